@@ -1,0 +1,13 @@
+/** The {@code jccl} command line, its benchmarks and reports. */
+@SuppressWarnings("requires-automatic") // JMH has no module descriptor
+module io.jccl.bench {
+    requires com.fasterxml.jackson.databind;
+    requires info.picocli;
+    requires io.jccl.collectives;
+    requires static jmh.core;
+    requires static org.jspecify;
+
+    opens io.jccl.bench to
+            com.fasterxml.jackson.databind,
+            info.picocli;
+}

@@ -1,0 +1,23 @@
+package io.jccl.bindings;
+
+import java.lang.foreign.MemorySegment;
+
+/**
+ * Memory that somebody else allocated, known only by its address.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class ForeignMemory {
+    private ForeignMemory() {}
+
+    /**
+     * Views bytes at an address. This is a restricted operation: nothing can check the address.
+     *
+     * @param address of the first byte
+     * @param bytes how many
+     * @return a segment that is accessible to all threads and never freed
+     */
+    public static MemorySegment at(long address, long bytes) {
+        return MemorySegment.ofAddress(address).reinterpret(bytes);
+    }
+}

@@ -1,0 +1,71 @@
+package io.jccl;
+
+import io.jccl.engine.EngineCommunicator;
+import java.util.List;
+import java.util.Objects;
+
+/**
+ * Operations that are recorded first and then submitted together, so that a rank can send to and
+ * receive from many others without caring for the order, and so that one thread can drive several
+ * ranks.
+ *
+ * <p>Nothing runs before the body has returned. If the body throws, nothing runs at all. All
+ * operations of one communicator in a group go to the same stream. Groups may be nested; the
+ * outermost submits.
+ *
+ * <p><b>Threads:</b> the body runs on the calling thread, which must be the one that uses the
+ * communicators.
+ */
+public final class Group {
+    private Group() {}
+
+    /**
+     * Records and submits operations of one communicator.
+     *
+     * @param communicator whose operations are recorded
+     * @param body calls them
+     */
+    public static void run(Communicator communicator, Runnable body) {
+        EngineCommunicator engine = EngineCommunicator.of(communicator);
+        Objects.requireNonNull(body, "body");
+        engine.groupStart();
+        boolean recorded = false;
+        try {
+            body.run();
+            recorded = true;
+        } finally {
+            if (!recorded) {
+                engine.groupDiscard();
+            }
+        }
+        engine.groupEnd();
+    }
+
+    /**
+     * Records and submits operations of several communicators, such as all ranks of {@link
+     * Communicator#local}. Each rank's operations run beside those of the others.
+     *
+     * @param communicators whose operations are recorded
+     * @param body calls them
+     */
+    public static void run(List<? extends Communicator> communicators, Runnable body) {
+        Objects.requireNonNull(body, "body");
+        EngineCommunicator[] engines =
+                communicators.stream().map(EngineCommunicator::of).toArray(EngineCommunicator[]::new);
+        int started = 0;
+        boolean recorded = false;
+        try {
+            for (EngineCommunicator e : engines) {
+                e.groupStart();
+                started++;
+            }
+            body.run();
+            recorded = true;
+        } finally {
+            for (int i = 0; !recorded && i < started; i++) {
+                engines[i].groupDiscard();
+            }
+        }
+        EngineCommunicator.groupEnd(engines);
+    }
+}

@@ -1,0 +1,18 @@
+package io.jccl;
+
+/**
+ * Another rank ended, closed its communicator or aborted while this one depended on it. The message
+ * names that rank and the operation. The communicator is unusable afterwards.
+ */
+public class RankFailedException extends JcclException {
+    private static final long serialVersionUID = 1L;
+
+    /**
+     * Creates an exception.
+     *
+     * @param message what happened, to whom, and what to do
+     */
+    public RankFailedException(String message) {
+        super(message);
+    }
+}

@@ -1,0 +1,154 @@
+package io.jccl;
+
+import io.jccl.device.DataType;
+import java.util.Locale;
+import java.util.Objects;
+
+/**
+ * How elements of all ranks become one.
+ *
+ * <p>Integers wrap as in C. {@link #AVG} sums first and then divides by the number of ranks: for
+ * integers the wrapped sum is divided and the quotient cut off towards zero (unsigned types divide
+ * as unsigned). {@link #MIN} and {@link #MAX} give NaN where any rank has NaN, and order -0 below
+ * +0. {@linkplain #preMulSum A pre-multiplied sum} scales each rank's elements by that rank's own
+ * factor before they are added.
+ *
+ * <p>On the host engine contributions are added in rank order when the algorithm is
+ * {@link Algorithm#DIRECT}; other algorithms add in an order of their own, which for floating point
+ * may change the last digits. float16, bfloat16 and float8 are added in float32 and rounded once.
+ */
+public final class ReduceOp {
+    /** What is done with two elements. */
+    public enum Kind {
+        /** Addition. */
+        SUM,
+        /** Multiplication. */
+        PROD,
+        /** The smaller one. */
+        MIN,
+        /** The larger one. */
+        MAX,
+        /** Addition, and at the end a division by the number of ranks. */
+        AVG,
+        /** Multiplication by a factor, then addition. */
+        PRE_MUL_SUM
+    }
+
+    /** Sum over all ranks. */
+    public static final ReduceOp SUM = new ReduceOp(Kind.SUM, 1, 1);
+
+    /** Product over all ranks. */
+    public static final ReduceOp PROD = new ReduceOp(Kind.PROD, 1, 1);
+
+    /** Smallest element over all ranks. */
+    public static final ReduceOp MIN = new ReduceOp(Kind.MIN, 1, 1);
+
+    /** Largest element over all ranks. */
+    public static final ReduceOp MAX = new ReduceOp(Kind.MAX, 1, 1);
+
+    /** Sum over all ranks divided by their number. */
+    public static final ReduceOp AVG = new ReduceOp(Kind.AVG, 1, 1);
+
+    private final Kind kind;
+    private final double factor;
+    private final long longFactor;
+
+    private ReduceOp(Kind kind, double factor, long longFactor) {
+        this.kind = kind;
+        this.factor = factor;
+        this.longFactor = longFactor;
+    }
+
+    /**
+     * Sum of each rank's elements times its own factor. Ranks may pass different factors.
+     *
+     * @param factor rounded to float32 for every type narrower than float64; integer types use its
+     *     integer part
+     * @return the operation
+     */
+    public static ReduceOp preMulSum(double factor) {
+        return new ReduceOp(Kind.PRE_MUL_SUM, factor, (long) factor);
+    }
+
+    /**
+     * Sum of each rank's elements times its own factor, for integer types whose factor does not fit
+     * a double.
+     *
+     * @param factor the factor; it wraps to the width of the type
+     * @return the operation
+     */
+    public static ReduceOp preMulSum(long factor) {
+        return new ReduceOp(Kind.PRE_MUL_SUM, (double) factor, factor);
+    }
+
+    /**
+     * What is done with two elements.
+     *
+     * @return the kind
+     */
+    public Kind kind() {
+        return kind;
+    }
+
+    /**
+     * This rank's factor for floating-point types.
+     *
+     * @return 1 unless made by {@link #preMulSum}
+     */
+    public double factor() {
+        return factor;
+    }
+
+    /**
+     * This rank's factor as raw bits for a type: a float64's bits, a float32's bits, or a 64-bit
+     * integer.
+     *
+     * @param type element type
+     * @return the bits
+     */
+    public long factorBits(DataType type) {
+        if (type.isInteger()) {
+            return longFactor;
+        }
+        return type == DataType.FLOAT64
+                ? Double.doubleToRawLongBits(factor)
+                : Float.floatToRawIntBits((float) factor);
+    }
+
+    /**
+     * The name that nccl-tests prints.
+     *
+     * @return {@code sum}, {@code prod}, {@code min}, {@code max}, {@code avg} or {@code mulsum}
+     */
+    public String label() {
+        return label(kind);
+    }
+
+    /**
+     * The name that nccl-tests prints for a kind.
+     *
+     * @param kind a kind
+     * @return its name
+     */
+    public static String label(Kind kind) {
+        return kind == Kind.PRE_MUL_SUM ? "mulsum" : kind.name().toLowerCase(Locale.ROOT);
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof ReduceOp o
+                && o.kind == kind
+                && o.longFactor == longFactor
+                && Double.compare(o.factor, factor) == 0;
+    }
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(kind, factor, longFactor);
+    }
+
+    @Override
+    public String toString() {
+        return kind == Kind.PRE_MUL_SUM ? label() + "(" + factor + ")" : label();
+    }
+}

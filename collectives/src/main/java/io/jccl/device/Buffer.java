@@ -1,0 +1,187 @@
+package io.jccl.device;
+
+import io.jccl.host.HostBuffer;
+import java.lang.foreign.MemorySegment;
+
+/**
+ * A flat run of elements of one type in the memory of one device.
+ *
+ * <p>{@linkplain #slice Slices} are views: they share the elements and end with the buffer they
+ * were cut from. {@linkplain #wrap Wrapped} memory belongs to whoever made it; closing the buffer
+ * only ends the view.
+ *
+ * <p><b>Threads:</b> any thread may read and write elements, with no more order between them than
+ * ordinary fields have; completion of a stream's work orders it.
+ */
+public interface Buffer extends AutoCloseable {
+    /**
+     * Views memory that somebody else owns, such as a tensor of DJL or an NIO buffer
+     * ({@link MemorySegment#ofBuffer}) or an array ({@link MemorySegment#ofArray}), without a copy.
+     *
+     * @param memory the elements, in native byte order; any alignment. It must stay alive while the
+     *     buffer is used and be accessible to every thread that uses it, so not from
+     *     {@code Arena.ofConfined()}
+     * @param type element type
+     * @return a buffer over all of the memory
+     * @throws IllegalArgumentException if the size is no multiple of the element's, the memory is
+     *     read-only or confined to one thread
+     */
+    static Buffer wrap(MemorySegment memory, DataType type) {
+        return HostBuffer.wrap(memory, type);
+    }
+
+    /**
+     * Views host memory at a raw address that somebody else owns, such as the data pointer of a CPU
+     * tensor. The address is trusted: a wrong one ends the JVM.
+     *
+     * @param address first byte, not 0 unless count is 0
+     * @param type element type
+     * @param count number of elements
+     * @return a buffer over that memory
+     * @throws IllegalArgumentException if count is negative, or the address 0
+     */
+    static Buffer wrapAddress(long address, DataType type, long count) {
+        return HostBuffer.wrapAddress(address, type, count);
+    }
+
+    /**
+     * Element type.
+     *
+     * @return the type
+     */
+    DataType dataType();
+
+    /**
+     * Number of elements.
+     *
+     * @return 0 or more
+     */
+    long count();
+
+    /**
+     * Size of all elements.
+     *
+     * @return bytes
+     */
+    default long byteSize() {
+        return count() * dataType().size();
+    }
+
+    /**
+     * The device whose memory this is.
+     *
+     * @return the device
+     */
+    Device device();
+
+    /**
+     * Address of the first element in the memory of the device.
+     *
+     * @return a raw address; for an array on the Java heap, its offset in that array
+     */
+    long address();
+
+    /**
+     * A view of some of the elements.
+     *
+     * @param from index of the first
+     * @param count how many
+     * @return a view that ends with this buffer
+     * @throws IndexOutOfBoundsException if the range does not lie within the buffer
+     */
+    Buffer slice(long from, long count);
+
+    /**
+     * The memory itself, for code that works on it directly.
+     *
+     * @return the elements in native byte order
+     * @throws UnsupportedOperationException if the memory is not the host's
+     * @throws IllegalStateException if the buffer is closed
+     */
+    MemorySegment asSegment();
+
+    /**
+     * One element as a float64. Integers of 64 bits may lose their last digits; see
+     * {@link #getLong}.
+     *
+     * @param index which
+     * @return its value
+     */
+    double get(long index);
+
+    /**
+     * Sets one element, rounded to nearest even if the type is narrower. For integer types the
+     * fraction is cut off and the rest wraps as in C.
+     *
+     * @param index which
+     * @param value its new value
+     */
+    void set(long index, double value);
+
+    /**
+     * One element of an integer type as a 64-bit integer; uint64 keeps its bits.
+     *
+     * @param index which
+     * @return its value
+     * @throws UnsupportedOperationException for floating-point types
+     */
+    long getLong(long index);
+
+    /**
+     * Sets one element of an integer type, wrapped to its width.
+     *
+     * @param index which
+     * @param value its new value
+     * @throws UnsupportedOperationException for floating-point types
+     */
+    void setLong(long index, long value);
+
+    /**
+     * Sets all bytes to zero.
+     *
+     * @return this buffer
+     */
+    Buffer zero();
+
+    /**
+     * Copies float32 elements in.
+     *
+     * @param source as many elements as the buffer holds
+     * @return this buffer
+     * @throws IllegalArgumentException if the type is not float32 or the length differs
+     */
+    default Buffer copyFrom(float[] source) {
+        copyArray(MemorySegment.ofArray(source), DataType.FLOAT32, source.length, true);
+        return this;
+    }
+
+    /**
+     * Copies float32 elements out.
+     *
+     * @param target room for as many elements as the buffer holds
+     * @throws IllegalArgumentException if the type is not float32 or the length differs
+     */
+    default void copyTo(float[] target) {
+        copyArray(MemorySegment.ofArray(target), DataType.FLOAT32, target.length, false);
+    }
+
+    private void copyArray(MemorySegment array, DataType type, long length, boolean in) {
+        if (dataType() != type || count() != length) {
+            throw new IllegalArgumentException(
+                    "the buffer holds " + count() + " elements of " + dataType().label()
+                            + ", the array " + length + " of " + type.label());
+        }
+        if (in) {
+            asSegment().copyFrom(array);
+        } else {
+            array.copyFrom(asSegment());
+        }
+    }
+
+    /**
+     * Frees the memory if the buffer owns it. Closing twice does nothing. No operation on it may be
+     * under way.
+     */
+    @Override
+    void close();
+}

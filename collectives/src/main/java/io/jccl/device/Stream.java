@@ -1,0 +1,75 @@
+package io.jccl.device;
+
+import java.time.Duration;
+
+/**
+ * A queue of operations that run one after the other, in the order in which they were enqueued.
+ *
+ * <p>An operation that fails on a stream with a thread of its own does not throw where it was
+ * enqueued: the error surfaces at the next {@link #synchronize(Duration)}, and operations enqueued
+ * behind it are dropped until then.
+ *
+ * <p><b>Threads:</b> any thread may enqueue and wait; operations enqueued by one thread keep their
+ * order.
+ */
+public interface Stream extends AutoCloseable {
+    /**
+     * The device whose work this stream orders.
+     *
+     * @return the device
+     */
+    Device device();
+
+    /**
+     * Whether everything enqueued so far has completed.
+     *
+     * @return true if the stream is idle
+     */
+    boolean query();
+
+    /**
+     * Waits on the calling thread until everything enqueued so far has completed.
+     *
+     * @param timeout how long to wait at most
+     * @throws io.jccl.CollectiveTimeoutException if work is left when the time has passed; the work
+     *     goes on
+     * @throws io.jccl.JcclException the first error of an enqueued operation
+     */
+    void synchronize(Duration timeout);
+
+    /**
+     * Waits without a limit of its own; collectives still have the timeout of their communicator.
+     *
+     * @throws io.jccl.JcclException the first error of an enqueued operation
+     */
+    void synchronize();
+
+    /**
+     * Enqueues a copy. Both buffers must stay open until it has run.
+     *
+     * @param source elements to read
+     * @param target where to write them; same type and count, not overlapping
+     */
+    void copy(Buffer source, Buffer target);
+
+    /**
+     * Enqueues a function that runs on the host when everything before it has completed.
+     *
+     * @param function what to run; it must not wait for this stream
+     */
+    void launchHostFunction(Runnable function);
+
+    /**
+     * Makes work enqueued from now on wait until the event's last recording has completed.
+     *
+     * @param event an event; one never recorded is complete
+     */
+    void waitFor(Event event);
+
+    /**
+     * Waits for the work enqueued, for at most ten seconds, and releases the stream. Closing twice
+     * does nothing; the default stream cannot be closed and ignores the call.
+     */
+    @Override
+    void close();
+}

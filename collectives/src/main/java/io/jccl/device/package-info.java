@@ -1,0 +1,5 @@
+/** Devices, the buffers in their memory, and the streams and events that order their work. */
+@NullMarked
+package io.jccl.device;
+
+import org.jspecify.annotations.NullMarked;

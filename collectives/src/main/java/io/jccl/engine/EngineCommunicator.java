@@ -1,0 +1,858 @@
+package io.jccl.engine;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The part of a communicator that does not depend on the engine: checks every argument, turns the
+ * call into a {@link Request} and records groups.
+ *
+ * <p><b>Threads:</b> as {@link Communicator} says.
+ */
+public abstract class EngineCommunicator implements Communicator {
+    private static final int MAX_POOLED = 1024;
+
+    private final int rank;
+    private final int size;
+
+    /** The request of operations that run on the caller; free again when the call returns. */
+    private final Request inline;
+
+    /** Requests and batches not in use; shared with stream threads, guarded by itself. */
+    private final ArrayDeque<Request> freeRequests = new ArrayDeque<>();
+
+    private final ArrayDeque<Batch> freeBatches = new ArrayDeque<>();
+
+    private final AtomicInteger pending = new AtomicInteger();
+
+    private int groupDepth;
+    private @Nullable Batch recording;
+    private @Nullable Stream recordingStream;
+    private boolean poisoned;
+
+    /** The last in-place buffer and its own block, so that a loop allocates no views. */
+    private @Nullable Buffer lastWhole;
+
+    private @Nullable Buffer lastBlock;
+
+    protected EngineCommunicator(int rank, int size) {
+        this.rank = rank;
+        this.size = size;
+        this.inline = new Request(this, size);
+    }
+
+    /** The engine behind a communicator. */
+    public static EngineCommunicator of(Communicator communicator) {
+        if (communicator instanceof EngineCommunicator e) {
+            return e;
+        }
+        throw new IllegalArgumentException(
+                "communicator is a "
+                        + Objects.requireNonNull(communicator, "communicator").getClass().getName()
+                        + ", expected one made by Communicator's own factory methods");
+    }
+
+    // ---- what an engine provides
+
+    /** Runs one operation to completion on the calling thread. */
+    protected abstract void execute(Request request);
+
+    /** Runs the operations of a group to completion on the calling thread. */
+    protected abstract void execute(Batch batch);
+
+    /** Whether work for the stream runs on the calling thread. */
+    protected abstract boolean runsInline(Stream stream);
+
+    /** Enqueues work on a stream of its own thread. */
+    protected abstract void enqueue(Stream stream, Runnable work);
+
+    /** Throws if the communicator is closed or has failed. */
+    protected abstract void checkUsable();
+
+    /** Throws if this engine cannot use the buffer: other device, closed. */
+    protected abstract void checkBuffer(Buffer buffer, String name);
+
+    /** Whether two ranges share memory. */
+    protected abstract boolean overlap(
+            Buffer a, long aFrom, long aCount, Buffer b, long bFrom, long bCount);
+
+    /** Whether element aAt of a is element bAt of b. */
+    protected abstract boolean samePlace(Buffer a, long aAt, Buffer b, long bAt);
+
+    /** A stream with a thread of its own that drives this rank beside others in a group. */
+    protected abstract Stream driver();
+
+    // ---- Communicator
+
+    @Override
+    public final int rank() {
+        return rank;
+    }
+
+    @Override
+    public final int size() {
+        return size;
+    }
+
+    @Override
+    public final void broadcast(@Nullable Buffer send, Buffer recv, int root, Stream stream) {
+        uniform(Collective.BROADCAST, send, recv, null, root, stream);
+    }
+
+    @Override
+    public final void scatter(@Nullable Buffer send, Buffer recv, int root, Stream stream) {
+        uniform(Collective.SCATTER, send, recv, null, root, stream);
+    }
+
+    @Override
+    public final void gather(Buffer send, @Nullable Buffer recv, int root, Stream stream) {
+        uniform(Collective.GATHER, send, recv, null, root, stream);
+    }
+
+    @Override
+    public final void reduce(
+            Buffer send, @Nullable Buffer recv, ReduceOp op, int root, Stream stream) {
+        uniform(Collective.REDUCE, send, recv, Objects.requireNonNull(op, "op"), root, stream);
+    }
+
+    @Override
+    public final void allReduce(Buffer send, Buffer recv, ReduceOp op, Stream stream) {
+        uniform(Collective.ALL_REDUCE, send, recv, Objects.requireNonNull(op, "op"), 0, stream);
+    }
+
+    @Override
+    public final void allGather(Buffer send, Buffer recv, Stream stream) {
+        uniform(Collective.ALL_GATHER, send, recv, null, 0, stream);
+    }
+
+    @Override
+    public final void reduceScatter(Buffer send, Buffer recv, ReduceOp op, Stream stream) {
+        uniform(Collective.REDUCE_SCATTER, send, recv, Objects.requireNonNull(op, "op"), 0, stream);
+    }
+
+    @Override
+    public final void allToAll(Buffer send, Buffer recv, Stream stream) {
+        uniform(Collective.ALL_TO_ALL, send, recv, null, 0, stream);
+    }
+
+    @Override
+    public final void scatter(Buffer buffer, int root, Stream stream) {
+        scatter(rank == root ? buffer : null, ownBlock(buffer), root, stream);
+    }
+
+    @Override
+    public final void gather(Buffer buffer, int root, Stream stream) {
+        gather(ownBlock(buffer), rank == root ? buffer : null, root, stream);
+    }
+
+    @Override
+    public final void allGather(Buffer buffer, Stream stream) {
+        allGather(ownBlock(buffer), buffer, stream);
+    }
+
+    @Override
+    public final void reduceScatter(Buffer buffer, ReduceOp op, Stream stream) {
+        reduceScatter(buffer, ownBlock(buffer), op, stream);
+    }
+
+    @Override
+    public final void barrier(Stream stream) {
+        Request r = begin(stream);
+        r.op = Collective.BARRIER;
+        r.type = DataType.INT8;
+        r.reduceOp = ReduceOp.SUM;
+        r.count = 0;
+        r.root = 0;
+        r.inPlace = false;
+        submit(r, stream);
+    }
+
+    @Override
+    public final void send(Buffer buffer, int peer, Stream stream) {
+        pointToPoint(Collective.SEND, buffer, peer, stream);
+    }
+
+    @Override
+    public final void recv(Buffer buffer, int peer, Stream stream) {
+        pointToPoint(Collective.RECV, buffer, peer, stream);
+    }
+
+    @Override
+    public final void gatherv(
+            Buffer send,
+            @Nullable Buffer recv,
+            long @Nullable [] recvCounts,
+            long @Nullable [] recvDispls,
+            int root,
+            Stream stream) {
+        checkRank("root", root);
+        Objects.requireNonNull(send, "send");
+        if (rank == root) {
+            Objects.requireNonNull(recvCounts, "recvCounts");
+            Objects.requireNonNull(recvDispls, "recvDispls");
+        }
+        vector(
+                Collective.GATHERV,
+                send,
+                null,
+                null,
+                recv,
+                rank == root ? recvCounts : null,
+                recvDispls,
+                null,
+                root,
+                stream);
+    }
+
+    @Override
+    public final void scatterv(
+            @Nullable Buffer send,
+            long @Nullable [] sendCounts,
+            long @Nullable [] sendDispls,
+            Buffer recv,
+            int root,
+            Stream stream) {
+        checkRank("root", root);
+        Objects.requireNonNull(recv, "recv");
+        if (rank == root) {
+            Objects.requireNonNull(sendCounts, "sendCounts");
+            Objects.requireNonNull(sendDispls, "sendDispls");
+        }
+        vector(
+                Collective.SCATTERV,
+                send,
+                rank == root ? sendCounts : null,
+                sendDispls,
+                recv,
+                null,
+                null,
+                null,
+                root,
+                stream);
+    }
+
+    @Override
+    public final void allGatherv(
+            Buffer send, Buffer recv, long[] recvCounts, long[] recvDispls, Stream stream) {
+        Objects.requireNonNull(recvCounts, "recvCounts");
+        Objects.requireNonNull(recvDispls, "recvDispls");
+        vector(
+                Collective.ALL_GATHERV,
+                send,
+                null,
+                null,
+                recv,
+                recvCounts,
+                recvDispls,
+                null,
+                0,
+                stream);
+    }
+
+    @Override
+    public final void reduceScatterv(
+            Buffer send, Buffer recv, long[] counts, ReduceOp op, Stream stream) {
+        Objects.requireNonNull(counts, "counts");
+        Objects.requireNonNull(op, "op");
+        vector(
+                Collective.REDUCE_SCATTERV, send, counts, null, recv, null, null, op, 0, stream);
+    }
+
+    @Override
+    public final void allToAllv(
+            Buffer send,
+            long[] sendCounts,
+            long[] sendDispls,
+            Buffer recv,
+            long[] recvCounts,
+            long[] recvDispls,
+            Stream stream) {
+        Objects.requireNonNull(sendCounts, "sendCounts");
+        Objects.requireNonNull(sendDispls, "sendDispls");
+        Objects.requireNonNull(recvCounts, "recvCounts");
+        Objects.requireNonNull(recvDispls, "recvDispls");
+        vector(
+                Collective.ALL_TO_ALLV,
+                send,
+                sendCounts,
+                sendDispls,
+                recv,
+                recvCounts,
+                recvDispls,
+                null,
+                0,
+                stream);
+    }
+
+    // ---- checks
+
+    private void uniform(
+            Collective op,
+            @Nullable Buffer send,
+            @Nullable Buffer recv,
+            @Nullable ReduceOp reduceOp,
+            int root,
+            Stream stream) {
+        checkUsable();
+        if (op.rooted()) {
+            checkRank("root", root);
+        }
+        Buffer s = op.sends(rank, root) ? present(send, "send") : null;
+        Buffer r = op.receives(rank, root) ? present(recv, "recv") : null;
+        Buffer any = s != null ? s : Objects.requireNonNull(r);
+        if (s != null && r != null) {
+            checkSameType(s, r);
+        }
+        long block = -1;
+        if (s != null) {
+            block = blockOf(s, "send", op.manySend());
+        }
+        if (r != null) {
+            long recvBlock = blockOf(r, "recv", op.manyRecv());
+            if (s != null && recvBlock != block) {
+                throw new IllegalArgumentException(
+                        op.method()
+                                + ": send's count "
+                                + s.count()
+                                + " makes a block of "
+                                + block
+                                + " elements, recv's count "
+                                + r.count()
+                                + " one of "
+                                + recvBlock
+                                + "; with "
+                                + size
+                                + " ranks "
+                                + shape(op));
+            }
+            block = recvBlock;
+        }
+        boolean inPlace = false;
+        if (s != null && r != null && overlap(s, 0, s.count(), r, 0, r.count())) {
+            long sendAt = op.manySend() && !op.manyRecv() ? rank * block : 0;
+            long recvAt = op.manyRecv() && !op.manySend() ? rank * block : 0;
+            if (!samePlace(s, sendAt, r, recvAt)) {
+                throw overlapping(op, s, r);
+            }
+            inPlace = true;
+        }
+        Request q = begin(stream);
+        q.op = op;
+        q.send = s;
+        q.recv = r;
+        q.type = any.dataType();
+        q.reduceOp = reduceOp == null ? ReduceOp.SUM : reduceOp;
+        q.count = block;
+        q.root = root;
+        q.inPlace = inPlace;
+        submit(q, stream);
+    }
+
+    private void vector(
+            Collective op,
+            @Nullable Buffer send,
+            long @Nullable [] sendCounts,
+            long @Nullable [] sendDispls,
+            @Nullable Buffer recv,
+            long @Nullable [] recvCounts,
+            long @Nullable [] recvDispls,
+            @Nullable ReduceOp reduceOp,
+            int root,
+            Stream stream) {
+        checkUsable();
+        Buffer s = op.sends(rank, root) ? present(send, "send") : null;
+        Buffer r = op.receives(rank, root) ? present(recv, "recv") : null;
+        Buffer any = s != null ? s : Objects.requireNonNull(r);
+        if (s != null && r != null) {
+            checkSameType(s, r);
+        }
+        if (sendCounts != null) {
+            checkBlocks(op, "send", Objects.requireNonNull(s), sendCounts, sendDispls);
+        }
+        if (recvCounts != null) {
+            checkBlocks(op, "recv", Objects.requireNonNull(r), recvCounts, recvDispls);
+            checkDisjoint(op, recvCounts, Objects.requireNonNull(recvDispls));
+        }
+        if (recvCounts != null && op != Collective.ALL_TO_ALLV) {
+            long own = recvCounts[rank];
+            if (s != null && s.count() != own) {
+                throw new IllegalArgumentException(
+                        op.method()
+                                + ": send's count is "
+                                + s.count()
+                                + ", but recvCounts["
+                                + rank
+                                + "] for this rank is "
+                                + own);
+            }
+        }
+        if (sendCounts != null && op != Collective.ALL_TO_ALLV && r != null) {
+            long own = sendCounts[rank];
+            if (r.count() != own) {
+                throw new IllegalArgumentException(
+                        op.method()
+                                + ": recv's count is "
+                                + r.count()
+                                + ", but counts["
+                                + rank
+                                + "] for this rank is "
+                                + own);
+            }
+        }
+        Request q = begin(stream);
+        q.op = op;
+        q.send = s;
+        q.recv = r;
+        q.type = any.dataType();
+        q.reduceOp = reduceOp == null ? ReduceOp.SUM : reduceOp;
+        q.count = 0;
+        q.root = root;
+        long prefix = 0;
+        for (int i = 0; i < size; i++) {
+            boolean to = op.receives(i, root);
+            boolean from = op.sends(i, root);
+            q.sendCounts[i] =
+                    s == null || !to ? 0 : sendCounts != null ? sendCounts[i] : s.count();
+            q.sendDispls[i] =
+                    sendDispls != null && sendCounts != null
+                            ? sendDispls[i]
+                            : sendCounts != null ? prefix : 0;
+            q.recvCounts[i] =
+                    r == null || !from ? 0 : recvCounts != null ? recvCounts[i] : r.count();
+            q.recvDispls[i] = recvDispls != null && recvCounts != null ? recvDispls[i] : 0;
+            prefix += q.sendCounts[i];
+        }
+        q.inPlace = s != null && r != null && overlap(s, 0, s.count(), r, 0, r.count());
+        if (q.inPlace) {
+            try {
+                checkVectorInPlace(q, Objects.requireNonNull(s), Objects.requireNonNull(r));
+            } catch (IllegalArgumentException e) {
+                if (q != inline) {
+                    free(q);
+                }
+                throw e;
+            }
+        }
+        submit(q, stream);
+    }
+
+    /** Buffers overlap: throws unless exactly as the in-place form of the operation says. */
+    private void checkVectorInPlace(Request q, Buffer s, Buffer r) {
+        Collective op = q.op;
+        boolean same;
+        if (op == Collective.ALL_TO_ALLV) {
+            same =
+                    samePlace(s, 0, r, 0)
+                            && Arrays.equals(q.sendCounts, q.recvCounts)
+                            && Arrays.equals(q.sendDispls, q.recvDispls);
+        } else {
+            same =
+                    samePlace(
+                            s,
+                            op.manySend() ? q.sendDispls[rank] : 0,
+                            r,
+                            op.manyRecv() ? q.recvDispls[rank] : 0);
+        }
+        if (!same) {
+            throw overlapping(op, s, r);
+        }
+    }
+
+    private void pointToPoint(Collective op, Buffer buffer, int peer, Stream stream) {
+        checkUsable();
+        checkRank("peer", peer);
+        present(buffer, "buffer");
+        if (peer == rank && groupDepth == 0) {
+            throw new IllegalArgumentException(
+                    op.method()
+                            + ": peer "
+                            + peer
+                            + " is this rank itself, which would wait for itself; put the send and"
+                            + " the recv in one Group");
+        }
+        Request q = begin(stream);
+        q.op = op;
+        q.send = op == Collective.SEND ? buffer : null;
+        q.recv = op == Collective.RECV ? buffer : null;
+        q.type = buffer.dataType();
+        q.reduceOp = ReduceOp.SUM;
+        q.count = buffer.count();
+        q.root = peer;
+        q.inPlace = false;
+        submit(q, stream);
+    }
+
+    private Buffer present(@Nullable Buffer buffer, String name) {
+        if (buffer == null) {
+            throw new NullPointerException(name + " is null on rank " + rank + ", which uses it");
+        }
+        checkBuffer(buffer, name);
+        return buffer;
+    }
+
+    private void checkRank(String name, int value) {
+        if (value < 0 || value >= size) {
+            throw new IllegalArgumentException(
+                    name + " is " + value + ", expected 0 to " + (size - 1) + ", a rank");
+        }
+    }
+
+    private static void checkSameType(Buffer s, Buffer r) {
+        if (s.dataType() != r.dataType()) {
+            throw new IllegalArgumentException(
+                    "send holds "
+                            + s.dataType().label()
+                            + ", recv "
+                            + r.dataType().label()
+                            + "; both must hold the same type");
+        }
+    }
+
+    private long blockOf(Buffer buffer, String name, boolean many) {
+        if (!many) {
+            return buffer.count();
+        }
+        long block = buffer.count() / size;
+        if (block * size != buffer.count()) {
+            throw new IllegalArgumentException(
+                    name
+                            + " holds one block for each of "
+                            + size
+                            + " ranks, but its count "
+                            + buffer.count()
+                            + " is no multiple of "
+                            + size);
+        }
+        return block;
+    }
+
+    private String shape(Collective op) {
+        String one = "the same count as the other buffer";
+        String many = size + " times the other's count";
+        return "send needs "
+                + (op.manySend() && !op.manyRecv() ? many : one)
+                + " and recv "
+                + (op.manyRecv() && !op.manySend() ? many : one);
+    }
+
+    private void checkBlocks(
+            Collective op, String name, Buffer buffer, long[] counts, long @Nullable [] displs) {
+        if (counts.length != size || (displs != null && displs.length != size)) {
+            throw new IllegalArgumentException(
+                    op.method()
+                            + ": "
+                            + name
+                            + "'s counts have length "
+                            + counts.length
+                            + (displs == null ? "" : " and its displacements " + displs.length)
+                            + ", expected "
+                            + size
+                            + ", one for each rank");
+        }
+        long at = 0;
+        for (int i = 0; i < size; i++) {
+            long from = displs == null ? at : displs[i];
+            if (counts[i] < 0 || from < 0 || from > buffer.count() - counts[i]) {
+                throw new IllegalArgumentException(
+                        op.method()
+                                + ": block "
+                                + i
+                                + " is "
+                                + counts[i]
+                                + " elements from "
+                                + from
+                                + ", which does not lie within "
+                                + name
+                                + "'s "
+                                + buffer.count()
+                                + " elements");
+            }
+            at = from + counts[i];
+        }
+    }
+
+    /** Blocks received must not overlap each other: which one would stay is undefined. */
+    private void checkDisjoint(Collective op, long[] counts, long[] displs) {
+        for (int i = 0; i < size; i++) {
+            for (int j = 0; j < i; j++) {
+                if (counts[i] > 0
+                        && counts[j] > 0
+                        && displs[i] < displs[j] + counts[j]
+                        && displs[j] < displs[i] + counts[i]) {
+                    throw new IllegalArgumentException(
+                            op.method()
+                                    + ": recv's blocks "
+                                    + j
+                                    + " ("
+                                    + counts[j]
+                                    + " elements from "
+                                    + displs[j]
+                                    + ") and "
+                                    + i
+                                    + " ("
+                                    + counts[i]
+                                    + " from "
+                                    + displs[i]
+                                    + ") overlap");
+                }
+            }
+        }
+    }
+
+    private IllegalArgumentException overlapping(Collective op, Buffer s, Buffer r) {
+        return new IllegalArgumentException(
+                op.method()
+                        + ": send ("
+                        + s.count()
+                        + " elements at 0x"
+                        + Long.toHexString(s.address())
+                        + ") and recv ("
+                        + r.count()
+                        + " at 0x"
+                        + Long.toHexString(r.address())
+                        + ") overlap, but not as this operation's in-place form does; use separate"
+                        + " memory or the in-place overload");
+    }
+
+    /** This rank's block of an in-place buffer; the view is kept for the next call. */
+    private Buffer ownBlock(Buffer buffer) {
+        Objects.requireNonNull(buffer, "buffer");
+        if (buffer == lastWhole && lastBlock != null) {
+            return lastBlock;
+        }
+        long block = blockOf(buffer, "an in-place buffer", true);
+        lastWhole = buffer;
+        lastBlock = buffer.slice(rank * block, block);
+        return lastBlock;
+    }
+
+    // ---- submission and groups
+
+    private Request begin(Stream stream) {
+        checkUsable();
+        Objects.requireNonNull(stream, "stream");
+        if (groupDepth == 0) {
+            return runsInline(stream) ? inline : takeRequest();
+        }
+        if (recordingStream == null) {
+            recordingStream = stream;
+        } else if (recordingStream != stream) {
+            throw new IllegalArgumentException(
+                    "a group's operations on one communicator go to one stream, but this one names"
+                            + " another than the first; use two groups");
+        }
+        return takeRequest();
+    }
+
+    private void submit(Request request, Stream stream) {
+        if (recording != null) {
+            recording.requests.add(request);
+        } else if (request == inline) {
+            try {
+                execute(request);
+            } finally {
+                request.clear();
+            }
+        } else {
+            enqueueCounted(stream, request);
+        }
+    }
+
+    final void runQueued(Request request) {
+        try {
+            execute(request);
+        } finally {
+            dropQueued(request);
+        }
+    }
+
+    final void dropQueued(Request request) {
+        free(request);
+        pending.decrementAndGet();
+    }
+
+    final void runQueued(Batch batch) {
+        try {
+            execute(batch);
+        } finally {
+            dropQueued(batch);
+        }
+    }
+
+    final void dropQueued(Batch batch) {
+        free(batch);
+        pending.decrementAndGet();
+    }
+
+    /** Number of operations and groups enqueued and not yet completed. */
+    protected final int pending() {
+        return pending.get();
+    }
+
+    private void enqueueCounted(Stream stream, QueuedWork work) {
+        pending.incrementAndGet();
+        boolean accepted = false;
+        try {
+            enqueue(stream, work);
+            accepted = true;
+        } finally {
+            if (!accepted) {
+                work.drop();
+            }
+        }
+    }
+
+    /** Starts recording; calls nest. */
+    public final void groupStart() {
+        checkUsable();
+        if (groupDepth++ == 0) {
+            synchronized (freeRequests) {
+                recording = freeBatches.isEmpty() ? new Batch(this) : freeBatches.pop();
+            }
+        }
+    }
+
+    /** Ends recording after an error; nothing of the whole group will run. */
+    public final void groupDiscard() {
+        Batch batch = Objects.requireNonNull(recording);
+        for (Request r : batch.requests) {
+            free(r);
+        }
+        batch.requests.clear();
+        poisoned = true;
+        if (--groupDepth == 0) {
+            finishRecording(batch);
+        }
+    }
+
+    /** Ends recording and runs what was recorded. */
+    public final void groupEnd() {
+        Stream stream = recordingStream;
+        Batch batch = endRecording();
+        if (batch != null) {
+            start(batch, Objects.requireNonNull(stream));
+        }
+    }
+
+    /** Ends recording on several communicators and runs what was recorded, all at once. */
+    public static void groupEnd(EngineCommunicator[] engines) {
+        EngineCommunicator[] inlineEngines = new EngineCommunicator[engines.length];
+        Batch[] inlineBatches = new Batch[engines.length];
+        int n = 0;
+        for (EngineCommunicator e : engines) {
+            Stream stream = e.recordingStream;
+            Batch batch = e.endRecording();
+            if (batch == null) {
+                continue;
+            }
+            if (e.runsInline(Objects.requireNonNull(stream))) {
+                inlineEngines[n] = e;
+                inlineBatches[n++] = batch;
+            } else {
+                e.enqueueCounted(stream, batch);
+            }
+        }
+        if (n == 1) {
+            inlineEngines[0].start(inlineBatches[0], null);
+        } else if (n > 1) {
+            startTogether(inlineEngines, inlineBatches, n);
+        }
+    }
+
+    private static void startTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
+        for (int i = 1; i < n; i++) {
+            engines[i].enqueueCounted(engines[i].driver(), batches[i]);
+        }
+        RuntimeException first = null;
+        try {
+            engines[0].start(batches[0], null);
+        } catch (RuntimeException e) {
+            first = e;
+        }
+        for (int i = 1; i < n; i++) {
+            try {
+                engines[i].driver().synchronize();
+            } catch (RuntimeException e) {
+                if (first == null) {
+                    first = e;
+                } else {
+                    first.addSuppressed(e);
+                }
+            }
+        }
+        if (first != null) {
+            throw first;
+        }
+    }
+
+    private void start(Batch batch, @Nullable Stream stream) {
+        if (stream != null && !runsInline(stream)) {
+            enqueueCounted(stream, batch);
+            return;
+        }
+        pending.incrementAndGet();
+        runQueued(batch);
+    }
+
+    private @Nullable Batch endRecording() {
+        if (--groupDepth > 0) {
+            return null;
+        }
+        Batch batch = Objects.requireNonNull(recording);
+        boolean failed = poisoned;
+        boolean empty = batch.requests.isEmpty();
+        if (empty || failed) {
+            finishRecording(batch);
+        } else {
+            recording = null;
+            recordingStream = null;
+        }
+        if (failed) {
+            throw new IllegalStateException(
+                    "a nested group ended with an exception, so nothing of this group was run");
+        }
+        return empty ? null : batch;
+    }
+
+    private void finishRecording(Batch batch) {
+        recording = null;
+        recordingStream = null;
+        poisoned = false;
+        free(batch);
+    }
+
+    private Request takeRequest() {
+        synchronized (freeRequests) {
+            return freeRequests.isEmpty() ? new Request(this, size) : freeRequests.pop();
+        }
+    }
+
+    private void free(Request request) {
+        request.clear();
+        synchronized (freeRequests) {
+            if (freeRequests.size() < MAX_POOLED) {
+                freeRequests.push(request);
+            }
+        }
+    }
+
+    private void free(Batch batch) {
+        for (int i = 0; i < batch.requests.size(); i++) {
+            free(batch.requests.get(i));
+        }
+        batch.requests.clear();
+        synchronized (freeRequests) {
+            if (freeBatches.size() < MAX_POOLED) {
+                freeBatches.push(batch);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+package io.jccl.engine;
+
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One checked operation, ready to run. Requests are reused, so that nothing is allocated per
+ * operation.
+ *
+ * <p>The v-variants all become one form: {@code sendCounts[j]} elements from {@code sendDispls[j]}
+ * go to rank j, and {@code recvCounts[i]} elements from rank i go to {@code recvDispls[i]}.
+ */
+public final class Request implements QueuedWork {
+    final EngineCommunicator owner;
+
+    public Collective op = Collective.BARRIER;
+    public @Nullable Buffer send;
+    public @Nullable Buffer recv;
+    public DataType type = DataType.INT8;
+    public ReduceOp reduceOp = ReduceOp.SUM;
+
+    /** Elements in one block; 0 for the v-variants. */
+    public long count;
+
+    /** Root, or for send and recv the other rank; 0 where neither applies. */
+    public int root;
+
+    public boolean inPlace;
+
+    /** Lengths and places of the blocks of a v-variant; written into, never replaced. */
+    public final long[] sendCounts;
+
+    public final long[] sendDispls;
+    public final long[] recvCounts;
+    public final long[] recvDispls;
+
+    Request(EngineCommunicator owner, int size) {
+        this.owner = owner;
+        this.sendCounts = new long[size];
+        this.sendDispls = new long[size];
+        this.recvCounts = new long[size];
+        this.recvDispls = new long[size];
+    }
+
+    public Buffer sendBuffer() {
+        return Objects.requireNonNull(send);
+    }
+
+    public Buffer recvBuffer() {
+        return Objects.requireNonNull(recv);
+    }
+
+    /** Runs on a stream's thread. */
+    @Override
+    public void run() {
+        owner.runQueued(this);
+    }
+
+    @Override
+    public void drop() {
+        owner.dropQueued(this);
+    }
+
+    void clear() {
+        send = null;
+        recv = null;
+    }
+
+    @Override
+    public String toString() {
+        return describe(op, type, count, reduceOp.kind(), root);
+    }
+
+    /** What a rank asked for, for messages. */
+    public static String describe(
+            Collective op, DataType type, long count, ReduceOp.Kind kind, int root) {
+        if (op == Collective.BARRIER) {
+            return "barrier";
+        }
+        StringBuilder s = new StringBuilder(op.method()).append('(').append(type.label());
+        if (!op.vector()) {
+            s.append(", count ").append(count);
+        }
+        if (op.reduces()) {
+            s.append(", ").append(ReduceOp.label(kind));
+        }
+        if (op.rooted()) {
+            s.append(", root ").append(root);
+        }
+        if (op.peerToPeer()) {
+            s.append(", peer ").append(root);
+        }
+        return s.append(')').toString();
+    }
+}

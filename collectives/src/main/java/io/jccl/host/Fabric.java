@@ -1,0 +1,318 @@
+package io.jccl.host;
+
+import io.jccl.device.DataType;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.jspecify.annotations.Nullable;
+
+/** What the ranks of one communicator share: the control memory and ways to see each other's. */
+abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
+    /** Scratch memory of each rank, for foreign buffers and for algorithms that pass data on. */
+    static final long SCRATCH = 1L << 20;
+
+    final Control control;
+    final int ranks;
+
+    Fabric(Control control) {
+        this.control = control;
+        this.ranks = control.ranks;
+    }
+
+    /** Makes a buffer visible to the other ranks; {@link HostBuffer#PRIVATE} if that cannot be. */
+    abstract int publish(int rank, int parity, boolean recv, HostBuffer buffer);
+
+    /** Offset of a published buffer in its segment. */
+    abstract long offset(HostBuffer buffer);
+
+    /** The segment in which a rank's published buffer lies. */
+    abstract MemorySegment published(int rank, int parity, boolean recv, long chunk);
+
+    /** Makes a buffer of a message visible to its receiver. */
+    abstract int publishCell(int source, int target, int cell, HostBuffer buffer);
+
+    abstract MemorySegment publishedCell(int source, int target, int cell, long chunk);
+
+    /** A rank's scratch memory, {@link #SCRATCH} bytes from {@link #scratchAt}. */
+    abstract MemorySegment scratch(int rank);
+
+    abstract long scratchAt(int rank);
+
+    /** Memory for messages of foreign buffers from one rank. */
+    abstract HostBuffer staging(long bytes);
+
+    /** Whether a rank can still answer. */
+    abstract boolean isAlive(int rank);
+
+    /** How to name a rank in messages. */
+    abstract String nameOf(int rank);
+
+    abstract HostDevice device();
+
+    abstract String engine();
+
+    /**
+     * The fabric of some of these ranks, which all call it with equal arguments. It runs a barrier
+     * of all ranks exactly twice.
+     */
+    abstract Fabric split(int rank, long number, int colour, int[] members, Runnable barrier);
+
+    /** One rank leaves; the last one releases what they share. */
+    abstract void leave(int rank);
+
+    /** Ranks as threads of this JVM: buffers are visible as they are. */
+    static final class Threads extends Fabric {
+        private final Arena arena;
+        private final @Nullable MemorySegment[] sends;
+        private final @Nullable MemorySegment[] recvs;
+        private final @Nullable MemorySegment[] cells;
+        private final MemorySegment[] scratch;
+        private final AtomicInteger left = new AtomicInteger();
+        private final ConcurrentHashMap<String, Threads> children = new ConcurrentHashMap<>();
+
+        Threads(int ranks) {
+            this(ranks, Arena.ofShared());
+        }
+
+        private Threads(int ranks, Arena arena) {
+            super(new Control(arena.allocate(Control.size(ranks), 128), ranks));
+            this.arena = arena;
+            sends = new MemorySegment[2 * ranks];
+            recvs = new MemorySegment[2 * ranks];
+            cells = new MemorySegment[ranks * ranks * Control.CELLS];
+            scratch = new MemorySegment[ranks];
+            for (int r = 0; r < ranks; r++) {
+                scratch[r] = arena.allocate(SCRATCH, 4096);
+            }
+        }
+
+        private static MemorySegment present(@Nullable MemorySegment s) {
+            if (s == null) {
+                throw new IllegalStateException("a rank published no buffer; this is a bug in JCCL");
+            }
+            return s;
+        }
+
+        @Override
+        int publish(int rank, int parity, boolean recv, HostBuffer buffer) {
+            (recv ? recvs : sends)[2 * rank + parity] = buffer.segment();
+            return 0;
+        }
+
+        @Override
+        long offset(HostBuffer buffer) {
+            return 0;
+        }
+
+        @Override
+        MemorySegment published(int rank, int parity, boolean recv, long chunk) {
+            return present((recv ? recvs : sends)[2 * rank + parity]);
+        }
+
+        @Override
+        int publishCell(int source, int target, int cell, HostBuffer buffer) {
+            cells[(source * ranks + target) * Control.CELLS + cell] = buffer.segment();
+            return 0;
+        }
+
+        @Override
+        MemorySegment publishedCell(int source, int target, int cell, long chunk) {
+            return present(cells[(source * ranks + target) * Control.CELLS + cell]);
+        }
+
+        @Override
+        MemorySegment scratch(int rank) {
+            return scratch[rank];
+        }
+
+        @Override
+        long scratchAt(int rank) {
+            return 0;
+        }
+
+        @Override
+        HostBuffer staging(long bytes) {
+            throw new IllegalStateException("threads stage nothing; this is a bug in JCCL");
+        }
+
+        @Override
+        boolean isAlive(int rank) {
+            return true;
+        }
+
+        @Override
+        String nameOf(int rank) {
+            return "rank " + rank;
+        }
+
+        @Override
+        HostDevice device() {
+            return HostDevice.local();
+        }
+
+        @Override
+        String engine() {
+            return "host/threads";
+        }
+
+        @Override
+        Fabric split(int rank, long number, int colour, int[] members, Runnable barrier) {
+            String key = number + "/" + colour;
+            Threads child = children.computeIfAbsent(key, k -> new Threads(members.length));
+            barrier.run();
+            barrier.run();
+            children.remove(key);
+            return child;
+        }
+
+        @Override
+        void leave(int rank) {
+            if (left.incrementAndGet() == ranks) {
+                arena.close();
+            }
+        }
+    }
+
+    /** Ranks as processes: only memory of their shared heaps is visible. */
+    static final class Processes extends Fabric {
+        private final ProcessJob job;
+        private final Arena arena;
+
+        /** Tells apart the communicators of a job; "0" is the first. */
+        private final String name;
+
+        /** Rank in the job of each rank here. */
+        private final int[] members;
+
+        private final int rank;
+        private final HostBuffer ownScratch;
+        private final @Nullable MemorySegment[] scratch;
+
+        Processes(
+                ProcessJob job,
+                Control control,
+                Arena arena,
+                String name,
+                int[] members,
+                int rank) {
+            super(control);
+            this.job = job;
+            this.arena = arena;
+            this.name = name;
+            this.members = members;
+            this.rank = rank;
+            this.scratch = new MemorySegment[ranks];
+            ownScratch = staging(SCRATCH);
+            long state = control.state(rank);
+            control.set(state + Control.SCRATCH_CHUNK, ownScratch.chunk());
+            control.set(state + Control.SCRATCH_AT, ownScratch.chunkAt());
+            control.set(state + Control.PID, ProcessHandle.current().pid());
+            job.retain();
+        }
+
+        @Override
+        int publish(int rank, int parity, boolean recv, HostBuffer buffer) {
+            return buffer.device() == job.device() ? buffer.chunk() : HostBuffer.PRIVATE;
+        }
+
+        @Override
+        long offset(HostBuffer buffer) {
+            return buffer.chunkAt();
+        }
+
+        @Override
+        MemorySegment published(int rank, int parity, boolean recv, long chunk) {
+            return job.chunk(members[rank], (int) chunk);
+        }
+
+        @Override
+        int publishCell(int source, int target, int cell, HostBuffer buffer) {
+            return publish(source, 0, false, buffer);
+        }
+
+        @Override
+        MemorySegment publishedCell(int source, int target, int cell, long chunk) {
+            return job.chunk(members[source], (int) chunk);
+        }
+
+        @Override
+        MemorySegment scratch(int rank) {
+            MemorySegment s = scratch[rank];
+            if (s == null) {
+                long chunk = control.get(control.state(rank) + Control.SCRATCH_CHUNK);
+                s = job.chunk(members[rank], (int) chunk);
+                scratch[rank] = s;
+            }
+            return s;
+        }
+
+        @Override
+        long scratchAt(int rank) {
+            return control.get(control.state(rank) + Control.SCRATCH_AT);
+        }
+
+        @Override
+        HostBuffer staging(long bytes) {
+            return (HostBuffer) job.device().allocate(DataType.UINT8, bytes);
+        }
+
+        @Override
+        boolean isAlive(int rank) {
+            return rank == this.rank || job.isAlive(members[rank]);
+        }
+
+        @Override
+        String nameOf(int rank) {
+            long pid = control.get(control.state(rank) + Control.PID);
+            return "rank " + rank + (pid == 0 ? "" : " (process " + pid + ")");
+        }
+
+        @Override
+        HostDevice device() {
+            return job.device();
+        }
+
+        @Override
+        String engine() {
+            return "host/processes";
+        }
+
+        @Override
+        Fabric split(int rank, long number, int colour, int[] members, Runnable barrier) {
+            int[] jobRanks = new int[members.length];
+            int own = 0;
+            for (int i = 0; i < members.length; i++) {
+                jobRanks[i] = this.members[members[i]];
+                own = members[i] == rank ? i : own;
+            }
+            // Every member derives the same name, and no other communicator of the job has it.
+            String childName = name + "." + number + "." + colour;
+            String file = "ctl-" + childName;
+            long bytes = Control.size(members.length);
+            Arena childArena = Arena.ofShared();
+            MemorySegment memory = null;
+            if (own == 0) {
+                memory = job.folder().create(file, bytes, childArena, "the control memory");
+            }
+            barrier.run();
+            if (memory == null) {
+                memory = job.folder().map(file, bytes, childArena);
+            }
+            Control childControl = new Control(memory, members.length);
+            Fabric child = new Processes(job, childControl, childArena, childName, jobRanks, own);
+            barrier.run();
+            if (own == 0) {
+                job.folder().delete(file);
+            }
+            return child;
+        }
+
+        @Override
+        void leave(int rank) {
+            ownScratch.close();
+            arena.close();
+            job.release();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+package io.jccl.host;
+
+import io.jccl.bindings.ForeignMemory;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import java.lang.foreign.MemorySegment;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/** Elements in host memory. */
+public final class HostBuffer implements Buffer {
+    /** The chunk of memory that no other process can see. */
+    static final int PRIVATE = -1;
+
+    private final HostDevice device;
+    private final MemorySegment segment;
+    private final DataType type;
+    private final long count;
+
+    /** The array on the Java heap, or null for native memory. */
+    private final @Nullable Object base;
+
+    private final long address;
+
+    /** Where other processes find the elements: a chunk of this process's shared heap. */
+    private final int chunk;
+
+    private final long chunkAt;
+
+    /** The buffer that owns the memory; this one unless it is a slice. */
+    private final HostBuffer owner;
+
+    private final @Nullable Runnable release;
+    private volatile boolean closed;
+
+    private HostBuffer(
+            HostDevice device,
+            MemorySegment segment,
+            DataType type,
+            long count,
+            int chunk,
+            long chunkAt,
+            @Nullable HostBuffer owner,
+            @Nullable Runnable release) {
+        this.device = device;
+        this.segment = segment;
+        this.type = type;
+        this.count = count;
+        this.base = segment.heapBase().orElse(null);
+        this.address = segment.address();
+        this.chunk = chunk;
+        this.chunkAt = chunkAt;
+        this.owner = owner == null ? this : owner;
+        this.release = release;
+    }
+
+    static HostBuffer owned(
+            HostDevice device,
+            MemorySegment segment,
+            DataType type,
+            long count,
+            int chunk,
+            long chunkAt,
+            Runnable release) {
+        return new HostBuffer(device, segment, type, count, chunk, chunkAt, null, release);
+    }
+
+    /** See {@link Buffer#wrap}. */
+    public static HostBuffer wrap(MemorySegment memory, DataType type) {
+        Objects.requireNonNull(memory, "memory");
+        Objects.requireNonNull(type, "type");
+        if (memory.byteSize() % type.size() != 0) {
+            throw new IllegalArgumentException(
+                    "the memory has "
+                            + memory.byteSize()
+                            + " bytes, which is no multiple of the "
+                            + type.size()
+                            + " that an element of "
+                            + type.label()
+                            + " takes");
+        }
+        if (memory.isReadOnly()) {
+            throw new IllegalArgumentException("the memory is read-only; wrap writable memory");
+        }
+        if (!memory.isAccessibleBy(Probe.THREAD)) {
+            throw new IllegalArgumentException(
+                    "the memory is confined to one thread, but other ranks' threads read it; allocate"
+                            + " it from Arena.ofShared() or ofAuto()");
+        }
+        return new HostBuffer(
+                HostDevice.local(),
+                memory,
+                type,
+                memory.byteSize() / type.size(),
+                PRIVATE,
+                0,
+                null,
+                null);
+    }
+
+    /** A thread that never runs, to ask whether memory is accessible to other threads. */
+    private static final class Probe {
+        static final Thread THREAD = Thread.ofPlatform().unstarted(() -> {});
+    }
+
+    /** See {@link Buffer#wrapAddress}. */
+    public static HostBuffer wrapAddress(long address, DataType type, long count) {
+        long bytes = HostDevice.bytes(type, count);
+        if (address == 0 && count > 0) {
+            throw new IllegalArgumentException(
+                    "address is 0, expected the address of " + count + " elements");
+        }
+        return wrap(ForeignMemory.at(address, bytes), type);
+    }
+
+    MemorySegment segment() {
+        return segment;
+    }
+
+    int chunk() {
+        return chunk;
+    }
+
+    long chunkAt() {
+        return chunkAt;
+    }
+
+    @Nullable Object base() {
+        return base;
+    }
+
+    boolean isOpen() {
+        return !owner.closed && segment.scope().isAlive();
+    }
+
+    private MemorySegment open() {
+        if (!isOpen()) {
+            throw new IllegalStateException("the buffer of " + count + " elements is closed");
+        }
+        return segment;
+    }
+
+    @Override
+    public DataType dataType() {
+        return type;
+    }
+
+    @Override
+    public long count() {
+        return count;
+    }
+
+    @Override
+    public Device device() {
+        return device;
+    }
+
+    @Override
+    public long address() {
+        return address;
+    }
+
+    @Override
+    public Buffer slice(long from, long count) {
+        Objects.checkFromIndexSize(from, count, this.count);
+        long at = from * type.size();
+        return new HostBuffer(
+                device,
+                open().asSlice(at, count * type.size()),
+                type,
+                count,
+                chunk,
+                chunkAt + at,
+                owner,
+                null);
+    }
+
+    @Override
+    public MemorySegment asSegment() {
+        return open();
+    }
+
+    @Override
+    public double get(long index) {
+        return Codec.get(open(), type, Objects.checkIndex(index, count));
+    }
+
+    @Override
+    public void set(long index, double value) {
+        Codec.set(open(), type, Objects.checkIndex(index, count), value);
+    }
+
+    @Override
+    public long getLong(long index) {
+        return Codec.getLong(open(), type, Objects.checkIndex(index, count));
+    }
+
+    @Override
+    public void setLong(long index, long value) {
+        Codec.setLong(open(), type, Objects.checkIndex(index, count), value);
+    }
+
+    @Override
+    public Buffer zero() {
+        open().fill((byte) 0);
+        return this;
+    }
+
+    @Override
+    public void close() {
+        if (owner != this) {
+            return;
+        }
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+        }
+        if (release != null) {
+            release.run();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "Buffer[" + count + " x " + type.label() + (isOpen() ? "]" : ", closed]");
+    }
+}

@@ -1,0 +1,889 @@
+package io.jccl.host;
+
+import io.jccl.Algorithm;
+import io.jccl.CollectiveMismatchException;
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.JcclException;
+import io.jccl.RankFailedException;
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.engine.Batch;
+import io.jccl.engine.Collective;
+import io.jccl.engine.EngineCommunicator;
+import io.jccl.engine.Request;
+import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
+import java.util.Objects;
+import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rank on the host engine.
+ *
+ * <p>Every collective starts alike: the rank writes what it asks for into one of its two slots,
+ * publishes the operation's number, and waits for the same number of every other rank. Then all
+ * know what all want, and either go on alike or all throw alike. Small payloads travel in the slot
+ * itself, so that one exchange of cache lines is all there is to a small operation. Slots alternate:
+ * a rank that publishes number s has seen everyone's s - 1, so nobody reads its slot of s - 2.
+ */
+final class HostCommunicator extends EngineCommunicator {
+    private static final int SPINS = 4000;
+    private static final int SPINS_OVERSUBSCRIBED = 20;
+    private static final int YIELDS = 2000;
+    private static final long PARK_MIN_NANOS = 20_000;
+    private static final long PARK_MAX_NANOS = 500_000;
+    private static final long LIVENESS_NANOS = 50_000_000;
+
+    /** The parts of a signature that ranks must agree on; above are flags of the rank's own. */
+    private static final long AGREED = 0x0000ffff_ffffffffL;
+
+    private static final long FLAG_IN_PLACE = 1L << 48;
+    private static final long FLAG_FOREIGN = 1L << 49;
+
+    private final Fabric fabric;
+    private final Control control;
+    private final MemorySegment memory;
+    private final CommunicatorOptions options;
+    private final long timeoutNanos;
+    private final int rank;
+    private final int n;
+    private final int spins;
+    private final Reducer reducer;
+    private final PointToPoint messages;
+    private final Algorithms algorithms;
+    private final Backoff backoff = new Backoff();
+
+    private long sequence;
+    private long tick;
+    private long splits;
+    private @Nullable Request current;
+    private @Nullable HostStream driver;
+
+    /** What made this communicator unusable. */
+    private volatile @Nullable RuntimeException failure;
+
+    private volatile boolean closed;
+
+    HostCommunicator(Fabric fabric, int rank, CommunicatorOptions options) {
+        super(rank, fabric.ranks);
+        this.fabric = fabric;
+        this.control = fabric.control;
+        this.memory = control.memory;
+        this.options = options;
+        this.timeoutNanos = HostStream.nanos(options.timeout());
+        this.rank = rank;
+        this.n = fabric.ranks;
+        boolean crowded = n > Runtime.getRuntime().availableProcessors();
+        this.spins = crowded ? SPINS_OVERSUBSCRIBED : SPINS;
+        this.reducer = new Reducer(n);
+        this.messages = new PointToPoint(this, fabric, rank);
+        this.algorithms = new Algorithms(this, messages, fabric, reducer, rank);
+    }
+
+    // ---- what the base class asks for
+
+    @Override
+    public Device device() {
+        return fabric.device();
+    }
+
+    @Override
+    public String engine() {
+        return fabric.engine();
+    }
+
+    @Override
+    public Algorithm algorithmFor(String operation, long blockBytes) {
+        return AlgorithmTable.choose(
+                Collective.ofMethod(operation), blockBytes, n, options.algorithm());
+    }
+
+    @Override
+    protected void checkUsable() {
+        if (closed) {
+            throw new IllegalStateException("the communicator of rank " + rank + " is closed");
+        }
+        RuntimeException f = failure;
+        if (f != null) {
+            throw f;
+        }
+    }
+
+    @Override
+    protected void checkBuffer(Buffer buffer, String name) {
+        if (!(buffer instanceof HostBuffer h)) {
+            throw new IllegalArgumentException(
+                    name
+                            + " is on device "
+                            + buffer.device()
+                            + " ("
+                            + buffer.device().kind()
+                            + "), but this communicator's ranks compute on the host; copy it to a"
+                            + " buffer of comm.device()");
+        }
+        if (!h.isOpen()) {
+            throw new IllegalStateException(name + " is closed");
+        }
+    }
+
+    @Override
+    protected boolean overlap(
+            Buffer a, long aFrom, long aCount, Buffer b, long bFrom, long bCount) {
+        if (aCount == 0 || bCount == 0 || ((HostBuffer) a).base() != ((HostBuffer) b).base()) {
+            return false;
+        }
+        long aAt = a.address() + aFrom * a.dataType().size();
+        long bAt = b.address() + bFrom * b.dataType().size();
+        return aAt < bAt + bCount * b.dataType().size() && bAt < aAt + aCount * a.dataType().size();
+    }
+
+    @Override
+    protected boolean samePlace(Buffer a, long aAt, Buffer b, long bAt) {
+        return ((HostBuffer) a).base() == ((HostBuffer) b).base()
+                && a.address() + aAt * a.dataType().size()
+                        == b.address() + bAt * b.dataType().size();
+    }
+
+    @Override
+    protected boolean runsInline(Stream stream) {
+        return HostStream.of(stream).isInline();
+    }
+
+    @Override
+    protected void enqueue(Stream stream, Runnable work) {
+        HostStream.of(stream).submit(work);
+    }
+
+    @Override
+    protected Stream driver() {
+        if (driver == null) {
+            driver = HostStream.threaded(fabric.device());
+        }
+        return driver;
+    }
+
+    @Override
+    protected void execute(Request q) {
+        checkUsable();
+        current = q;
+        try {
+            if (q.op.peerToPeer()) {
+                messages.add(q);
+                messages.finish();
+            } else {
+                collective(q);
+            }
+        } catch (RuntimeException e) {
+            throw failed(e);
+        } finally {
+            current = null;
+        }
+    }
+
+    @Override
+    protected void execute(Batch batch) {
+        checkUsable();
+        try {
+            for (int i = 0; i < batch.size(); i++) {
+                if (batch.get(i).op.peerToPeer()) {
+                    messages.add(batch.get(i));
+                }
+            }
+            messages.progress();
+            for (int i = 0; i < batch.size(); i++) {
+                current = batch.get(i);
+                if (!current.op.peerToPeer()) {
+                    // While it waits it moves the messages on, so no order can deadlock.
+                    collective(current);
+                }
+            }
+            current = null;
+            messages.finish();
+        } catch (RuntimeException e) {
+            throw failed(e);
+        } finally {
+            current = null;
+        }
+    }
+
+    // ---- one collective
+
+    private void collective(Request q) {
+        Collective op = q.op;
+        long s = ++sequence;
+        int parity = (int) (s & 1);
+        long slot = control.slot(rank, parity);
+        int size = q.type.size();
+        long block = q.count * size;
+        boolean source = op.sends(rank, q.root);
+        boolean target = op.receives(rank, q.root);
+        Algorithm algorithm = AlgorithmTable.choose(op, block, n, options.algorithm());
+        long payload = op.manySend() ? block * n : block;
+        boolean eager =
+                algorithm == Algorithm.DIRECT && !op.vector() && payload <= Control.EAGER;
+        long signature = signature(op, q.type, q.reduceOp.kind(), algorithm, q.root);
+        if (q.inPlace) {
+            signature |= FLAG_IN_PLACE;
+        }
+        control.set(slot + Control.COUNT, q.count);
+        control.set(slot + Control.FACTOR, q.reduceOp.factorBits(q.type));
+        if (!eager) {
+            signature |= publishPlaces(q, slot, parity, source, target);
+        } else if (source && payload > 0) {
+            MemorySegment.copy(
+                    ((HostBuffer) q.sendBuffer()).segment(),
+                    0,
+                    memory,
+                    slot + Control.PAYLOAD,
+                    payload);
+        }
+        control.set(slot + Control.SIGNATURE, signature);
+        control.release(slot + Control.SEQ, s);
+        meet(s, parity, signature & AGREED, q.count);
+        if (eager) {
+            if (target && payload > 0) {
+                finishEager(q, parity, block);
+            }
+            return;
+        }
+        if (op.vector()) {
+            checkTables(parity);
+        }
+        switch (algorithm) {
+            case DIRECT -> {
+                if (anyForeign(parity)) {
+                    algorithms.staged(q, parity);
+                } else {
+                    direct(q, parity, source, target, size);
+                    barrierTick();
+                }
+            }
+            case RING -> algorithms.ring(q, parity);
+            case TREE -> algorithms.tree(q, parity);
+            case RECURSIVE_DOUBLING -> algorithms.doubling(q);
+            default -> algorithms.pairwise(q, parity);
+        }
+    }
+
+    private static long signature(
+            Collective op, DataType type, ReduceOp.Kind kind, Algorithm algorithm, int root) {
+        return op.ordinal()
+                | (long) type.ordinal() << 8
+                | (long) kind.ordinal() << 16
+                | (long) algorithm.ordinal() << 24
+                | (long) root << 32;
+    }
+
+    /** Writes where the buffers are, and the tables of a v-variant; returns flags. */
+    private long publishPlaces(Request q, long slot, int parity, boolean source, boolean target) {
+        boolean foreign = false;
+        if (source) {
+            HostBuffer b = (HostBuffer) q.sendBuffer();
+            int chunk = fabric.publish(rank, parity, false, b);
+            foreign = chunk == HostBuffer.PRIVATE;
+            control.set(slot + Control.SEND_CHUNK, chunk);
+            control.set(slot + Control.SEND_AT, fabric.offset(b));
+        }
+        if (target) {
+            HostBuffer b = (HostBuffer) q.recvBuffer();
+            int chunk = fabric.publish(rank, parity, true, b);
+            // Only these have other ranks write into the receiver's buffer.
+            boolean pushed = pushes(q.op) || (q.op.manySend() && q.op.manyRecv());
+            foreign |= pushed && chunk == HostBuffer.PRIVATE;
+            control.set(slot + Control.RECV_CHUNK, chunk);
+            control.set(slot + Control.RECV_AT, fabric.offset(b));
+        }
+        if (q.op.vector()) {
+            writeTable(parity, 0, q.sendCounts);
+            writeTable(parity, 1, q.sendDispls);
+            writeTable(parity, 2, q.recvCounts);
+            writeTable(parity, 3, q.recvDispls);
+        }
+        return foreign ? FLAG_FOREIGN : 0;
+    }
+
+    private void writeTable(int parity, int which, long[] values) {
+        long at = control.table(rank, parity, which);
+        for (int i = 0; i < n; i++) {
+            control.set(at + (long) i * Long.BYTES, values[i]);
+        }
+    }
+
+    /** An entry of a rank's table: 0 send counts, 1 displacements, 2 recv counts, 3 displacements. */
+    long table(int r, int parity, int which, int i) {
+        return control.get(control.table(r, parity, which) + (long) i * Long.BYTES);
+    }
+
+    /** Waits until every rank has published operation s, and throws unless all agree. */
+    private void meet(long s, int parity, long agreed, long count) {
+        boolean same = true;
+        for (int i = 1; i < n; i++) {
+            int p = rank + i < n ? rank + i : rank + i - n;
+            long slot = control.slot(p, parity);
+            if (control.acquire(slot + Control.SEQ) < s) {
+                await(slot + Control.SEQ, s, p);
+            }
+            same &=
+                    (control.get(slot + Control.SIGNATURE) & AGREED) == agreed
+                            && control.get(slot + Control.COUNT) == count;
+        }
+        if (!same) {
+            throw new CollectiveMismatchException(disagreement(s, parity));
+        }
+    }
+
+    private String disagreement(long s, int parity) {
+        StringBuilder b =
+                new StringBuilder("the ranks disagree on operation #").append(s).append(':');
+        for (int p = 0; p < n; p++) {
+            b.append(p == 0 ? " " : "; ").append("rank ").append(p).append(" calls ");
+            describeSlot(b, p, parity);
+        }
+        return b.append(". All ranks must call the same operations in the same order").toString();
+    }
+
+    private void describeSlot(StringBuilder b, int p, int parity) {
+        long slot = control.slot(p, parity);
+        long sig = control.get(slot + Control.SIGNATURE);
+        Collective op = Collective.values()[(int) (sig & 0xff)];
+        b.append(
+                Request.describe(
+                        op,
+                        DataType.values()[(int) (sig >> 8 & 0xff)],
+                        control.get(slot + Control.COUNT),
+                        ReduceOp.Kind.values()[(int) (sig >> 16 & 0xff)],
+                        (int) (sig >> 32 & 0xffff)));
+        Algorithm a = Algorithm.values()[(int) (sig >> 24 & 0xff)];
+        if (a != Algorithm.DIRECT) {
+            b.append(" by ").append(a);
+        }
+    }
+
+    /** What rank i sends to j must be what j expects from i; every rank checks all pairs. */
+    private void checkTables(int parity) {
+        StringBuilder wrong = null;
+        for (int i = 0; i < n; i++) {
+            for (int j = 0; j < n; j++) {
+                long sent = table(i, parity, 0, j);
+                long expected = table(j, parity, 2, i);
+                if (sent != expected) {
+                    wrong = wrong == null ? new StringBuilder() : wrong.append("; ");
+                    wrong.append("rank ")
+                            .append(i)
+                            .append(" sends ")
+                            .append(sent)
+                            .append(" elements to rank ")
+                            .append(j)
+                            .append(", which expects ")
+                            .append(expected);
+                }
+            }
+        }
+        if (wrong != null) {
+            throw new CollectiveMismatchException(
+                    "the ranks disagree on the counts of "
+                            + Objects.requireNonNull(current)
+                            + " #"
+                            + sequence
+                            + ": "
+                            + wrong);
+        }
+    }
+
+    private boolean anyForeign(int parity) {
+        boolean any = false;
+        for (int p = 0; p < n; p++) {
+            any |= flag(p, parity, FLAG_FOREIGN);
+        }
+        return any;
+    }
+
+    private boolean flag(int p, int parity, long flag) {
+        return (control.get(control.slot(p, parity) + Control.SIGNATURE) & flag) != 0;
+    }
+
+    long factor(int p, int parity) {
+        return control.get(control.slot(p, parity) + Control.FACTOR);
+    }
+
+    /** Everything is in the slots: take what is ours. */
+    private void finishEager(Request q, int parity, long block) {
+        Collective op = q.op;
+        HostBuffer recv = (HostBuffer) q.recvBuffer();
+        long at = Control.PAYLOAD + (op.manySend() ? rank * block : 0);
+        if (op.reduces()) {
+            Reducer r = reducer.begin(q.type, q.reduceOp.kind());
+            for (int p = 0; p < n; p++) {
+                r.addSource(memory, control.slot(p, parity) + at, factor(p, parity));
+            }
+            r.addTarget(recv.segment(), 0);
+            r.run(0, q.count);
+            return;
+        }
+        int first = op.rootSends() ? q.root : 0;
+        int last = op.rootSends() ? q.root : n - 1;
+        for (int p = first; p <= last; p++) {
+            MemorySegment.copy(
+                    memory,
+                    control.slot(p, parity) + at,
+                    recv.segment(),
+                    op.manyRecv() ? p * block : 0,
+                    block);
+        }
+    }
+
+    // ---- direct: ranks read, and where it pays write, each other's buffers
+
+    private static boolean pushes(Collective op) {
+        return (op.reduces() && !op.manySend())
+                || op == Collective.GATHER
+                || op == Collective.GATHERV;
+    }
+
+    private MemorySegment sendOf(int p, int parity) {
+        long slot = control.slot(p, parity);
+        return fabric.published(p, parity, false, control.get(slot + Control.SEND_CHUNK));
+    }
+
+    private long sendAt(int p, int parity) {
+        return control.get(control.slot(p, parity) + Control.SEND_AT);
+    }
+
+    private MemorySegment recvOf(int p, int parity) {
+        long slot = control.slot(p, parity);
+        return fabric.published(p, parity, true, control.get(slot + Control.RECV_CHUNK));
+    }
+
+    private long recvAt(int p, int parity) {
+        return control.get(control.slot(p, parity) + Control.RECV_AT);
+    }
+
+    /** Where in p's send buffer the block for rank r starts, in elements. */
+    private long sendDispl(Request q, int p, int r, int parity) {
+        if (q.op.vector()) {
+            return table(p, parity, 1, r);
+        }
+        return q.op.manySend() ? r * q.count : 0;
+    }
+
+    /** Where in r's receive buffer the block from rank p starts, in elements. */
+    private long recvDispl(Request q, int r, int p, int parity) {
+        if (q.op.vector()) {
+            return table(r, parity, 3, p);
+        }
+        return q.op.manyRecv() ? p * q.count : 0;
+    }
+
+    private long blockCount(Request q, int from, int to, int parity) {
+        return q.op.vector() ? table(from, parity, 0, to) : q.count;
+    }
+
+    private void direct(Request q, int parity, boolean source, boolean target, int size) {
+        Collective op = q.op;
+        if (op.reduces()) {
+            directReduce(q, parity, size);
+        } else if (pushes(op)) {
+            directCopy(q, rank, q.root, parity, size);
+        } else if (op.manySend() && op.manyRecv() && anyInPlace(parity)) {
+            for (int i = 1; i < n; i++) {
+                int p = (rank + i) % n;
+                // Each pair is exchanged by one of its two ranks, about as many by each.
+                boolean mine = ((rank + p) % 2 == 0) == (rank < p);
+                if (mine) {
+                    exchange(q, rank, p, parity, size);
+                }
+            }
+            if (!q.inPlace) {
+                directCopy(q, rank, rank, parity, size);
+            }
+        } else if (target) {
+            for (int i = 0; i < n; i++) {
+                int p = rank + i < n ? rank + i : rank + i - n;
+                boolean own = p == rank && q.inPlace;
+                if (op.sends(p, q.root) && !own) {
+                    directCopy(q, p, rank, parity, size);
+                }
+            }
+        }
+    }
+
+    private boolean anyInPlace(int parity) {
+        boolean any = false;
+        for (int p = 0; p < n; p++) {
+            any |= flag(p, parity, FLAG_IN_PLACE);
+        }
+        return any;
+    }
+
+    private void directCopy(Request q, int from, int to, int parity, int size) {
+        if (from == to && q.inPlace) {
+            return;
+        }
+        Reducer.copy(
+                sendOf(from, parity),
+                sendAt(from, parity) + sendDispl(q, from, to, parity) * size,
+                recvOf(to, parity),
+                recvAt(to, parity) + recvDispl(q, to, from, parity) * size,
+                blockCount(q, from, to, parity) * size);
+    }
+
+    /** Gives a its block from b and b its block from a, where either may be in place. */
+    private void exchange(Request q, int a, int b, int parity, int size) {
+        long toB = blockCount(q, a, b, parity) * size;
+        long toA = blockCount(q, b, a, parity) * size;
+        MemorySegment keep = fabric.scratch(rank);
+        long keepAt = fabric.scratchAt(rank);
+        for (long x = 0; x < Math.max(toA, toB); x += Fabric.SCRATCH) {
+            long lengthB = Math.max(0, Math.min(Fabric.SCRATCH, toB - x));
+            long lengthA = Math.max(0, Math.min(Fabric.SCRATCH, toA - x));
+            MemorySegment.copy(
+                    sendOf(a, parity),
+                    sendAt(a, parity) + sendDispl(q, a, b, parity) * size + x,
+                    keep,
+                    keepAt,
+                    lengthB);
+            MemorySegment.copy(
+                    sendOf(b, parity),
+                    sendAt(b, parity) + sendDispl(q, b, a, parity) * size + x,
+                    recvOf(a, parity),
+                    recvAt(a, parity) + recvDispl(q, a, b, parity) * size + x,
+                    lengthA);
+            MemorySegment.copy(
+                    keep,
+                    keepAt,
+                    recvOf(b, parity),
+                    recvAt(b, parity) + recvDispl(q, b, a, parity) * size + x,
+                    lengthB);
+        }
+    }
+
+    /** Reduces this rank's share, or for reduceScatter this rank's block. */
+    private void directReduce(Request q, int parity, int size) {
+        Reducer r = reducer.begin(q.type, q.reduceOp.kind());
+        boolean own = q.op.manySend();
+        for (int p = 0; p < n; p++) {
+            long at = sendAt(p, parity) + (own ? sendDispl(q, p, rank, parity) * size : 0);
+            r.addSource(sendOf(p, parity), at, factor(p, parity));
+        }
+        if (own) {
+            r.addTarget(recvOf(rank, parity), recvAt(rank, parity));
+            r.run(0, blockCount(q, rank, rank, parity));
+            return;
+        }
+        if (q.op.rootReceives()) {
+            r.addTarget(recvOf(q.root, parity), recvAt(q.root, parity));
+        } else {
+            for (int i = 0; i < n; i++) {
+                int p = rank + i < n ? rank + i : rank + i - n;
+                r.addTarget(recvOf(p, parity), recvAt(p, parity));
+            }
+        }
+        r.run(share(q.count, rank), share(q.count, rank + 1));
+    }
+
+    /** First element of a rank's share; shares meet on whole pairs of cache lines. */
+    long share(long count, int r) {
+        long each = (count + n - 1) / n;
+        each = (each + 127) / 128 * 128;
+        return Math.min(count, r * each);
+    }
+
+    // ---- waiting
+
+    /** A barrier on counters that only grow: cheap, and any number can follow each other. */
+    void barrierTick() {
+        long t = ++tick;
+        control.release(control.state(rank) + Control.TICK, t);
+        for (int i = 1; i < n; i++) {
+            int p = rank + i < n ? rank + i : rank + i - n;
+            long at = control.state(p) + Control.TICK;
+            if (control.acquire(at) < t) {
+                await(at, t, p);
+            }
+        }
+    }
+
+    /** Waits until a word that rank p writes has reached a value. */
+    void await(long at, long value, int p) {
+        for (int i = 0; i < spins; i++) {
+            if (control.acquire(at) >= value) {
+                return;
+            }
+            Thread.onSpinWait();
+        }
+        backoff.start();
+        while (control.acquire(at) < value) {
+            if (!messages.progress()) {
+                backoff.pause(p, at, value);
+            }
+        }
+    }
+
+    Backoff backoff() {
+        return backoff;
+    }
+
+    int spins() {
+        return spins;
+    }
+
+    /** Yields, then parks for longer and longer, and looks for reasons to give up. */
+    final class Backoff {
+        private int rounds;
+        private long started;
+        private long nextLook;
+        private long park = PARK_MIN_NANOS;
+        private boolean interrupted;
+
+        /** Begins a new wait; the object is used again so that waiting allocates nothing. */
+        void start() {
+            rounds = 0;
+            started = 0;
+            nextLook = 0;
+            park = PARK_MIN_NANOS;
+            interrupted = false;
+        }
+
+        /** Pauses once; p is the rank waited for, or -1 for any, at and value what it must write. */
+        void pause(int p, long at, long value) {
+            rounds++;
+            if (control.aborted()) {
+                restoreInterrupt();
+                throw abortedByPeer();
+            }
+            if (rounds < YIELDS) {
+                Thread.yield();
+                return;
+            }
+            long now = System.nanoTime();
+            if (started == 0) {
+                started = now;
+            }
+            if (now - nextLook >= 0 || nextLook == 0) {
+                nextLook = now + LIVENESS_NANOS;
+                look(p, at, value);
+                if (now - started > timeoutNanos) {
+                    restoreInterrupt();
+                    throw timeout();
+                }
+            }
+            interrupted |= Thread.interrupted();
+            LockSupport.parkNanos(park);
+            park = Math.min(PARK_MAX_NANOS, park * 2);
+        }
+
+        private void look(int p, long at, long value) {
+            for (int r = 0; r < n; r++) {
+                boolean concerns = p < 0 ? messages.waitsFor(r) : p == r;
+                if (!concerns || r == rank) {
+                    continue;
+                }
+                boolean left = control.acquire(control.state(r) + Control.CLOSED) != 0;
+                boolean dead = !left && !fabric.isAlive(r);
+                // It may have done its part before it went.
+                if ((left || dead) && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
+                    restoreInterrupt();
+                    throw new RankFailedException(
+                            fabric.nameOf(r)
+                                    + (left ? " closed its communicator" : " died")
+                                    + " while rank "
+                                    + rank
+                                    + " waited for it in "
+                                    + here());
+                }
+            }
+        }
+
+        private void restoreInterrupt() {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private String here() {
+        Request q = current != null ? current : messages.unfinished();
+        return (q == null ? "an operation" : q.toString()) + " #" + sequence;
+    }
+
+    private JcclException abortedByPeer() {
+        int by = control.abortRank();
+        String text =
+                by == rank ? control.abortText() : "rank " + by + ": " + control.abortText();
+        return switch (control.abortKind()) {
+            case MISMATCH -> new CollectiveMismatchException(text);
+            case TIMEOUT -> new CollectiveTimeoutException(text);
+            case FAILED ->
+                    new RankFailedException(
+                            text + "; rank " + rank + " was in " + here() + " and cannot go on");
+        };
+    }
+
+    private CollectiveTimeoutException timeout() {
+        StringBuilder b =
+                new StringBuilder("rank ")
+                        .append(rank)
+                        .append(" of ")
+                        .append(n)
+                        .append(" waited ")
+                        .append(options.timeout())
+                        .append(" in ")
+                        .append(here())
+                        .append(" for:");
+        boolean any = false;
+        int parity = (int) (sequence & 1);
+        boolean inMessages = current == null || current.op.peerToPeer();
+        for (int p = 0; p < n; p++) {
+            long reached =
+                    Math.max(
+                            control.acquire(control.slot(p, 0) + Control.SEQ),
+                            control.acquire(control.slot(p, 1) + Control.SEQ));
+            boolean behind =
+                    inMessages
+                            ? messages.waitsFor(p)
+                            : reached < sequence
+                                    || control.acquire(control.state(p) + Control.TICK) < tick;
+            if (p == rank || !behind) {
+                continue;
+            }
+            b.append(any ? ", " : " ").append(fabric.nameOf(p));
+            any = true;
+            if (reached == 0) {
+                b.append(", which has called no collective yet");
+            } else if (reached < sequence) {
+                b.append(", whose last collective is #").append(reached).append(" ");
+                describeSlot(b, p, (int) (reached & 1));
+            } else {
+                b.append(", which has not finished #").append(reached).append(" ");
+                describeSlot(b, p, parity);
+            }
+        }
+        if (!any) {
+            b.append(" messages of ranks that have entered it too");
+        }
+        return new CollectiveTimeoutException(
+                b.append(". Look at what those ranks do (jstack), or raise the timeout").toString());
+    }
+
+    // ---- ending
+
+    /** Remembers the first error, tells the other ranks, and returns what to throw. */
+    private RuntimeException failed(RuntimeException e) {
+        RuntimeException f = e;
+        if (!(e instanceof JcclException)) {
+            f = new JcclException("rank " + rank + " failed in " + here() + ": " + e, e);
+        }
+        messages.clear();
+        if (failure == null) {
+            failure = f;
+            Control.AbortKind kind =
+                    switch (f) {
+                        case CollectiveMismatchException m -> Control.AbortKind.MISMATCH;
+                        case CollectiveTimeoutException t -> Control.AbortKind.TIMEOUT;
+                        default -> Control.AbortKind.FAILED;
+                    };
+            control.abort(rank, kind, Objects.requireNonNullElse(f.getMessage(), f.toString()));
+        }
+        return f;
+    }
+
+    @Override
+    public void abort(String reason) {
+        Objects.requireNonNull(reason, "reason");
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            control.abort(rank, Control.AbortKind.FAILED, reason);
+            if (failure == null) {
+                failure = new RankFailedException("rank " + rank + " aborted: " + reason);
+            }
+        }
+    }
+
+    @Override
+    public @Nullable Communicator split(int colour, int key) {
+        checkUsable();
+        if (pending() > 0) {
+            throw new IllegalStateException(
+                    "split while "
+                            + pending()
+                            + " operations are enqueued on streams; synchronize them first");
+        }
+        long number = ++splits;
+        int[] members = new int[n];
+        int size = 0;
+        try (Buffer mine = device().allocate(DataType.INT64, 2);
+                Buffer all = device().allocate(DataType.INT64, 2L * n)) {
+            mine.setLong(0, colour);
+            mine.setLong(1, key);
+            allGather(mine, all, device().defaultStream());
+            for (int r = 0; r < n && colour >= 0; r++) {
+                if (all.getLong(2L * r) == colour) {
+                    int at = size++;
+                    // Insertion keeps equal keys in rank order.
+                    while (at > 0 && all.getLong(2L * members[at - 1] + 1) > all.getLong(2L * r + 1)) {
+                        members[at] = members[at - 1];
+                        at--;
+                    }
+                    members[at] = r;
+                }
+            }
+        }
+        Runnable barrier = () -> barrier(device().defaultStream());
+        if (colour < 0) {
+            barrier.run();
+            barrier.run();
+            return null;
+        }
+        int[] ranks = Arrays.copyOf(members, size);
+        int own = 0;
+        while (ranks[own] != rank) {
+            own++;
+        }
+        try {
+            Fabric child = fabric.split(rank, number, colour, ranks, barrier);
+            return new HostCommunicator(child, own, options);
+        } catch (RuntimeException e) {
+            throw failed(e);
+        }
+    }
+
+    @Override
+    public void close() {
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+        }
+        // Others may still have to fetch what this rank has sent; and streams their work.
+        long deadline = System.nanoTime() + timeoutNanos;
+        while (failure == null
+                && !control.aborted()
+                && (pending() > 0 || messages.unfetched())
+                && System.nanoTime() < deadline) {
+            LockSupport.parkNanos(PARK_MIN_NANOS);
+        }
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+        }
+        if (driver != null) {
+            driver.close();
+        }
+        control.release(control.state(rank) + Control.CLOSED, 1);
+        fabric.leave(rank);
+    }
+
+    @Override
+    public String toString() {
+        return "Communicator[rank " + rank + " of " + n + ", " + engine() + "]";
+    }
+}

@@ -1,0 +1,106 @@
+package io.jccl.host;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import java.time.Duration;
+import org.jspecify.annotations.Nullable;
+
+/** A mark in a host stream. */
+final class HostEvent implements Event {
+    /** One recording; the last one replaces those before it. */
+    private static final class Mark {
+        boolean done;
+        long nanos;
+    }
+
+    private @Nullable Mark last;
+    private boolean closed;
+
+    @Override
+    public void record(Stream stream) {
+        HostStream host = HostStream.of(stream);
+        Mark mark = new Mark();
+        synchronized (this) {
+            if (closed) {
+                throw new IllegalStateException("the event is closed");
+            }
+            last = mark;
+        }
+        host.submitAlways(() -> complete(mark));
+    }
+
+    private synchronized void complete(Mark mark) {
+        mark.done = true;
+        mark.nanos = System.nanoTime();
+        notifyAll();
+    }
+
+    @Override
+    public synchronized boolean query() {
+        return last == null || last.done;
+    }
+
+    @Override
+    public synchronized void synchronize(Duration timeout) {
+        if (!await(last, System.nanoTime() + HostStream.nanos(timeout))) {
+            throw new CollectiveTimeoutException(
+                    "the event did not complete within " + timeout + "; its stream is still busy");
+        }
+    }
+
+    /** What a stream that waits for this event waits for: the recording made last by now. */
+    synchronized Runnable waiting() {
+        Mark mark = last;
+        return () -> {
+            synchronized (this) {
+                await(mark, Long.MAX_VALUE);
+            }
+        };
+    }
+
+    private boolean await(@Nullable Mark mark, long deadline) {
+        boolean interrupted = false;
+        try {
+            while (mark != null && !mark.done) {
+                long left = deadline == Long.MAX_VALUE ? 0 : deadline - System.nanoTime();
+                if (left < 0) {
+                    return false;
+                }
+                try {
+                    wait(left / 1_000_000, (int) (left % 1_000_000));
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                }
+            }
+            return true;
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    @Override
+    public synchronized Duration elapsedSince(Event start) {
+        if (!(start instanceof HostEvent s)) {
+            throw new IllegalArgumentException("start is no event of the host device");
+        }
+        return Duration.ofNanos(completedAt() - s.completedAt());
+    }
+
+    private synchronized long completedAt() {
+        if (last == null || !last.done) {
+            throw new IllegalStateException(
+                    last == null
+                            ? "the event was never recorded"
+                            : "the event has not completed; synchronize it first");
+        }
+        return last.nanos;
+    }
+
+    @Override
+    public synchronized void close() {
+        closed = true;
+    }
+}

@@ -1,0 +1,96 @@
+package io.jccl.host;
+
+import io.jccl.device.DataType;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.lang.foreign.MemorySegment;
+import java.lang.invoke.MethodHandles;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The inner loop for one element type and one operation.
+ *
+ * <p>There is one source for all of them, {@link VectorKernel}, or {@link ScalarKernel} where the
+ * Vector API's module is absent. Each type and operation gets a hidden copy of that class whose
+ * static finals say which it is, so the compiler sees constants and a type profile of its own
+ * instead of a switch per element.
+ *
+ * <p>Offsets are bytes; n counts elements.
+ */
+abstract class Kernel {
+    /** What is done with two elements. */
+    enum Op {
+        ADD,
+        MUL,
+        MIN,
+        MAX,
+        DIV
+    }
+
+    /** What a hidden copy is for. */
+    record Spec(DataType type, Op op) {}
+
+    /** Whether the Vector API's incubator module was resolved when this JVM started. */
+    static final boolean VECTOR =
+            ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()
+                    && !Boolean.getBoolean("jccl.scalar");
+
+    private static final int OPS = Op.values().length;
+    private static final @Nullable Kernel[] CACHE = new Kernel[DataType.values().length * OPS];
+
+    /** {@code o[i] = a[i] op b[i]}; o may be a or b. */
+    abstract void combine(
+            MemorySegment a, long ao, MemorySegment b, long bo, MemorySegment o, long oo, int n);
+
+    /** {@code o[i] = a[i] op scalar}; o may be a. The scalar comes as the type's bits. */
+    abstract void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n);
+
+    /** The kernel for a type that is reduced in itself, so no narrow float. */
+    static Kernel of(DataType type, Op op) {
+        // Kernels have no fields, so reading one without a lock is safe.
+        Kernel k = CACHE[type.ordinal() * OPS + op.ordinal()];
+        return k != null ? k : make(type, op);
+    }
+
+    private static synchronized Kernel make(DataType type, Op op) {
+        // Sum and product of integers do not depend on the sign.
+        DataType t =
+                (op == Op.ADD || op == Op.MUL) && type.isUnsigned()
+                        ? DataType.ofCode(type.code() - 1)
+                        : type;
+        int key = t.ordinal() * OPS + op.ordinal();
+        Kernel k = CACHE[key];
+        if (k == null) {
+            // Neither integer division nor 8-bit products have vector instructions.
+            boolean none = t.isInteger() && (op == Op.DIV || (op == Op.MUL && t.size() == 1));
+            boolean vector = VECTOR && !none;
+            Kernel scalar = hidden("ScalarKernel", new Spec(t, op));
+            k = vector ? hidden("VectorKernel", new Data(new Spec(t, op), scalar)) : scalar;
+            CACHE[key] = k;
+        }
+        CACHE[type.ordinal() * OPS + op.ordinal()] = k;
+        return k;
+    }
+
+    /** What a vector kernel is made from: the scalar one does what does not fill a vector. */
+    record Data(Spec spec, Kernel rest) {}
+
+    private static Kernel hidden(String template, Object data) {
+        try (InputStream in = Kernel.class.getResourceAsStream(template + ".class")) {
+            if (in == null) {
+                throw new IllegalStateException(template + ".class is missing from the jar");
+            }
+            return (Kernel)
+                    MethodHandles.lookup()
+                            .defineHiddenClassWithClassData(in.readAllBytes(), data, true)
+                            .lookupClass()
+                            .getDeclaredConstructor()
+                            .newInstance();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException("no kernel from " + template + " for " + data, e);
+        }
+    }
+}

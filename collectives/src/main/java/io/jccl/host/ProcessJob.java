@@ -1,0 +1,285 @@
+package io.jccl.host;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.CommunicatorOptions;
+import io.jccl.JcclException;
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.channels.FileChannel;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * This process's place in a job of processes on one machine: its lock, its shared heap, and its view
+ * of the other processes' heaps.
+ *
+ * <p>Meeting: rank 0 removes what an earlier run left, creates the control file and waits; every
+ * other rank maps it and writes a random number, which rank 0 echoes. A control file left by a dead
+ * run has nobody to echo. When all have joined, rank 0 deletes the file: the mappings stay, and
+ * nothing is left behind however the processes end, but for heaps and locks, which each process
+ * deletes when it leaves, survivors delete for the dead, and the next run deletes otherwise.
+ */
+final class ProcessJob {
+    private static final String CONTROL = "ctl-0";
+    private static final long POLL_NANOS = 200_000;
+
+    private final SharedFolder folder;
+    private final int rank;
+    private final int size;
+    private final FileChannel lock;
+    private final SharedHeap heap;
+    private final HostDevice device;
+    private final Thread hook;
+
+    /** Mappings of other processes' heap chunks live until this process leaves. */
+    private final Arena peers = Arena.ofShared();
+
+    private final ConcurrentHashMap<Long, MemorySegment> chunks = new ConcurrentHashMap<>();
+
+    /** Communicators that use this job. */
+    private final AtomicInteger users = new AtomicInteger();
+
+    private boolean left;
+
+    private ProcessJob(SharedFolder folder, int rank, int size, FileChannel lock) {
+        this.folder = folder;
+        this.rank = rank;
+        this.size = size;
+        this.lock = lock;
+        // Own chunks are unmapped when no buffer refers to them any more, so that results stay
+        // readable after the communicator is closed.
+        this.heap =
+                new SharedHeap(
+                        (chunk, bytes) ->
+                                folder.create(
+                                        heapFile(rank, chunk),
+                                        bytes,
+                                        Arena.ofAuto(),
+                                        "the buffers of rank " + rank));
+        this.device = new HostDevice(heap);
+        this.hook = new Thread(this::leave, "jccl-cleanup");
+        Runtime.getRuntime().addShutdownHook(hook);
+    }
+
+    private static String heapFile(int rank, int chunk) {
+        return "heap-" + rank + "-" + chunk;
+    }
+
+    SharedFolder folder() {
+        return folder;
+    }
+
+    HostDevice device() {
+        return device;
+    }
+
+    boolean isAlive(int jobRank) {
+        return folder.isHeld(jobRank);
+    }
+
+    /** The mapping of a chunk of a rank's heap. */
+    MemorySegment chunk(int jobRank, int chunk) {
+        if (jobRank == rank) {
+            return heap.chunk(chunk);
+        }
+        Long key = (long) jobRank << 32 | chunk;
+        MemorySegment s = chunks.get(key);
+        if (s == null) {
+            s = chunks.computeIfAbsent(key, k -> folder.map(heapFile(jobRank, chunk), -1, peers));
+        }
+        return s;
+    }
+
+    void retain() {
+        users.incrementAndGet();
+    }
+
+    void release() {
+        if (users.decrementAndGet() == 0) {
+            leave();
+            peers.close();
+            try {
+                Runtime.getRuntime().removeShutdownHook(hook);
+            } catch (IllegalStateException e) {
+                // The JVM is going down and has run the hook.
+            }
+        }
+    }
+
+    /** Removes what this process and dead ones have in the folder. */
+    private synchronized void leave() {
+        if (left) {
+            return;
+        }
+        left = true;
+        folder.deleteAll("heap-" + rank + "-");
+        folder.deleteLock(rank);
+        try {
+            lock.close();
+        } catch (IOException e) {
+            // The file is deleted already; nothing depends on the lock.
+        }
+        folder.deleteIfAbandoned();
+    }
+
+    /** Meets the other processes of a job. */
+    static Fabric.Processes join(String jobId, int rank, int size, CommunicatorOptions options) {
+        long deadline = System.nanoTime() + HostStream.nanos(options.timeout());
+        SharedFolder.removeStale();
+        SharedFolder folder = new SharedFolder(jobId);
+        FileChannel lock = folder.tryLock(rank);
+        while (lock == null) {
+            if (System.nanoTime() > deadline) {
+                throw new JcclException(
+                        "rank "
+                                + rank
+                                + " of job "
+                                + jobId
+                                + " is already running; give each process a rank of its own, or"
+                                + " this run another JCCL_JOB_ID");
+            }
+            LockSupport.parkNanos(POLL_NANOS);
+            lock = folder.tryLock(rank);
+        }
+        ProcessJob job = new ProcessJob(folder, rank, size, lock);
+        boolean joined = false;
+        Arena arena = Arena.ofShared();
+        try {
+            Control control =
+                    rank == 0 ? job.host(arena, deadline, options) : job.attach(arena, deadline, options);
+            int[] members = new int[size];
+            for (int i = 0; i < size; i++) {
+                members[i] = i;
+            }
+            Fabric.Processes fabric =
+                    new Fabric.Processes(job, control, arena, "0", members, rank);
+            joined = true;
+            return fabric;
+        } finally {
+            if (!joined) {
+                arena.close();
+                job.retain();
+                job.release();
+            }
+        }
+    }
+
+    private Control host(Arena arena, long deadline, CommunicatorOptions options) {
+        folder.deleteAll("ctl-");
+        folder.deleteAll("heap-");
+        MemorySegment memory =
+                folder.create(CONTROL, Control.size(size), arena, "the control memory");
+        Control control = new Control(memory, size);
+        control.set(Control.RANKS_AT, size);
+        control.release(Control.MAGIC_AT, Control.MAGIC);
+        List<Integer> missing = new ArrayList<>();
+        do {
+            missing.clear();
+            for (int r = 1; r < size; r++) {
+                long state = control.state(r);
+                long join = control.acquire(state + Control.JOIN);
+                if (join == 0) {
+                    missing.add(r);
+                } else {
+                    control.release(state + Control.JOIN_ECHO, join);
+                }
+            }
+            if (!missing.isEmpty()) {
+                if (System.nanoTime() > deadline) {
+                    folder.delete(CONTROL);
+                    throw absent(missing, options);
+                }
+                LockSupport.parkNanos(POLL_NANOS);
+            }
+        } while (!missing.isEmpty());
+        control.release(Control.GO_AT, 1);
+        folder.delete(CONTROL);
+        return control;
+    }
+
+    private Control attach(Arena arena, long deadline, CommunicatorOptions options) {
+        long token = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
+        @Nullable Control control = null;
+        @Nullable Object identity = null;
+        while (true) {
+            // A file that changes under its name is one that rank 0 found stale: map the new one.
+            Object now = folder.identity(CONTROL);
+            if (now != null && !now.equals(identity)) {
+                long bytes = folder.size(CONTROL);
+                Control found = bytes >= Control.size(1) ? open(arena, bytes) : null;
+                if (found != null) {
+                    control = found;
+                    identity = now;
+                    control.release(control.state(rank) + Control.JOIN, token);
+                }
+            }
+            if (control != null
+                    && control.acquire(control.state(rank) + Control.JOIN_ECHO) == token
+                    && control.acquire(Control.GO_AT) == 1) {
+                return control;
+            }
+            if (System.nanoTime() > deadline) {
+                List<Integer> missing = new ArrayList<>();
+                for (int r = 0; r < size; r++) {
+                    if (r != rank && !folder.isHeld(r)) {
+                        missing.add(r);
+                    }
+                }
+                throw absent(missing, options);
+            }
+            LockSupport.parkNanos(POLL_NANOS);
+        }
+    }
+
+    /** Maps the control file; null if rank 0 is still writing it. */
+    private @Nullable Control open(Arena arena, long bytes) {
+        MemorySegment memory = folder.map(CONTROL, bytes, arena);
+        Control control = new Control(memory, size);
+        long magic = control.acquire(Control.MAGIC_AT);
+        if (magic == 0) {
+            return null;
+        }
+        long ranks = control.get(Control.RANKS_AT);
+        if (magic != Control.MAGIC) {
+            throw new JcclException(
+                    "rank 0 runs another version of JCCL than rank "
+                            + rank
+                            + "; give all ranks the same jars");
+        }
+        if (ranks != size || bytes != Control.size(size)) {
+            throw new JcclException(
+                    "rank 0 was started with WORLD_SIZE "
+                            + ranks
+                            + ", rank "
+                            + rank
+                            + " with "
+                            + size);
+        }
+        return control;
+    }
+
+    private CollectiveTimeoutException absent(
+            List<Integer> missing, CommunicatorOptions options) {
+        return new CollectiveTimeoutException(
+                "rank "
+                        + rank
+                        + " of "
+                        + size
+                        + " waited "
+                        + options.timeout()
+                        + " for the other ranks of the job in "
+                        + folder.path()
+                        + ", but "
+                        + (missing.isEmpty()
+                                ? "rank 0 did not start it"
+                                : "these did not come: " + missing)
+                        + ". Check that all run on this machine with the same JCCL_JOB_ID (or"
+                        + " MASTER_ADDR and MASTER_PORT)");
+    }
+}

@@ -1,0 +1,314 @@
+package io.jccl.host;
+
+import io.jccl.JcclException;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileChannel.MapMode;
+import java.nio.channels.FileLock;
+import java.nio.channels.OverlappingFileLockException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.FileStore;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.NotDirectoryException;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.time.Duration;
+import java.time.Instant;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The folder of one job in a shared-memory file system.
+ *
+ * <p>Each rank holds a lock on its own file for as long as it lives. The kernel drops the lock when
+ * the process ends, however it ends, so a lock tells a living rank from a dead one across containers
+ * and without process numbers that may have been used again.
+ */
+final class SharedFolder {
+    private static final String PREFIX = "jccl-";
+
+    /** A folder without a locked file this young may belong to a job that is just starting. */
+    private static final Duration GRACE = Duration.ofSeconds(30);
+
+    private static final int ZEROS = 1 << 20;
+
+    private final Path path;
+
+    /** There is too little shared memory. */
+    static final class TooSmallException extends JcclException {
+        private static final long serialVersionUID = 1L;
+
+        TooSmallException(String message) {
+            super(message);
+        }
+    }
+
+    SharedFolder(String jobId) {
+        this.path = root().resolve(PREFIX + checkedId(jobId));
+    }
+
+    /** Where jobs have their folders. */
+    static Path root() {
+        String set = System.getProperty("jccl.shm.dir", System.getenv("JCCL_SHM_DIR"));
+        if (set != null && !set.isBlank()) {
+            Path p = Path.of(set);
+            if (!Files.isDirectory(p)) {
+                throw new IllegalArgumentException(
+                        "jccl.shm.dir or JCCL_SHM_DIR is '" + set + "', which is no folder");
+            }
+            return p;
+        }
+        Path shm = Path.of("/dev/shm");
+        return Files.isDirectory(shm) ? shm : Path.of(System.getProperty("java.io.tmpdir"));
+    }
+
+    private static String checkedId(String id) {
+        if (id.isEmpty() || id.length() > 200 || !id.matches("[A-Za-z0-9._-]+")) {
+            throw new IllegalArgumentException(
+                    "job id '"
+                            + id
+                            + "' is not usable, expected 1 to 200 letters, digits, '.', '_' or '-'");
+        }
+        return id;
+    }
+
+    Path path() {
+        return path;
+    }
+
+    void open() {
+        try {
+            Files.createDirectories(
+                    path,
+                    PosixFilePermissions.asFileAttribute(
+                            PosixFilePermissions.fromString("rwx------")));
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot create the job's folder " + path, e);
+        }
+    }
+
+    private Path lockFile(int rank) {
+        return path.resolve("rank-" + rank + ".lock");
+    }
+
+    /** Locks a rank's file for the life of this process; null if another process holds it. */
+    @Nullable FileChannel tryLock(int rank) {
+        try {
+            open();
+            FileChannel channel =
+                    FileChannel.open(
+                            lockFile(rank), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+            boolean locked = false;
+            try {
+                locked = channel.tryLock() != null;
+            } catch (OverlappingFileLockException e) {
+                // Another world of this same process holds it.
+            }
+            if (locked) {
+                return channel;
+            }
+            channel.close();
+            return null;
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot lock " + lockFile(rank), e);
+        }
+    }
+
+    /** Whether a living process holds a rank's lock. */
+    boolean isHeld(int rank) {
+        return isHeld(lockFile(rank));
+    }
+
+    private static boolean isHeld(Path file) {
+        try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
+            // A shared lock, so that several ranks may look at the same time.
+            FileLock lock = c.tryLock(0, Long.MAX_VALUE, true);
+            if (lock == null) {
+                return true;
+            }
+            lock.release();
+            return false;
+        } catch (OverlappingFileLockException e) {
+            return true;
+        } catch (IOException e) {
+            return false;
+        }
+    }
+
+    /** Creates a file of zeros whose memory is really there, and maps it. */
+    MemorySegment create(String name, long bytes, Arena arena, String purpose) {
+        Path file = path.resolve(name);
+        Path part = path.resolve(name + ".part");
+        try {
+            FileStore store = Files.getFileStore(path);
+            if (store.getUsableSpace() < bytes) {
+                throw tooSmall(store, bytes, purpose);
+            }
+            MemorySegment memory;
+            try (FileChannel c =
+                    FileChannel.open(
+                            part,
+                            StandardOpenOption.CREATE,
+                            StandardOpenOption.TRUNCATE_EXISTING,
+                            StandardOpenOption.READ,
+                            StandardOpenOption.WRITE)) {
+                // Writing reserves the pages: a sparse file would end in SIGBUS when memory is out.
+                fill(c, bytes);
+                memory = c.map(MapMode.READ_WRITE, 0, bytes, arena);
+            } catch (IOException e) {
+                Files.deleteIfExists(part);
+                if (store.getUsableSpace() < bytes) {
+                    throw tooSmall(store, bytes, purpose);
+                }
+                throw e;
+            }
+            Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
+            return memory;
+        } catch (IOException e) {
+            throw new UncheckedIOException(
+                    "cannot create " + file + " (" + bytes + " bytes for " + purpose + ")", e);
+        }
+    }
+
+    private static void fill(FileChannel c, long bytes) throws IOException {
+        ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(ZEROS, bytes));
+        for (long done = 0; done < bytes; ) {
+            zeros.clear().limit((int) Math.min(zeros.capacity(), bytes - done));
+            done += c.write(zeros);
+        }
+    }
+
+    private TooSmallException tooSmall(FileStore store, long bytes, String purpose)
+            throws IOException {
+        return new TooSmallException(
+                "the shared-memory file system of "
+                        + root()
+                        + " is too small: "
+                        + purpose
+                        + " needs "
+                        + mib(bytes)
+                        + ", but of its "
+                        + mib(store.getTotalSpace())
+                        + " only "
+                        + mib(store.getUsableSpace())
+                        + " are free. Enlarge it (docker run --shm-size=..., mount -o"
+                        + " remount,size=...) or name another folder in JCCL_SHM_DIR");
+    }
+
+    private static String mib(long bytes) {
+        return String.format("%.1f MiB", bytes / 1048576.0);
+    }
+
+    /** Maps a file that another rank created. */
+    MemorySegment map(String name, long bytes, Arena arena) {
+        Path file = path.resolve(name);
+        try (FileChannel c =
+                FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
+            return c.map(MapMode.READ_WRITE, 0, bytes < 0 ? c.size() : bytes, arena);
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot map " + file, e);
+        }
+    }
+
+    boolean exists(String name) {
+        return Files.exists(path.resolve(name));
+    }
+
+    /** What tells this file from a later one of the same name; null if it is gone. */
+    @Nullable Object identity(String name) {
+        try {
+            return Files.readAttributes(
+                            path.resolve(name), BasicFileAttributes.class)
+                    .fileKey();
+        } catch (IOException e) {
+            return null;
+        }
+    }
+
+    long size(String name) {
+        try {
+            return Files.size(path.resolve(name));
+        } catch (IOException e) {
+            return -1;
+        }
+    }
+
+    void delete(String name) {
+        try {
+            Files.deleteIfExists(path.resolve(name));
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot delete " + path.resolve(name), e);
+        }
+    }
+
+    /** Deletes files whose names start so. */
+    void deleteAll(String prefix) {
+        try (DirectoryStream<Path> files = Files.newDirectoryStream(path, prefix + "*")) {
+            for (Path f : files) {
+                Files.deleteIfExists(f);
+            }
+        } catch (NoSuchFileException e) {
+            // Another rank was faster.
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot clean up " + path, e);
+        }
+    }
+
+    void deleteLock(int rank) {
+        delete(lockFile(rank).getFileName().toString());
+    }
+
+    /** Deletes the folder if no living rank is left in it. */
+    void deleteIfAbandoned() {
+        deleteIfAbandoned(path);
+    }
+
+    private static void deleteIfAbandoned(Path folder) {
+        try {
+            try (DirectoryStream<Path> locks = Files.newDirectoryStream(folder, "rank-*.lock")) {
+                for (Path lock : locks) {
+                    if (isHeld(lock)) {
+                        return;
+                    }
+                }
+            }
+            try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
+                for (Path f : files) {
+                    Files.deleteIfExists(f);
+                }
+            }
+            Files.deleteIfExists(folder);
+        } catch (IOException e) {
+            // Another process is cleaning up too, or may not; nothing depends on it.
+        }
+    }
+
+    /** Deletes the folder of a job by id if none of its ranks lives; used by launchers. */
+    static void removeJob(String jobId) {
+        deleteIfAbandoned(root().resolve(PREFIX + checkedId(jobId)));
+    }
+
+    /** Deletes folders of runs whose processes are all dead. */
+    static void removeStale() {
+        Instant before = Instant.now().minus(GRACE);
+        try (DirectoryStream<Path> folders = Files.newDirectoryStream(root(), PREFIX + "*")) {
+            for (Path f : folders) {
+                if (Files.isDirectory(f)
+                        && Files.getLastModifiedTime(f).toInstant().isBefore(before)) {
+                    deleteIfAbandoned(f);
+                }
+            }
+        } catch (NotDirectoryException e) {
+            // root() has checked it; it went away since.
+        } catch (IOException e) {
+            // Folders of other users; leave them.
+        }
+    }
+}

@@ -1,0 +1,115 @@
+package io.jccl.host;
+
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+/**
+ * Memory of one process that the other processes of the job can map: files of a folder in a
+ * shared-memory file system, each cut into blocks by first fit. Freed blocks are used again; the
+ * files go when the process leaves the job.
+ *
+ * <p><b>Threads:</b> any.
+ */
+final class SharedHeap {
+    private static final long FIRST_CHUNK = 4L << 20;
+    private static final long MAX_GROWTH = 64L << 20;
+
+    /** Blocks start on their own cache line, large ones on their own page. */
+    private static final long LINE = 64;
+
+    private static final long PAGE = 4096;
+
+    /** A run of bytes in a chunk. */
+    record Block(int chunk, long at, long bytes, MemorySegment segment) {}
+
+    /** Makes the file behind a chunk. */
+    interface ChunkSource {
+        MemorySegment create(int chunk, long bytes);
+    }
+
+    private record Chunk(MemorySegment memory, TreeMap<Long, Long> free) {}
+
+    private final ChunkSource source;
+    private final List<Chunk> chunks = new ArrayList<>();
+    private long nextChunk = FIRST_CHUNK;
+
+    SharedHeap(ChunkSource source) {
+        this.source = source;
+    }
+
+    private static long roundUp(long value, long unit) {
+        return (value + unit - 1) / unit * unit;
+    }
+
+    synchronized Block allocate(long bytes) {
+        long size = roundUp(Math.max(bytes, 1), bytes >= PAGE ? PAGE : LINE);
+        for (int c = 0; c < chunks.size(); c++) {
+            long at = take(chunks.get(c).free, size);
+            if (at >= 0) {
+                Block b = block(c, at, bytes);
+                b.segment.fill((byte) 0);
+                return b;
+            }
+        }
+        long chunkBytes = Math.max(roundUp(size, PAGE), nextChunk);
+        MemorySegment memory;
+        try {
+            memory = source.create(chunks.size(), chunkBytes);
+        } catch (SharedFolder.TooSmallException e) {
+            // Growing early is a convenience; the caller's own size is what must fit.
+            chunkBytes = roundUp(size, PAGE);
+            memory = source.create(chunks.size(), chunkBytes);
+        }
+        nextChunk = Math.min(nextChunk * 2, MAX_GROWTH);
+        TreeMap<Long, Long> free = new TreeMap<>();
+        free.put(0L, chunkBytes);
+        chunks.add(new Chunk(memory, free));
+        return block(chunks.size() - 1, take(free, size), bytes);
+    }
+
+    private Block block(int chunk, long at, long bytes) {
+        return new Block(chunk, at, bytes, chunks.get(chunk).memory.asSlice(at, bytes));
+    }
+
+    private static long take(TreeMap<Long, Long> free, long size) {
+        // Large blocks are rounded to pages, so an odd line in front of one is skipped.
+        long unit = size >= PAGE ? PAGE : LINE;
+        for (Map.Entry<Long, Long> e : free.entrySet()) {
+            long at = roundUp(e.getKey(), unit);
+            long end = e.getKey() + e.getValue();
+            if (at + size <= end) {
+                free.remove(e.getKey());
+                if (at > e.getKey()) {
+                    free.put(e.getKey(), at - e.getKey());
+                }
+                if (at + size < end) {
+                    free.put(at + size, end - at - size);
+                }
+                return at;
+            }
+        }
+        return -1;
+    }
+
+    synchronized void free(Block b) {
+        TreeMap<Long, Long> free = chunks.get(b.chunk).free;
+        long at = b.at;
+        long size = roundUp(Math.max(b.bytes, 1), b.bytes >= PAGE ? PAGE : LINE);
+        Map.Entry<Long, Long> before = free.lowerEntry(at);
+        if (before != null && before.getKey() + before.getValue() == at) {
+            free.remove(before.getKey());
+            at = before.getKey();
+            size += before.getValue();
+        }
+        Long after = free.remove(at + size);
+        free.put(at, after == null ? size : size + after);
+    }
+
+    /** This process's own mapping of a chunk. */
+    synchronized MemorySegment chunk(int chunk) {
+        return chunks.get(chunk).memory;
+    }
+}
