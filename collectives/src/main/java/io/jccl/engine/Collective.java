@@ -1,5 +1,7 @@
 package io.jccl.engine;
 
+import java.util.Objects;
+
 /**
  * Every operation as data: who gives, who gets, in how many blocks. One generic executor serves them
  * all. The order is part of the protocol between processes.
@@ -51,15 +53,9 @@ public enum Collective {
         this.bits = bits;
     }
 
-    /** The operation with an ordinal, for reading what another rank wrote. */
-    public static String nameOf(long ordinal) {
-        return ordinal >= 0 && ordinal < VALUES.length
-                ? VALUES[(int) ordinal].method
-                : "operation " + ordinal;
-    }
-
     /** The operation of a method of {@link io.jccl.Communicator}. */
     public static Collective ofMethod(String method) {
+        Objects.requireNonNull(method, "operation");
         for (Collective c : VALUES) {
             if (c.method.equals(method)) {
                 return c;

@@ -201,6 +201,8 @@ final class Algorithms {
                 }
             }
         }
+        // The communicator may be closed next, and its scratch memory used for something else.
+        comm.barrierTick();
     }
 
     /** Length of block b of this rank's send buffer: that for rank b, or the only one. */

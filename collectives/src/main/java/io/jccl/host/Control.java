@@ -29,7 +29,7 @@ final class Control {
     static final int MAX_RANKS = 256;
 
     /** Bytes of payload that travel within a slot; above, peers read each other's buffers. */
-    static final long EAGER = 4096;
+    static final long EAGER = 1024;
 
     private static final long LINE_PAIR = 128;
 

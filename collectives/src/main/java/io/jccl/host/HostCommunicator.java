@@ -172,6 +172,7 @@ final class HostCommunicator extends EngineCommunicator {
         checkUsable();
         current = q;
         try {
+            checkAborted();
             if (q.op.peerToPeer()) {
                 messages.add(q);
                 messages.finish();
@@ -189,6 +190,7 @@ final class HostCommunicator extends EngineCommunicator {
     protected void execute(Batch batch) {
         checkUsable();
         try {
+            checkAborted();
             for (int i = 0; i < batch.size(); i++) {
                 if (batch.get(i).op.peerToPeer()) {
                     messages.add(batch.get(i));
@@ -445,22 +447,33 @@ final class HostCommunicator extends EngineCommunicator {
                 || op == Collective.GATHERV;
     }
 
-    private MemorySegment sendOf(int p, int parity) {
+    private MemorySegment sendOf(Request q, int p, int parity) {
+        if (p == rank) {
+            return ((HostBuffer) q.sendBuffer()).segment();
+        }
         long slot = control.slot(p, parity);
         return fabric.published(p, parity, false, control.get(slot + Control.SEND_CHUNK));
     }
 
     private long sendAt(int p, int parity) {
-        return control.get(control.slot(p, parity) + Control.SEND_AT);
+        return p == rank
+                ? 0
+                : control.get(control.slot(p, parity) + Control.SEND_AT);
     }
 
-    private MemorySegment recvOf(int p, int parity) {
+    /** This rank's own buffer need not be one that others can see. */
+    private MemorySegment recvOf(Request q, int p, int parity) {
+        if (p == rank) {
+            return ((HostBuffer) q.recvBuffer()).segment();
+        }
         long slot = control.slot(p, parity);
         return fabric.published(p, parity, true, control.get(slot + Control.RECV_CHUNK));
     }
 
     private long recvAt(int p, int parity) {
-        return control.get(control.slot(p, parity) + Control.RECV_AT);
+        return p == rank
+                ? 0
+                : control.get(control.slot(p, parity) + Control.RECV_AT);
     }
 
     /** Where in p's send buffer the block for rank r starts, in elements. */
@@ -525,9 +538,9 @@ final class HostCommunicator extends EngineCommunicator {
             return;
         }
         Reducer.copy(
-                sendOf(from, parity),
+                sendOf(q, from, parity),
                 sendAt(from, parity) + sendDispl(q, from, to, parity) * size,
-                recvOf(to, parity),
+                recvOf(q, to, parity),
                 recvAt(to, parity) + recvDispl(q, to, from, parity) * size,
                 blockCount(q, from, to, parity) * size);
     }
@@ -542,21 +555,21 @@ final class HostCommunicator extends EngineCommunicator {
             long lengthB = Math.max(0, Math.min(Fabric.SCRATCH, toB - x));
             long lengthA = Math.max(0, Math.min(Fabric.SCRATCH, toA - x));
             MemorySegment.copy(
-                    sendOf(a, parity),
+                    sendOf(q, a, parity),
                     sendAt(a, parity) + sendDispl(q, a, b, parity) * size + x,
                     keep,
                     keepAt,
                     lengthB);
             MemorySegment.copy(
-                    sendOf(b, parity),
+                    sendOf(q, b, parity),
                     sendAt(b, parity) + sendDispl(q, b, a, parity) * size + x,
-                    recvOf(a, parity),
+                    recvOf(q, a, parity),
                     recvAt(a, parity) + recvDispl(q, a, b, parity) * size + x,
                     lengthA);
             MemorySegment.copy(
                     keep,
                     keepAt,
-                    recvOf(b, parity),
+                    recvOf(q, b, parity),
                     recvAt(b, parity) + recvDispl(q, b, a, parity) * size + x,
                     lengthB);
         }
@@ -568,19 +581,19 @@ final class HostCommunicator extends EngineCommunicator {
         boolean own = q.op.manySend();
         for (int p = 0; p < n; p++) {
             long at = sendAt(p, parity) + (own ? sendDispl(q, p, rank, parity) * size : 0);
-            r.addSource(sendOf(p, parity), at, factor(p, parity));
+            r.addSource(sendOf(q, p, parity), at, factor(p, parity));
         }
         if (own) {
-            r.addTarget(recvOf(rank, parity), recvAt(rank, parity));
+            r.addTarget(recvOf(q, rank, parity), recvAt(rank, parity));
             r.run(0, blockCount(q, rank, rank, parity));
             return;
         }
         if (q.op.rootReceives()) {
-            r.addTarget(recvOf(q.root, parity), recvAt(q.root, parity));
+            r.addTarget(recvOf(q, q.root, parity), recvAt(q.root, parity));
         } else {
             for (int i = 0; i < n; i++) {
                 int p = rank + i < n ? rank + i : rank + i - n;
-                r.addTarget(recvOf(p, parity), recvAt(p, parity));
+                r.addTarget(recvOf(q, p, parity), recvAt(p, parity));
             }
         }
         r.run(share(q.count, rank), share(q.count, rank + 1));
@@ -654,7 +667,7 @@ final class HostCommunicator extends EngineCommunicator {
             rounds++;
             if (control.aborted()) {
                 restoreInterrupt();
-                throw abortedByPeer();
+                checkAborted();
             }
             if (rounds < YIELDS) {
                 Thread.yield();
@@ -703,6 +716,12 @@ final class HostCommunicator extends EngineCommunicator {
             if (interrupted) {
                 Thread.currentThread().interrupt();
             }
+        }
+    }
+
+    private void checkAborted() {
+        if (control.aborted()) {
+            throw abortedByPeer();
         }
     }
 
@@ -879,6 +898,7 @@ final class HostCommunicator extends EngineCommunicator {
             driver.close();
         }
         control.release(control.state(rank) + Control.CLOSED, 1);
+        messages.close();
         fabric.leave(rank);
     }
 

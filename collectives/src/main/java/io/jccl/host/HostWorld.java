@@ -119,4 +119,9 @@ public final class HostWorld {
         }
         return c;
     }
+
+    /** See {@link io.jccl.LocalJob#cleanUp}. */
+    public static void cleanUp(String jobId) {
+        SharedFolder.removeJob(jobId);
+    }
 }

@@ -303,6 +303,15 @@ final class PointToPoint {
         return false;
     }
 
+    /** Gives staging memory back, once nobody will fetch from it. */
+    void close() {
+        for (HostBuffer s : stages) {
+            if (s != null) {
+                s.close();
+            }
+        }
+    }
+
     // ---- messages of algorithms: places in this rank's scratch memory
 
     /** Tells a rank that bytes of this rank's scratch memory are ready; returns a ticket. */

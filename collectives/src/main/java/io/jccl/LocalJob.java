@@ -1,0 +1,54 @@
+package io.jccl;
+
+import io.jccl.host.HostWorld;
+import java.util.Map;
+import java.util.UUID;
+
+/**
+ * What a launcher needs to start the ranks of one run as processes of this machine.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class LocalJob {
+    private LocalJob() {}
+
+    /**
+     * A new name for a run.
+     *
+     * @return letters and digits that no other run on this machine uses
+     */
+    public static String newId() {
+        return UUID.randomUUID().toString();
+    }
+
+    /**
+     * The variables that {@link Communicator#fromEnvironment()} reads.
+     *
+     * @param id name of the run, the same for all ranks
+     * @param rank the process to start, 0 to size - 1
+     * @param size number of processes
+     * @return variables to add to the process's environment
+     */
+    public static Map<String, String> environment(String id, int rank, int size) {
+        if (rank < 0 || rank >= size) {
+            throw new IllegalArgumentException(
+                    "rank is " + rank + ", expected 0 to " + (size - 1) + " of " + size);
+        }
+        return Map.of(
+                "JCCL_JOB_ID", id,
+                "RANK", Integer.toString(rank),
+                "WORLD_SIZE", Integer.toString(size),
+                "LOCAL_RANK", Integer.toString(rank),
+                "LOCAL_WORLD_SIZE", Integer.toString(size));
+    }
+
+    /**
+     * Removes what a run left in shared memory because all its processes were killed. Does nothing
+     * while one of them lives.
+     *
+     * @param id name of the run
+     */
+    public static void cleanUp(String id) {
+        HostWorld.cleanUp(id);
+    }
+}
