@@ -18,7 +18,9 @@ public enum Algorithm {
      * allReduce, allGather, reduceScatter and their v-variants.
      */
     RING,
-    /** A binomial tree: broadcast, scatter, gather, reduce, allReduce, barrier, scatterv, gatherv. */
+    /**
+     * A binomial tree: broadcast, scatter, gather, reduce, allReduce, barrier, scatterv, gatherv.
+     */
     TREE,
     /**
      * Partners at distance 1, 2, 4, ...: allReduce, allGather, reduceScatter (by halving), barrier
@@ -50,7 +52,9 @@ public enum Algorithm {
             }
         }
         throw new IllegalArgumentException(
-                "algorithm '" + name + "' is unknown, expected auto, direct, ring, tree,"
+                "algorithm '"
+                        + name
+                        + "' is unknown, expected auto, direct, ring, tree,"
                         + " recursive-doubling (rd) or pairwise");
     }
 }

@@ -1,8 +1,8 @@
 package io.jccl;
 
 /**
- * Ranks disagreed on an operation: another collective, count, type, reduction or root. Every rank gets
- * it, with what each rank asked for. The communicator is unusable afterwards.
+ * Ranks disagreed on an operation: another collective, count, type, reduction or root. Every rank
+ * gets it, with what each rank asked for. The communicator is unusable afterwards.
  */
 public class CollectiveMismatchException extends JcclException {
     private static final long serialVersionUID = 1L;

@@ -1,8 +1,8 @@
 package io.jccl;
 
 /**
- * An operation did not complete in time. The message names the ranks that were missing, the operation
- * and its sequence number. The communicator is unusable afterwards.
+ * An operation did not complete in time. The message names the ranks that were missing, the
+ * operation and its sequence number. The communicator is unusable afterwards.
  */
 public class CollectiveTimeoutException extends JcclException {
     private static final long serialVersionUID = 1L;

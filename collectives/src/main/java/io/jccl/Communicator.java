@@ -14,8 +14,8 @@ import org.jspecify.annotations.Nullable;
  * when it has completed there, this rank's buffers may be used again. On the {@linkplain
  * Device#defaultStream() default stream} of the host device that is before the call returns.
  *
- * <p>Counts come from the buffers: <i>n</i> below is {@link #size()}, and a <i>block</i> is what one
- * rank gives to or gets from another. Out of place the two buffers of an operation must not
+ * <p>Counts come from the buffers: <i>n</i> below is {@link #size()}, and a <i>block</i> is what
+ * one rank gives to or gets from another. Out of place the two buffers of an operation must not
  * overlap; in place they are the same memory where the operation says so, and the short overloads
  * do just that. Everything is checked before anything moves, and again across ranks: if they
  * disagree, each gets a {@link CollectiveMismatchException}.
@@ -25,8 +25,8 @@ import org.jspecify.annotations.Nullable;
  * After any {@link JcclException} the communicator is unusable: further operations throw the same
  * error, the other ranks are told, and {@link #close()} is all that is left.
  *
- * <p><b>Threads:</b> one thread at a time uses a communicator. {@link #abort} and {@link #close} may
- * be called by any.
+ * <p><b>Threads:</b> one thread at a time uses a communicator. {@link #abort} and {@link #close}
+ * may be called by any.
  */
 public interface Communicator extends AutoCloseable {
     /**
@@ -58,8 +58,8 @@ public interface Communicator extends AutoCloseable {
      * @param size number of ranks, 1 to 256
      * @param options settings of all ranks
      * @param body what each rank runs; its communicator is closed afterwards
-     * @throws JcclException if a rank failed; the cause is the error that came first, the others are
-     *     suppressed
+     * @throws JcclException if a rank failed; the cause is the error that came first, the others
+     *     are suppressed
      */
     static void runLocal(int size, CommunicatorOptions options, RankBody body) {
         HostWorld.runLocal(size, options, body);
@@ -215,8 +215,8 @@ public interface Communicator extends AutoCloseable {
      * Reduces element by element over all ranks; the root gets the result.
      *
      * @param send this rank's elements
-     * @param recv on the root, the result; same memory as send for in place; ignored and may be null
-     *     elsewhere
+     * @param recv on the root, the result; same memory as send for in place; ignored and may be
+     *     null elsewhere
      * @param op how to reduce
      * @param root the rank that gets the result
      * @param stream where to enqueue
@@ -356,8 +356,7 @@ public interface Communicator extends AutoCloseable {
      * @param recvDispls where each block starts in recv, in elements
      * @param stream where to enqueue
      */
-    void allGatherv(
-            Buffer send, Buffer recv, long[] recvCounts, long[] recvDispls, Stream stream);
+    void allGatherv(Buffer send, Buffer recv, long[] recvCounts, long[] recvDispls, Stream stream);
 
     /**
      * {@link #reduceScatter reduceScatter} with blocks of unequal counts, one behind the other in

@@ -51,7 +51,9 @@ public final class Group {
     public static void run(List<? extends Communicator> communicators, Runnable body) {
         Objects.requireNonNull(body, "body");
         EngineCommunicator[] engines =
-                communicators.stream().map(EngineCommunicator::of).toArray(EngineCommunicator[]::new);
+                communicators.stream()
+                        .map(EngineCommunicator::of)
+                        .toArray(EngineCommunicator[]::new);
         int started = 0;
         boolean recorded = false;
         try {

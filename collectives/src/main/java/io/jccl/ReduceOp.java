@@ -13,9 +13,9 @@ import java.util.Objects;
  * +0. {@linkplain #preMulSum A pre-multiplied sum} scales each rank's elements by that rank's own
  * factor before they are added.
  *
- * <p>On the host engine contributions are added in rank order when the algorithm is
- * {@link Algorithm#DIRECT}; other algorithms add in an order of their own, which for floating point
- * may change the last digits. float16, bfloat16 and float8 are added in float32 and rounded once.
+ * <p>On the host engine contributions are added in rank order when the algorithm is {@link
+ * Algorithm#DIRECT}; other algorithms add in an order of their own, which for floating point may
+ * change the last digits. float16, bfloat16 and float8 are added in float32 and rounded once.
  */
 public final class ReduceOp {
     /** What is done with two elements. */

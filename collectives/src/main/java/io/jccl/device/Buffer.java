@@ -15,12 +15,12 @@ import java.lang.foreign.MemorySegment;
  */
 public interface Buffer extends AutoCloseable {
     /**
-     * Views memory that somebody else owns, such as a tensor of DJL or an NIO buffer
-     * ({@link MemorySegment#ofBuffer}) or an array ({@link MemorySegment#ofArray}), without a copy.
+     * Views memory that somebody else owns, such as a tensor of DJL or an NIO buffer ({@link
+     * MemorySegment#ofBuffer}) or an array ({@link MemorySegment#ofArray}), without a copy.
      *
      * @param memory the elements, in native byte order; any alignment. It must stay alive while the
-     *     buffer is used and be accessible to every thread that uses it, so not from
-     *     {@code Arena.ofConfined()}
+     *     buffer is used and be accessible to every thread that uses it, so not from {@code
+     *     Arena.ofConfined()}
      * @param type element type
      * @return a buffer over all of the memory
      * @throws IllegalArgumentException if the size is no multiple of the element's, the memory is
@@ -101,8 +101,8 @@ public interface Buffer extends AutoCloseable {
     MemorySegment asSegment();
 
     /**
-     * One element as a float64. Integers of 64 bits may lose their last digits; see
-     * {@link #getLong}.
+     * One element as a float64. Integers of 64 bits may lose their last digits; see {@link
+     * #getLong}.
      *
      * @param index which
      * @return its value
@@ -168,8 +168,14 @@ public interface Buffer extends AutoCloseable {
     private void copyArray(MemorySegment array, DataType type, long length, boolean in) {
         if (dataType() != type || count() != length) {
             throw new IllegalArgumentException(
-                    "the buffer holds " + count() + " elements of " + dataType().label()
-                            + ", the array " + length + " of " + type.label());
+                    "the buffer holds "
+                            + count()
+                            + " elements of "
+                            + dataType().label()
+                            + ", the array "
+                            + length
+                            + " of "
+                            + type.label());
         }
         if (in) {
             asSegment().copyFrom(array);

@@ -3,8 +3,8 @@ package io.jccl.engine;
 import java.util.Objects;
 
 /**
- * Every operation as data: who gives, who gets, in how many blocks. One generic executor serves them
- * all. The order is part of the protocol between processes.
+ * Every operation as data: who gives, who gets, in how many blocks. One generic executor serves
+ * them all. The order is part of the protocol between processes.
  */
 public enum Collective {
     BROADCAST("broadcast", Flow.ONE_TO_ALL, 0),
@@ -18,8 +18,7 @@ public enum Collective {
     GATHERV("gatherv", Flow.ALL_TO_ONE, Bits.MANY_RECV | Bits.VECTOR),
     SCATTERV("scatterv", Flow.ONE_TO_ALL, Bits.MANY_SEND | Bits.VECTOR),
     ALL_GATHERV("allGatherv", Flow.ALL_TO_ALL, Bits.MANY_RECV | Bits.VECTOR),
-    REDUCE_SCATTERV(
-            "reduceScatterv", Flow.ALL_TO_ALL, Bits.MANY_SEND | Bits.REDUCES | Bits.VECTOR),
+    REDUCE_SCATTERV("reduceScatterv", Flow.ALL_TO_ALL, Bits.MANY_SEND | Bits.REDUCES | Bits.VECTOR),
     ALL_TO_ALLV("allToAllv", Flow.ALL_TO_ALL, Bits.MANY_SEND | Bits.MANY_RECV | Bits.VECTOR),
     BARRIER("barrier", Flow.NONE, 0),
     SEND("send", Flow.PEER, 0),

@@ -262,8 +262,7 @@ public abstract class EngineCommunicator implements Communicator {
             Buffer send, Buffer recv, long[] counts, ReduceOp op, Stream stream) {
         Objects.requireNonNull(counts, "counts");
         Objects.requireNonNull(op, "op");
-        vector(
-                Collective.REDUCE_SCATTERV, send, counts, null, recv, null, null, op, 0, stream);
+        vector(Collective.REDUCE_SCATTERV, send, counts, null, recv, null, null, op, 0, stream);
     }
 
     @Override
@@ -419,8 +418,7 @@ public abstract class EngineCommunicator implements Communicator {
         for (int i = 0; i < size; i++) {
             boolean to = op.receives(i, root);
             boolean from = op.sends(i, root);
-            q.sendCounts[i] =
-                    s == null || !to ? 0 : sendCounts != null ? sendCounts[i] : s.count();
+            q.sendCounts[i] = s == null || !to ? 0 : sendCounts != null ? sendCounts[i] : s.count();
             q.sendDispls[i] =
                     sendDispls != null && sendCounts != null
                             ? sendDispls[i]

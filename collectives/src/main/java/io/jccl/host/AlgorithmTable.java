@@ -67,14 +67,18 @@ final class AlgorithmTable {
      * from forwarding: DIRECT moves each byte once where the others move it once a hop.
      */
     private static final List<Row> ROWS =
-            List.of(
-                    new Row(
-                            EnumSet.allOf(Collective.class),
-                            Long.MAX_VALUE,
-                            1,
-                            Algorithm.DIRECT));
+            List.of(new Row(EnumSet.allOf(Collective.class), Long.MAX_VALUE, 1, Algorithm.DIRECT));
 
     private AlgorithmTable() {}
+
+    /**
+     * Bytes up to which a payload travels in the slot. With few ranks the second barrier of the
+     * zero-copy way costs less than a further copy from about half a KiB on; with more ranks, or
+     * more than there are cores, every exchange saved counts.
+     */
+    static long eagerLimit(int ranks) {
+        return ranks <= 2 ? 512 : Control.EAGER;
+    }
 
     static boolean serves(Algorithm algorithm, Collective op) {
         Set<Collective> ops = SERVES.get(algorithm);

@@ -116,7 +116,9 @@ final class Algorithms {
         return fabric.scratch(r);
     }
 
-    /** Reads m elements of the send buffer into scratch memory, as wide ones if they are reduced. */
+    /**
+     * Reads m elements of the send buffer into scratch memory, as wide ones if they are reduced.
+     */
     private void load(long element, long slot, long m) {
         if (m <= 0) {
             return;
@@ -143,8 +145,7 @@ final class Algorithms {
     /** Combines m wide elements of a peer's scratch memory into this rank's. */
     private void combine(int peer, long at, long slot, long m) {
         if (m > 0) {
-            reducer.combineWide(
-                    own, ownAt + slot, scratch(peer), at, own, ownAt + slot, m);
+            reducer.combineWide(own, ownAt + slot, scratch(peer), at, own, ownAt + slot, m);
         }
     }
 
@@ -161,8 +162,8 @@ final class Algorithms {
     // ---- direct, for buffers that the other processes cannot see
 
     /**
-     * Every rank copies a chunk of what it gives into one half of its scratch memory, a barrier, and
-     * every rank takes what it gets from there. The halves alternate, so one barrier a chunk is
+     * Every rank copies a chunk of what it gives into one half of its scratch memory, a barrier,
+     * and every rank takes what it gets from there. The halves alternate, so one barrier a chunk is
      * enough: whoever fills a half has passed the barrier behind the chunk that was in it before.
      */
     void staged(Request request, int parity) {
@@ -268,7 +269,9 @@ final class Algorithms {
         return new IllegalStateException(name + " does not serve " + q.op);
     }
 
-    /** A chain from the root around to its left neighbour; chunks follow each other in two halves. */
+    /**
+     * A chain from the root around to its left neighbour; chunks follow each other in two halves.
+     */
     private void ringBroadcast() {
         boolean last = right() == q.root;
         long chunk = HALF / size;
@@ -402,10 +405,7 @@ final class Algorithms {
             loadAllBlocks(c, chunk, slotBytes);
             for (int k = 0; k < n - 1; k++) {
                 int give = wrap(rank - k - 1);
-                post(
-                        right(),
-                        give * slotBytes,
-                        clip(blockCount(rank, give), c, chunk) * wideSize);
+                post(right(), give * slotBytes, clip(blockCount(rank, give), c, chunk) * wideSize);
                 int get = wrap(wrap(rank - k - 2 + n));
                 long m = clip(blockCount(rank, get), c, chunk);
                 combine(left(), messages.take(left()), get * slotBytes, m);
@@ -431,8 +431,8 @@ final class Algorithms {
             case REDUCE -> treeChunks(true, false);
             case ALL_REDUCE -> treeChunks(true, true);
             case BARRIER -> {
-                treeUp(0, 0, 0);
-                treeDown(0, 0, 0);
+                treeUp(0, 0);
+                treeDown(0);
             }
             case SCATTER, SCATTERV -> treeScatter();
             case GATHER, GATHERV -> treeGather();
@@ -466,10 +466,10 @@ final class Algorithms {
                 load(c, 0, m);
             }
             if (up) {
-                treeUp(0, m, m * wideSize);
+                treeUp(m, m * wideSize);
             }
             if (down) {
-                treeDown(0, m, m * wideSize);
+                treeDown(m * wideSize);
             }
             boolean unchanged = !up && rank == q.root && q.inPlace;
             if (q.op.receives(rank, q.root) && !unchanged) {
@@ -478,32 +478,32 @@ final class Algorithms {
         }
     }
 
-    private void treeUp(long slot, long m, long bytes) {
+    private void treeUp(long m, long bytes) {
         int v = fromRoot(rank);
         int parent = parentBit();
         for (int bit = 1; bit < parent && v + bit < n; bit <<= 1) {
             int child = ofRoot(v + bit);
-            combine(child, messages.take(child), slot, m);
+            combine(child, messages.take(child), 0, m);
             messages.consumed(child);
         }
         if (v != 0) {
             int to = ofRoot(v - parent);
-            post(to, slot, bytes);
+            post(to, 0, bytes);
             messages.awaitConsumed(to);
         }
     }
 
-    private void treeDown(long slot, long m, long bytes) {
+    private void treeDown(long bytes) {
         int v = fromRoot(rank);
         int parent = parentBit();
         if (v != 0) {
             int from = ofRoot(v - parent);
-            copy(from, messages.take(from), slot, bytes);
+            copy(from, messages.take(from), 0, bytes);
             messages.consumed(from);
         }
         for (int bit = parent >> 1; bit > 0; bit >>= 1) {
             if (v + bit < n) {
-                post(ofRoot(v + bit), slot, bytes);
+                post(ofRoot(v + bit), 0, bytes);
             }
         }
         for (int bit = parent >> 1; bit > 0; bit >>= 1) {
@@ -513,7 +513,9 @@ final class Algorithms {
         }
     }
 
-    /** Each rank gets the blocks of its subtree, in order from the root, and hands parts of it on. */
+    /**
+     * Each rank gets the blocks of its subtree, in order from the root, and hands parts of it on.
+     */
     private void treeScatter() {
         long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * size));
         long slotBytes = chunk * size;
@@ -682,8 +684,8 @@ final class Algorithms {
     }
 
     /**
-     * Recursive halving over the largest power of two of the ranks; rank g of them stands for blocks
-     * g and, if there is such a rank, g + power, which lie side by side in scratch memory.
+     * Recursive halving over the largest power of two of the ranks; rank g of them stands for
+     * blocks g and, if there is such a rank, g + power, which lie side by side in scratch memory.
      */
     private void halvingReduceScatter() {
         int powerOfTwo = Integer.highestOneBit(n);

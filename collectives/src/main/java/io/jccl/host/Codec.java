@@ -33,7 +33,8 @@ final class Codec {
         float magnitude =
                 exponent == 0
                         ? Math.scalb((float) fraction, 1 - bias - fractionBits)
-                        : Math.scalb((float) (fraction | 1 << fractionBits),
+                        : Math.scalb(
+                                (float) (fraction | 1 << fractionBits),
                                 exponent - bias - fractionBits);
         return code < 0x80 ? magnitude : -magnitude;
     }
@@ -56,7 +57,7 @@ final class Codec {
 
     private static byte toSmall(float value, int fractionBits, int bias, int maxCode) {
         int bits = Float.floatToRawIntBits(value);
-        int sign = bits >>> 24 & 0x80;
+        int sign = (bits >>> 24) & 0x80;
         int magnitude = bits & 0x7fffffff;
         if (magnitude > 0x7f800000) {
             return (byte) (sign | 0x7f);
@@ -64,8 +65,9 @@ final class Codec {
         int code;
         if ((magnitude >>> 23) - 127 >= 1 - bias) {
             int shift = 23 - fractionBits;
-            int rounded = magnitude + (1 << (shift - 1)) - 1 + (magnitude >>> shift & 1) >>> shift;
-            code = rounded - (127 - bias << fractionBits);
+            int tie = (magnitude >>> shift) & 1;
+            int rounded = (magnitude + (1 << (shift - 1)) - 1 + tie) >>> shift;
+            code = rounded - ((127 - bias) << fractionBits);
         } else {
             // Subnormal: count units of the smallest value. Scaling by a power of two is exact.
             float unit = Math.scalb(1f, bias - 1 + fractionBits);
@@ -80,9 +82,9 @@ final class Codec {
 
     static short toBfloat16(float value) {
         int bits = Float.floatToRawIntBits(value);
-        int rounded = bits + 0x7fff + (bits >>> 16 & 1) >>> 16;
+        int rounded = (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
         // A NaN must not be rounded into infinity: set its quiet bit instead.
-        return (short) (value != value ? bits >>> 16 | 0x40 : rounded);
+        return (short) (Float.isNaN(value) ? (bits >>> 16) | 0x40 : rounded);
     }
 
     /**
@@ -121,7 +123,7 @@ final class Codec {
 
     private static double unsigned(long v) {
         // Halve, keeping the lost bit sticky so that the result is rounded once.
-        return v >= 0 ? (double) v : (double) (v >>> 1 | v & 1) * 2.0;
+        return v >= 0 ? (double) v : (double) ((v >>> 1) | (v & 1)) * 2.0;
     }
 
     static void set(MemorySegment s, DataType type, long i, double v) {
@@ -138,7 +140,11 @@ final class Codec {
             case FLOAT8E4M3 -> s.set(ValueLayout.JAVA_BYTE, i, toE4m3(toFloatOdd(v)));
             case FLOAT8E5M2 -> s.set(ValueLayout.JAVA_BYTE, i, toE5m2(toFloatOdd(v)));
             case UINT64 ->
-                    setLong(s, type, i, v >= 0x1p63 ? (long) (v - 0x1p63) + Long.MIN_VALUE : (long) v);
+                    setLong(
+                            s,
+                            type,
+                            i,
+                            v >= 0x1p63 ? (long) (v - 0x1p63) + Long.MIN_VALUE : (long) v);
             default -> setLong(s, type, i, (long) v);
         }
     }

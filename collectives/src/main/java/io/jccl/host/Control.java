@@ -6,8 +6,9 @@ import java.lang.invoke.VarHandle;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The memory through which the ranks of one communicator meet: who is where, what each asks for, and
- * small payloads. It is a plain run of bytes, so that threads and processes share the same protocol.
+ * The memory through which the ranks of one communicator meet: who is where, what each asks for,
+ * and small payloads. It is a plain run of bytes, so that threads and processes share the same
+ * protocol.
  *
  * <pre>
  * header            magic, number of ranks, abort word and text
@@ -28,8 +29,8 @@ final class Control {
 
     static final int MAX_RANKS = 256;
 
-    /** Bytes of payload that travel within a slot; above, peers read each other's buffers. */
-    static final long EAGER = 1024;
+    /** Room in a slot for a payload; above, peers read each other's buffers. */
+    static final long EAGER = 4096;
 
     private static final long LINE_PAIR = 128;
 

@@ -89,7 +89,8 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
         private static MemorySegment present(@Nullable MemorySegment s) {
             if (s == null) {
-                throw new IllegalStateException("a rank published no buffer; this is a bug in JCCL");
+                throw new IllegalStateException(
+                        "a rank published no buffer; this is a bug in JCCL");
             }
             return s;
         }

@@ -28,8 +28,9 @@ import org.jspecify.annotations.Nullable;
  * <p>Every collective starts alike: the rank writes what it asks for into one of its two slots,
  * publishes the operation's number, and waits for the same number of every other rank. Then all
  * know what all want, and either go on alike or all throw alike. Small payloads travel in the slot
- * itself, so that one exchange of cache lines is all there is to a small operation. Slots alternate:
- * a rank that publishes number s has seen everyone's s - 1, so nobody reads its slot of s - 2.
+ * itself, so that one exchange of cache lines is all there is to a small operation. Slots
+ * alternate: a rank that publishes number s has seen everyone's s - 1, so nobody reads its slot of
+ * s - 2.
  */
 final class HostCommunicator extends EngineCommunicator {
     private static final int SPINS = 4000;
@@ -53,6 +54,10 @@ final class HostCommunicator extends EngineCommunicator {
     private final int rank;
     private final int n;
     private final int spins;
+
+    /** Payloads up to this many bytes travel in the slot; the same on all ranks. */
+    private final long eagerLimit;
+
     private final Reducer reducer;
     private final PointToPoint messages;
     private final Algorithms algorithms;
@@ -80,6 +85,7 @@ final class HostCommunicator extends EngineCommunicator {
         this.n = fabric.ranks;
         boolean crowded = n > Runtime.getRuntime().availableProcessors();
         this.spins = crowded ? SPINS_OVERSUBSCRIBED : SPINS;
+        this.eagerLimit = AlgorithmTable.eagerLimit(n);
         this.reducer = new Reducer(n);
         this.messages = new PointToPoint(this, fabric, rank);
         this.algorithms = new Algorithms(this, messages, fabric, reducer, rank);
@@ -226,8 +232,7 @@ final class HostCommunicator extends EngineCommunicator {
         boolean target = op.receives(rank, q.root);
         Algorithm algorithm = AlgorithmTable.choose(op, block, n, options.algorithm());
         long payload = op.manySend() ? block * n : block;
-        boolean eager =
-                algorithm == Algorithm.DIRECT && !op.vector() && payload <= Control.EAGER;
+        boolean eager = algorithm == Algorithm.DIRECT && !op.vector() && payload <= eagerLimit;
         long signature = signature(op, q.type, q.reduceOp.kind(), algorithm, q.root);
         if (q.inPlace) {
             signature |= FLAG_IN_PLACE;
@@ -261,7 +266,7 @@ final class HostCommunicator extends EngineCommunicator {
                 if (anyForeign(parity)) {
                     algorithms.staged(q, parity);
                 } else {
-                    direct(q, parity, source, target, size);
+                    direct(q, parity, target, size);
                     barrierTick();
                 }
             }
@@ -316,7 +321,9 @@ final class HostCommunicator extends EngineCommunicator {
         }
     }
 
-    /** An entry of a rank's table: 0 send counts, 1 displacements, 2 recv counts, 3 displacements. */
+    /**
+     * An entry of a rank's table: 0 send counts, 1 displacements, 2 recv counts, 3 displacements.
+     */
     long table(int r, int parity, int which, int i) {
         return control.get(control.table(r, parity, which) + (long) i * Long.BYTES);
     }
@@ -456,9 +463,7 @@ final class HostCommunicator extends EngineCommunicator {
     }
 
     private long sendAt(int p, int parity) {
-        return p == rank
-                ? 0
-                : control.get(control.slot(p, parity) + Control.SEND_AT);
+        return p == rank ? 0 : control.get(control.slot(p, parity) + Control.SEND_AT);
     }
 
     /** This rank's own buffer need not be one that others can see. */
@@ -471,9 +476,7 @@ final class HostCommunicator extends EngineCommunicator {
     }
 
     private long recvAt(int p, int parity) {
-        return p == rank
-                ? 0
-                : control.get(control.slot(p, parity) + Control.RECV_AT);
+        return p == rank ? 0 : control.get(control.slot(p, parity) + Control.RECV_AT);
     }
 
     /** Where in p's send buffer the block for rank r starts, in elements. */
@@ -496,7 +499,7 @@ final class HostCommunicator extends EngineCommunicator {
         return q.op.vector() ? table(from, parity, 0, to) : q.count;
     }
 
-    private void direct(Request q, int parity, boolean source, boolean target, int size) {
+    private void direct(Request q, int parity, boolean target, int size) {
         Collective op = q.op;
         if (op.reduces()) {
             directReduce(q, parity, size);
@@ -662,7 +665,9 @@ final class HostCommunicator extends EngineCommunicator {
             interrupted = false;
         }
 
-        /** Pauses once; p is the rank waited for, or -1 for any, at and value what it must write. */
+        /**
+         * Pauses once; p is the rank waited for, or -1 for any, at and value what it must write.
+         */
         void pause(int p, long at, long value) {
             rounds++;
             if (control.aborted()) {
@@ -699,7 +704,8 @@ final class HostCommunicator extends EngineCommunicator {
                 boolean left = control.acquire(control.state(r) + Control.CLOSED) != 0;
                 boolean dead = !left && !fabric.isAlive(r);
                 // It may have done its part before it went.
-                if ((left || dead) && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
+                if ((left || dead)
+                        && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
                     restoreInterrupt();
                     throw new RankFailedException(
                             fabric.nameOf(r)
@@ -732,8 +738,7 @@ final class HostCommunicator extends EngineCommunicator {
 
     private JcclException abortedByPeer() {
         int by = control.abortRank();
-        String text =
-                by == rank ? control.abortText() : "rank " + by + ": " + control.abortText();
+        String text = by == rank ? control.abortText() : "rank " + by + ": " + control.abortText();
         return switch (control.abortKind()) {
             case MISMATCH -> new CollectiveMismatchException(text);
             case TIMEOUT -> new CollectiveTimeoutException(text);
@@ -786,7 +791,8 @@ final class HostCommunicator extends EngineCommunicator {
             b.append(" messages of ranks that have entered it too");
         }
         return new CollectiveTimeoutException(
-                b.append(". Look at what those ranks do (jstack), or raise the timeout").toString());
+                b.append(". Look at what those ranks do (jstack), or raise the timeout")
+                        .toString());
     }
 
     // ---- ending
@@ -846,7 +852,8 @@ final class HostCommunicator extends EngineCommunicator {
                 if (all.getLong(2L * r) == colour) {
                     int at = size++;
                     // Insertion keeps equal keys in rank order.
-                    while (at > 0 && all.getLong(2L * members[at - 1] + 1) > all.getLong(2L * r + 1)) {
+                    while (at > 0
+                            && all.getLong(2L * members[at - 1] + 1) > all.getLong(2L * r + 1)) {
                         members[at] = members[at - 1];
                         at--;
                     }

@@ -11,7 +11,9 @@ import java.lang.foreign.MemorySegment;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
-/** The host's memory and cores; buffers come from this process or from memory shared with others. */
+/**
+ * The host's memory and cores; buffers come from this process or from memory shared with others.
+ */
 public final class HostDevice implements Device {
     private static final HostDevice LOCAL = new HostDevice(null);
     private static final long ALIGNMENT = 64;
@@ -59,8 +61,7 @@ public final class HostDevice implements Device {
         Arena arena = Arena.ofShared();
         try {
             MemorySegment s = arena.allocate(bytes, ALIGNMENT);
-            return HostBuffer.owned(
-                    this, s, type, count, HostBuffer.PRIVATE, 0, arena::close);
+            return HostBuffer.owned(this, s, type, count, HostBuffer.PRIVATE, 0, arena::close);
         } catch (OutOfMemoryError e) {
             arena.close();
             throw new JcclException(

@@ -38,8 +38,7 @@ public final class HostWorld {
     }
 
     /** See {@link Communicator#runLocal(int, CommunicatorOptions, Communicator.RankBody)}. */
-    public static void runLocal(
-            int size, CommunicatorOptions options, Communicator.RankBody body) {
+    public static void runLocal(int size, CommunicatorOptions options, Communicator.RankBody body) {
         Objects.requireNonNull(body, "body");
         List<Communicator> ranks = local(size, options);
         AtomicReference<RankError> first = new AtomicReference<>();
@@ -67,8 +66,7 @@ public final class HostWorld {
         }
         RankError f = first.get();
         if (f != null) {
-            JcclException e =
-                    new JcclException("rank " + f.rank + " failed: " + f.error, f.error);
+            JcclException e = new JcclException("rank " + f.rank + " failed: " + f.error, f.error);
             for (Throwable other : errors) {
                 if (other != f.error) {
                     e.addSuppressed(other);

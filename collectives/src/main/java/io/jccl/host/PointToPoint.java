@@ -13,10 +13,10 @@ import org.jspecify.annotations.Nullable;
 /**
  * Messages between two ranks, through a ring of cells for each ordered pair.
  *
- * <p>A small message travels in its cell. A larger one is a cell that says where the sender's buffer
- * is; the receiver copies from there and counts the cell as consumed, which completes the send. A
- * foreign buffer that other processes cannot see goes in pieces through two halves of staging
- * memory. Messages of the user and of algorithms have rings of their own.
+ * <p>A small message travels in its cell. A larger one is a cell that says where the sender's
+ * buffer is; the receiver copies from there and counts the cell as consumed, which completes the
+ * send. A foreign buffer that other processes cannot see goes in pieces through two halves of
+ * staging memory. Messages of the user and of algorithms have rings of their own.
  */
 final class PointToPoint {
     /** Rings of send and recv. */

@@ -16,8 +16,8 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * This process's place in a job of processes on one machine: its lock, its shared heap, and its view
- * of the other processes' heaps.
+ * This process's place in a job of processes on one machine: its lock, its shared heap, and its
+ * view of the other processes' heaps.
  *
  * <p>Meeting: rank 0 removes what an earlier run left, creates the control file and waits; every
  * other rank maps it and writes a random number, which rank 0 echoes. A control file left by a dead
@@ -55,13 +55,12 @@ final class ProcessJob {
         // Own chunks are unmapped when no buffer refers to them any more, so that results stay
         // readable after the communicator is closed.
         this.heap =
-                new SharedHeap(
-                        (chunk, bytes) ->
-                                folder.create(
-                                        heapFile(rank, chunk),
-                                        bytes,
-                                        Arena.ofAuto(),
-                                        "the buffers of rank " + rank));
+                new SharedHeap((chunk, bytes) ->
+                        folder.create(
+                                heapFile(rank, chunk),
+                                bytes,
+                                Arena.ofAuto(),
+                                "the buffers of rank " + rank));
         this.device = new HostDevice(heap);
         this.hook = new Thread(this::leave, "jccl-cleanup");
         Runtime.getRuntime().addShutdownHook(hook);
@@ -152,13 +151,14 @@ final class ProcessJob {
         Arena arena = Arena.ofShared();
         try {
             Control control =
-                    rank == 0 ? job.host(arena, deadline, options) : job.attach(arena, deadline, options);
+                    rank == 0
+                            ? job.host(arena, deadline, options)
+                            : job.attach(arena, deadline, options);
             int[] members = new int[size];
             for (int i = 0; i < size; i++) {
                 members[i] = i;
             }
-            Fabric.Processes fabric =
-                    new Fabric.Processes(job, control, arena, "0", members, rank);
+            Fabric.Processes fabric = new Fabric.Processes(job, control, arena, "0", members, rank);
             joined = true;
             return fabric;
         } finally {
@@ -264,8 +264,7 @@ final class ProcessJob {
         return control;
     }
 
-    private CollectiveTimeoutException absent(
-            List<Integer> missing, CommunicatorOptions options) {
+    private CollectiveTimeoutException absent(List<Integer> missing, CommunicatorOptions options) {
         return new CollectiveTimeoutException(
                 "rank "
                         + rank

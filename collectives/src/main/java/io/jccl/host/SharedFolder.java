@@ -28,8 +28,8 @@ import org.jspecify.annotations.Nullable;
  * The folder of one job in a shared-memory file system.
  *
  * <p>Each rank holds a lock on its own file for as long as it lives. The kernel drops the lock when
- * the process ends, however it ends, so a lock tells a living rank from a dead one across containers
- * and without process numbers that may have been used again.
+ * the process ends, however it ends, so a lock tells a living rank from a dead one across
+ * containers and without process numbers that may have been used again.
  */
 final class SharedFolder {
     private static final String PREFIX = "jccl-";
@@ -224,9 +224,7 @@ final class SharedFolder {
     /** What tells this file from a later one of the same name; null if it is gone. */
     @Nullable Object identity(String name) {
         try {
-            return Files.readAttributes(
-                            path.resolve(name), BasicFileAttributes.class)
-                    .fileKey();
+            return Files.readAttributes(path.resolve(name), BasicFileAttributes.class).fileKey();
         } catch (IOException e) {
             return null;
         }

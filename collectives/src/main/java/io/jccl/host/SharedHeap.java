@@ -4,6 +4,8 @@ import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.NavigableMap;
+import java.util.Objects;
 import java.util.TreeMap;
 
 /**
@@ -30,7 +32,7 @@ final class SharedHeap {
         MemorySegment create(int chunk, long bytes);
     }
 
-    private record Chunk(MemorySegment memory, TreeMap<Long, Long> free) {}
+    private record Chunk(MemorySegment memory, NavigableMap<Long, Long> free) {}
 
     private final ChunkSource source;
     private final List<Chunk> chunks = new ArrayList<>();
@@ -64,7 +66,7 @@ final class SharedHeap {
             memory = source.create(chunks.size(), chunkBytes);
         }
         nextChunk = Math.min(nextChunk * 2, MAX_GROWTH);
-        TreeMap<Long, Long> free = new TreeMap<>();
+        NavigableMap<Long, Long> free = new TreeMap<>();
         free.put(0L, chunkBytes);
         chunks.add(new Chunk(memory, free));
         return block(chunks.size() - 1, take(free, size), bytes);
@@ -74,28 +76,32 @@ final class SharedHeap {
         return new Block(chunk, at, bytes, chunks.get(chunk).memory.asSlice(at, bytes));
     }
 
-    private static long take(TreeMap<Long, Long> free, long size) {
+    private static long take(NavigableMap<Long, Long> free, long size) {
         // Large blocks are rounded to pages, so an odd line in front of one is skipped.
         long unit = size >= PAGE ? PAGE : LINE;
+        long from = -1;
         for (Map.Entry<Long, Long> e : free.entrySet()) {
-            long at = roundUp(e.getKey(), unit);
-            long end = e.getKey() + e.getValue();
-            if (at + size <= end) {
-                free.remove(e.getKey());
-                if (at > e.getKey()) {
-                    free.put(e.getKey(), at - e.getKey());
-                }
-                if (at + size < end) {
-                    free.put(at + size, end - at - size);
-                }
-                return at;
+            if (roundUp(e.getKey(), unit) + size <= e.getKey() + e.getValue()) {
+                from = e.getKey();
+                break;
             }
         }
-        return -1;
+        if (from < 0) {
+            return -1;
+        }
+        long end = from + Objects.requireNonNull(free.remove(from));
+        long at = roundUp(from, unit);
+        if (at > from) {
+            free.put(from, at - from);
+        }
+        if (at + size < end) {
+            free.put(at + size, end - at - size);
+        }
+        return at;
     }
 
     synchronized void free(Block b) {
-        TreeMap<Long, Long> free = chunks.get(b.chunk).free;
+        NavigableMap<Long, Long> free = chunks.get(b.chunk).free;
         long at = b.at;
         long size = roundUp(Math.max(b.bytes, 1), b.bytes >= PAGE ? PAGE : LINE);
         Map.Entry<Long, Long> before = free.lowerEntry(at);
