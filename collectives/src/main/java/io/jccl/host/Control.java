@@ -37,6 +37,10 @@ final class Control {
     // Header.
     static final long MAGIC_AT = 0;
     static final long RANKS_AT = 8;
+
+    /** A random number, written last when the control memory of a run is ready. */
+    static final long NONCE_AT = 16;
+
     static final long GO_AT = 64;
     private static final long ABORT_AT = 128;
     private static final long ABORT_TEXT_AT = 136;

@@ -1,6 +1,7 @@
 package io.jccl.host;
 
 import io.jccl.CollectiveTimeoutException;
+import io.jccl.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
@@ -188,11 +189,11 @@ final class HostStream implements Stream {
         }
         Throwable t = error;
         error = null;
-        if (t instanceof RuntimeException e) {
-            throw e;
-        }
-        if (t instanceof Error e) {
-            throw e;
+        switch (t) {
+            case null -> {}
+            case JcclException e -> throw e;
+            case Error e -> throw e;
+            default -> throw new JcclException("an operation on " + this + " failed: " + t, t);
         }
     }
 

@@ -84,12 +84,15 @@ public final class HostWorld {
             AtomicReference<RankError> first,
             List<Throwable> errors) {
         try (c) {
-            body.run(c);
-        } catch (Throwable t) {
-            first.compareAndSet(null, new RankError(c.rank(), t));
-            c.abort(t.toString());
-            synchronized (errors) {
-                errors.add(t);
+            try {
+                body.run(c);
+            } catch (Throwable t) {
+                // Before the communicator is closed, so that the others learn the reason.
+                first.compareAndSet(null, new RankError(c.rank(), t));
+                c.abort(t.toString());
+                synchronized (errors) {
+                    errors.add(t);
+                }
             }
         }
     }

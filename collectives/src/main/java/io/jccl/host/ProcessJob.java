@@ -3,7 +3,7 @@ package io.jccl.host;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.CommunicatorOptions;
 import io.jccl.JcclException;
-import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.channels.FileChannel;
@@ -118,12 +118,7 @@ final class ProcessJob {
         }
         left = true;
         folder.deleteAll("heap-" + rank + "-");
-        folder.deleteLock(rank);
-        try {
-            lock.close();
-        } catch (IOException e) {
-            // The file is deleted already; nothing depends on the lock.
-        }
+        folder.unlock(rank, lock);
         folder.deleteIfAbandoned();
     }
 
@@ -171,13 +166,13 @@ final class ProcessJob {
     }
 
     private Control host(Arena arena, long deadline, CommunicatorOptions options) {
-        folder.deleteAll("ctl-");
-        folder.deleteAll("heap-");
+        folder.deleteLeftovers(size);
         MemorySegment memory =
                 folder.create(CONTROL, Control.size(size), arena, "the control memory");
         Control control = new Control(memory, size);
         control.set(Control.RANKS_AT, size);
-        control.release(Control.MAGIC_AT, Control.MAGIC);
+        control.set(Control.MAGIC_AT, Control.MAGIC);
+        control.release(Control.NONCE_AT, ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE));
         List<Integer> missing = new ArrayList<>();
         do {
             missing.clear();
@@ -206,16 +201,14 @@ final class ProcessJob {
     private Control attach(Arena arena, long deadline, CommunicatorOptions options) {
         long token = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
         @Nullable Control control = null;
-        @Nullable Object identity = null;
+        long nonce = 0;
         while (true) {
-            // A file that changes under its name is one that rank 0 found stale: map the new one.
-            Object now = folder.identity(CONTROL);
-            if (now != null && !now.equals(identity)) {
-                long bytes = folder.size(CONTROL);
-                Control found = bytes >= Control.size(1) ? open(arena, bytes) : null;
-                if (found != null) {
-                    control = found;
-                    identity = now;
+            // Another number under the same name: rank 0 found the old file stale. Map the new one.
+            long now = folder.word(CONTROL, Control.NONCE_AT);
+            if (now != 0 && now != nonce) {
+                control = open(arena);
+                if (control != null) {
+                    nonce = now;
                     control.release(control.state(rank) + Control.JOIN, token);
                 }
             }
@@ -237,22 +230,21 @@ final class ProcessJob {
         }
     }
 
-    /** Maps the control file; null if rank 0 is still writing it. */
-    private @Nullable Control open(Arena arena, long bytes) {
-        MemorySegment memory = folder.map(CONTROL, bytes, arena);
-        Control control = new Control(memory, size);
-        long magic = control.acquire(Control.MAGIC_AT);
-        if (magic == 0) {
+    /** Maps the control file; null if rank 0 has just deleted it. */
+    private @Nullable Control open(Arena arena) {
+        long bytes = folder.size(CONTROL);
+        if (bytes < 0) {
             return null;
         }
-        long ranks = control.get(Control.RANKS_AT);
-        if (magic != Control.MAGIC) {
+        long magic = folder.word(CONTROL, Control.MAGIC_AT);
+        long ranks = folder.word(CONTROL, Control.RANKS_AT);
+        if (magic != 0 && magic != Control.MAGIC) {
             throw new JcclException(
                     "rank 0 runs another version of JCCL than rank "
                             + rank
                             + "; give all ranks the same jars");
         }
-        if (ranks != size || bytes != Control.size(size)) {
+        if (ranks != 0 && (ranks != size || bytes != Control.size(size))) {
             throw new JcclException(
                     "rank 0 was started with WORLD_SIZE "
                             + ranks
@@ -261,7 +253,11 @@ final class ProcessJob {
                             + " with "
                             + size);
         }
-        return control;
+        try {
+            return new Control(folder.map(CONTROL, Control.size(size), arena), size);
+        } catch (UncheckedIOException e) {
+            return null;
+        }
     }
 
     private CollectiveTimeoutException absent(List<Integer> missing, CommunicatorOptions options) {

@@ -6,11 +6,12 @@ import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileChannel.MapMode;
 import java.nio.channels.FileLock;
-import java.nio.channels.OverlappingFileLockException;
 import java.nio.file.DirectoryStream;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileStore;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
@@ -22,6 +23,9 @@ import java.nio.file.attribute.BasicFileAttributes;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -38,6 +42,14 @@ final class SharedFolder {
     private static final Duration GRACE = Duration.ofSeconds(30);
 
     private static final int ZEROS = 1 << 20;
+    private static final int GATE_TRIES = 500;
+    private static final long GATE_NANOS = 1_000_000;
+
+    /**
+     * Files that this process has locked. It must not open one of them again: closing any channel
+     * of a file drops all locks that the process has on it (POSIX).
+     */
+    private static final Set<Path> OWN = ConcurrentHashMap.newKeySet();
 
     private final Path path;
 
@@ -83,41 +95,96 @@ final class SharedFolder {
         return path;
     }
 
-    void open() {
-        try {
-            Files.createDirectories(
-                    path,
-                    PosixFilePermissions.asFileAttribute(
-                            PosixFilePermissions.fromString("rwx------")));
-        } catch (IOException e) {
-            throw new UncheckedIOException("cannot create the job's folder " + path, e);
-        }
-    }
-
     private Path lockFile(int rank) {
         return path.resolve("rank-" + rank + ".lock");
     }
 
-    /** Locks a rank's file for the life of this process; null if another process holds it. */
+    /**
+     * Locks a rank's file for the life of this process; null if another process holds it.
+     *
+     * <p>Taking a lock and deleting an abandoned folder exclude each other by the folder's gate:
+     * otherwise a rank could lock a file that is deleted under it.
+     */
     @Nullable FileChannel tryLock(int rank) {
-        try {
-            open();
-            FileChannel channel =
-                    FileChannel.open(
-                            lockFile(rank), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
-            boolean locked = false;
-            try {
-                locked = channel.tryLock() != null;
-            } catch (OverlappingFileLockException e) {
-                // Another world of this same process holds it.
+        try (Gate gate = Gate.enter(path)) {
+            if (gate == null) {
+                return null;
             }
-            if (locked) {
-                return channel;
-            }
-            channel.close();
-            return null;
+            return lock(lockFile(rank));
         } catch (IOException e) {
             throw new UncheckedIOException("cannot lock " + lockFile(rank), e);
+        }
+    }
+
+    /** Opens and locks a file, which is made if need be; null if somebody else holds it. */
+    private static @Nullable FileChannel lock(Path file) throws IOException {
+        if (!OWN.add(file)) {
+            return null;
+        }
+        FileChannel channel = null;
+        boolean locked = false;
+        try {
+            channel = FileChannel.open(file, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+            locked = channel.tryLock() != null;
+        } finally {
+            if (!locked) {
+                unlock(file, channel);
+            }
+        }
+        return locked ? channel : null;
+    }
+
+    private static void unlock(Path file, @Nullable FileChannel channel) throws IOException {
+        try {
+            if (channel != null) {
+                channel.close();
+            }
+        } finally {
+            OWN.remove(file);
+        }
+    }
+
+    /** Short exclusive access to a job's folder, which is made if need be. */
+    private record Gate(Path file, FileChannel channel) implements AutoCloseable {
+        private static final String NAME = "gate";
+
+        /** Null if somebody else is inside, or has just deleted the folder. */
+        static @Nullable Gate enter(Path folder) throws IOException {
+            Path file = folder.resolve(NAME);
+            FileChannel channel = null;
+            try {
+                Files.createDirectories(
+                        folder,
+                        PosixFilePermissions.asFileAttribute(
+                                PosixFilePermissions.fromString("rwx------")));
+                try {
+                    Files.createFile(file);
+                } catch (FileAlreadyExistsException e) {
+                    // Made by another rank.
+                }
+                Object before = identity(file);
+                channel = lock(file);
+                // The file may have been deleted between opening and locking it: then the lock is
+                // on something that nobody else can see.
+                if (channel != null && before.equals(identity(file))) {
+                    return new Gate(file, channel);
+                }
+            } catch (NoSuchFileException | FileAlreadyExistsException e) {
+                // The folder was deleted meanwhile.
+            }
+            if (channel != null) {
+                unlock(file, channel);
+            }
+            return null;
+        }
+
+        private static Object identity(Path file) throws IOException {
+            return Files.readAttributes(file, BasicFileAttributes.class).fileKey();
+        }
+
+        @Override
+        public void close() throws IOException {
+            unlock(file, channel);
         }
     }
 
@@ -127,6 +194,9 @@ final class SharedFolder {
     }
 
     private static boolean isHeld(Path file) {
+        if (OWN.contains(file)) {
+            return true;
+        }
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
             // A shared lock, so that several ranks may look at the same time.
             FileLock lock = c.tryLock(0, Long.MAX_VALUE, true);
@@ -135,8 +205,6 @@ final class SharedFolder {
             }
             lock.release();
             return false;
-        } catch (OverlappingFileLockException e) {
-            return true;
         } catch (IOException e) {
             return false;
         }
@@ -221,12 +289,13 @@ final class SharedFolder {
         return Files.exists(path.resolve(name));
     }
 
-    /** What tells this file from a later one of the same name; null if it is gone. */
-    @Nullable Object identity(String name) {
-        try {
-            return Files.readAttributes(path.resolve(name), BasicFileAttributes.class).fileKey();
+    /** The 64-bit word at an offset of a file; 0 if there is no such file or it is shorter. */
+    long word(String name, long at) {
+        ByteBuffer word = ByteBuffer.allocate(Long.BYTES).order(ByteOrder.nativeOrder());
+        try (FileChannel c = FileChannel.open(path.resolve(name), StandardOpenOption.READ)) {
+            return c.read(word, at) == Long.BYTES ? word.getLong(0) : 0;
         } catch (IOException e) {
-            return null;
+            return 0;
         }
     }
 
@@ -259,8 +328,24 @@ final class SharedFolder {
         }
     }
 
-    void deleteLock(int rank) {
-        delete(lockFile(rank).getFileName().toString());
+    /** Deletes what dead ranks left here; the caller holds rank 0's lock. */
+    void deleteLeftovers(int ranks) {
+        deleteAll("ctl-");
+        for (int r = 0; r < ranks; r++) {
+            if (r == 0 || !isHeld(r)) {
+                deleteAll("heap-" + r + "-");
+            }
+        }
+    }
+
+    /** Gives up a rank's lock and deletes its file. */
+    void unlock(int rank, FileChannel lock) {
+        try {
+            Files.deleteIfExists(lockFile(rank));
+            unlock(lockFile(rank), lock);
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot give up " + lockFile(rank), e);
+        }
     }
 
     /** Deletes the folder if no living rank is left in it. */
@@ -269,23 +354,41 @@ final class SharedFolder {
     }
 
     private static void deleteIfAbandoned(Path folder) {
-        try {
+        // Whoever is inside the gate may have looked before this rank gave up its lock: look again.
+        for (int i = 0; i < GATE_TRIES && Files.isDirectory(folder); i++) {
+            if (tryDelete(folder)) {
+                return;
+            }
+            LockSupport.parkNanos(GATE_NANOS);
+        }
+    }
+
+    /** Returns false if somebody else was inside the gate. */
+    private static boolean tryDelete(Path folder) {
+        try (Gate gate = Gate.enter(folder)) {
+            if (gate == null) {
+                return false;
+            }
             try (DirectoryStream<Path> locks = Files.newDirectoryStream(folder, "rank-*.lock")) {
                 for (Path lock : locks) {
                     if (isHeld(lock)) {
-                        return;
+                        return true;
                     }
                 }
             }
             try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
                 for (Path f : files) {
-                    Files.deleteIfExists(f);
+                    if (!f.endsWith(Gate.NAME)) {
+                        Files.deleteIfExists(f);
+                    }
                 }
             }
+            Files.deleteIfExists(folder.resolve(Gate.NAME));
             Files.deleteIfExists(folder);
         } catch (IOException e) {
-            // Another process is cleaning up too, or may not; nothing depends on it.
+            // Another process has come or is cleaning up too; nothing depends on it.
         }
+        return true;
     }
 
     /** Deletes the folder of a job by id if none of its ranks lives; used by launchers. */
