@@ -4,12 +4,11 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** The operations of one group on one communicator, in the order in which they were called. */
-public final class Batch implements QueuedWork {
-    private final EngineCommunicator owner;
+public final class Batch extends QueuedWork {
     final List<Request> requests = new ArrayList<>();
 
     Batch(EngineCommunicator owner) {
-        this.owner = owner;
+        super(owner);
     }
 
     public int size() {
@@ -20,14 +19,13 @@ public final class Batch implements QueuedWork {
         return requests.get(i);
     }
 
-    /** Runs on a stream's thread. */
     @Override
-    public void run() {
-        owner.runQueued(this);
+    void execute() {
+        owner.execute(this);
     }
 
     @Override
-    public void drop() {
-        owner.dropQueued(this);
+    void recycle() {
+        owner.free(this);
     }
 }

@@ -8,7 +8,7 @@ import io.jccl.device.Stream;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Objects;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -19,6 +19,8 @@ import org.jspecify.annotations.Nullable;
  */
 public abstract class EngineCommunicator implements Communicator {
     private static final int MAX_POOLED = 1024;
+    private static final int TURN_SPINS = 1000;
+    private static final long TURN_PARK_NANOS = 20_000;
 
     private final int rank;
     private final int size;
@@ -31,7 +33,10 @@ public abstract class EngineCommunicator implements Communicator {
 
     private final ArrayDeque<Batch> freeBatches = new ArrayDeque<>();
 
-    private final AtomicInteger pending = new AtomicInteger();
+    /** Operations called and completed; those that run on the caller alone are not counted. */
+    private volatile long issued;
+
+    private volatile long executed;
 
     private int groupDepth;
     private @Nullable Batch recording;
@@ -654,6 +659,7 @@ public abstract class EngineCommunicator implements Communicator {
         if (recording != null) {
             recording.requests.add(request);
         } else if (request == inline) {
+            awaitTurn(issued);
             try {
                 execute(request);
             } finally {
@@ -664,42 +670,37 @@ public abstract class EngineCommunicator implements Communicator {
         }
     }
 
-    final void runQueued(Request request) {
-        try {
-            execute(request);
-        } finally {
-            dropQueued(request);
-        }
-    }
-
-    final void dropQueued(Request request) {
-        free(request);
-        pending.decrementAndGet();
-    }
-
-    final void runQueued(Batch batch) {
-        try {
-            execute(batch);
-        } finally {
-            dropQueued(batch);
-        }
-    }
-
-    final void dropQueued(Batch batch) {
-        free(batch);
-        pending.decrementAndGet();
-    }
-
     /** Number of operations and groups enqueued and not yet completed. */
-    protected final int pending() {
-        return pending.get();
+    protected final long pending() {
+        return issued - executed;
+    }
+
+    /** Waits until everything called before has completed, on whatever stream. */
+    final void awaitTurn(long ticket) {
+        for (int i = 0; executed != ticket; i++) {
+            if (i < TURN_SPINS) {
+                Thread.onSpinWait();
+            } else {
+                LockSupport.parkNanos(TURN_PARK_NANOS);
+            }
+        }
+    }
+
+    final void nextTurn() {
+        // Only the one whose turn it is writes.
+        executed = executed + 1;
+    }
+
+    private <W extends QueuedWork> W ticketed(W work) {
+        work.ticket = issued;
+        issued = work.ticket + 1;
+        return work;
     }
 
     private void enqueueCounted(Stream stream, QueuedWork work) {
-        pending.incrementAndGet();
         boolean accepted = false;
         try {
-            enqueue(stream, work);
+            enqueue(stream, ticketed(work));
             accepted = true;
         } finally {
             if (!accepted) {
@@ -796,8 +797,7 @@ public abstract class EngineCommunicator implements Communicator {
             enqueueCounted(stream, batch);
             return;
         }
-        pending.incrementAndGet();
-        runQueued(batch);
+        ticketed(batch).run();
     }
 
     private @Nullable Batch endRecording() {
@@ -833,7 +833,7 @@ public abstract class EngineCommunicator implements Communicator {
         }
     }
 
-    private void free(Request request) {
+    final void free(Request request) {
         request.clear();
         synchronized (freeRequests) {
             if (freeRequests.size() < MAX_POOLED) {
@@ -842,7 +842,7 @@ public abstract class EngineCommunicator implements Communicator {
         }
     }
 
-    private void free(Batch batch) {
+    final void free(Batch batch) {
         for (int i = 0; i < batch.requests.size(); i++) {
             free(batch.requests.get(i));
         }

@@ -1,7 +1,45 @@
 package io.jccl.engine;
 
-/** Work on a stream that must be told when it will not run because of an error before it. */
-public interface QueuedWork extends Runnable {
-    /** Called instead of {@link #run}. */
-    void drop();
+/**
+ * An operation or a group on one communicator. Whatever streams they are on, those of one
+ * communicator run in the order in which they were called, since all ranks must run them in the
+ * same one.
+ */
+public abstract class QueuedWork implements Runnable {
+    final EngineCommunicator owner;
+
+    /** Place in the communicator's order. */
+    long ticket;
+
+    QueuedWork(EngineCommunicator owner) {
+        this.owner = owner;
+    }
+
+    /** Runs on the engine, to completion. */
+    abstract void execute();
+
+    /** Goes back to where it came from, to be used again. */
+    abstract void recycle();
+
+    @Override
+    public final void run() {
+        owner.awaitTurn(ticket);
+        try {
+            execute();
+        } finally {
+            finish();
+        }
+    }
+
+    /** Called instead of {@link #run} if an earlier error on the stream drops it. */
+    public final void drop() {
+        owner.awaitTurn(ticket);
+        finish();
+    }
+
+    private void finish() {
+        EngineCommunicator e = owner;
+        recycle();
+        e.nextTurn();
+    }
 }

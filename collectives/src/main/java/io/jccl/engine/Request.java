@@ -13,9 +13,7 @@ import org.jspecify.annotations.Nullable;
  * <p>The v-variants all become one form: {@code sendCounts[j]} elements from {@code sendDispls[j]}
  * go to rank j, and {@code recvCounts[i]} elements from rank i go to {@code recvDispls[i]}.
  */
-public final class Request implements QueuedWork {
-    final EngineCommunicator owner;
-
+public final class Request extends QueuedWork {
     public Collective op = Collective.BARRIER;
     public @Nullable Buffer send;
     public @Nullable Buffer recv;
@@ -38,7 +36,7 @@ public final class Request implements QueuedWork {
     public final long[] recvDispls;
 
     Request(EngineCommunicator owner, int size) {
-        this.owner = owner;
+        super(owner);
         this.sendCounts = new long[size];
         this.sendDispls = new long[size];
         this.recvCounts = new long[size];
@@ -53,15 +51,14 @@ public final class Request implements QueuedWork {
         return Objects.requireNonNull(recv);
     }
 
-    /** Runs on a stream's thread. */
     @Override
-    public void run() {
-        owner.runQueued(this);
+    void execute() {
+        owner.execute(this);
     }
 
     @Override
-    public void drop() {
-        owner.dropQueued(this);
+    void recycle() {
+        owner.free(this);
     }
 
     void clear() {
