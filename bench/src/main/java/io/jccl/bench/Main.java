@@ -1,30 +1,183 @@
 package io.jccl.bench;
 
-import java.util.List;
-import java.util.concurrent.Callable;
+import java.io.PrintWriter;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
-import picocli.CommandLine.Parameters;
+import picocli.CommandLine.MissingParameterException;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.UnmatchedArgumentException;
 
 /** The {@code jccl} command. */
-@Command(name = "jccl", mixinStandardHelpOptions = true, version = "jccl 0.1.0-SNAPSHOT")
-public final class Main implements Callable<Integer> {
-    @Parameters private List<String> arguments = List.of();
+public final class Main {
+    /** Set to 1, errors come with their stack traces. */
+    private static final String DEBUG = "JCCL_DEBUG";
+
+    /**
+     * A command.
+     *
+     * @param about what it does, for the list of commands
+     * @param create makes it, given all arguments of the process
+     */
+    private record Entry(String about, Function<String[], Object> create) {}
+
+    /** All commands, in the order in which help lists them. Only the one that runs is made. */
+    private static final Map<String, Entry> COMMANDS = new LinkedHashMap<>();
+
+    static {
+        for (Collective c : Collective.ALL) {
+            COMMANDS.put(
+                    c.command(),
+                    new Entry(
+                            c == Collective.BARRIER
+                                    ? "Measure a barrier."
+                                    : "Measure and check " + c.method() + ".",
+                            args -> new PerfCommand(c)));
+        }
+        COMMANDS.put(
+                "run", new Entry("Start one process per rank on this machine.", RunCommand::new));
+        COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
+    }
+
+    @Command(
+            name = "jccl",
+            mixinStandardHelpOptions = true,
+            versionProvider = Version.class,
+            synopsisSubcommandLabel = "COMMAND",
+            description = "Collective communication for the JVM.",
+            footer = {
+                "",
+                "Try: jccl all_reduce -b 8 -e 64M -f 2 -g 2",
+                "Options of a command: jccl COMMAND --help",
+            })
+    private static final class Top {}
 
     private Main() {}
+
+    /**
+     * Runs the command line and ends the process with its status.
+     *
+     * @param args the arguments
+     */
+    public static void main(String[] args) {
+        ParentWatch.start(System.getenv());
+        System.exit(
+                execute(
+                        args,
+                        new PrintWriter(System.out, true, System.out.charset()),
+                        new PrintWriter(System.err, true, System.err.charset())));
+    }
 
     /**
      * Runs the command line.
      *
      * @param args the arguments
+     * @param out standard output
+     * @param err standard error
+     * @return 0; 1 if a result was wrong or a rank failed; 2 for a mistake in the arguments
      */
-    public static void main(String[] args) {
-        System.exit(new CommandLine(new Main()).execute(args));
+    public static int execute(String[] args, PrintWriter out, PrintWriter err) {
+        Entry entry = args.length == 0 ? null : COMMANDS.get(args[0]);
+        if (entry != null) {
+            String[] rest = Arrays.copyOfRange(args, 1, args.length);
+            return execute(args[0], entry.create.apply(args), rest, out, err);
+        }
+        CommandLine top = new CommandLine(new Top());
+        COMMANDS.forEach((name, e) -> {
+            CommandSpec spec = CommandSpec.create();
+            spec.usageMessage().description(e.about);
+            top.addSubcommand(name, spec);
+        });
+        if (args.length > 0 && !args[0].startsWith("-")) {
+            err.println(
+                    "jccl: command '"
+                            + args[0]
+                            + "' is unknown, expected one of "
+                            + String.join(", ", COMMANDS.keySet())
+                            + "; see jccl --help");
+            err.flush();
+            return 2;
+        }
+        if (args.length == 0) {
+            top.usage(out);
+            out.flush();
+            return 2;
+        }
+        return withHandlers(top, out, err).execute(args);
     }
 
-    @Override
-    public Integer call() {
-        arguments.forEach(System.out::println);
-        return 0;
+    /**
+     * Runs one command.
+     *
+     * @param name its name
+     * @param command a picocli command
+     * @param args its arguments
+     * @param out standard output
+     * @param err standard error
+     * @return the exit status
+     */
+    static int execute(
+            String name, Object command, String[] args, PrintWriter out, PrintWriter err) {
+        CommandLine line = new CommandLine(command);
+        line.setCommandName("jccl " + name);
+        // What follows the first word of `run` is not run's.
+        line.setStopAtPositional(true);
+        Entry entry = COMMANDS.get(name);
+        if (entry != null) {
+            line.getCommandSpec().usageMessage().description(entry.about);
+        }
+        return withHandlers(line, out, err).execute(args);
+    }
+
+    /**
+     * Whether there is a command of a name.
+     *
+     * @param name first word of a command line
+     * @return true if jccl runs it itself
+     */
+    static boolean isCommand(String name) {
+        return COMMANDS.containsKey(name);
+    }
+
+    private static CommandLine withHandlers(CommandLine line, PrintWriter out, PrintWriter err) {
+        return line.setOut(out)
+                .setErr(err)
+                .setUsageHelpAutoWidth(true)
+                .setParameterExceptionHandler(Main::mistake)
+                .setExecutionExceptionHandler((e, l, result) -> failure(e, l));
+    }
+
+    private static int mistake(ParameterException e, String[] args) {
+        boolean needsHelp =
+                e instanceof UnmatchedArgumentException || e instanceof MissingParameterException;
+        CommandLine line = e.getCommandLine();
+        String name = line.getCommandName();
+        say(line, e, needsHelp ? "; see " + name + " --help" : "");
+        return 2;
+    }
+
+    private static int failure(Exception e, CommandLine line) {
+        say(line, e, "");
+        return e instanceof IllegalArgumentException ? 2 : 1;
+    }
+
+    /** One line; the stack trace is for those who ask for it. */
+    private static void say(CommandLine line, Exception e, String more) {
+        PrintWriter err = line.getErr();
+        @Nullable String message = e.getMessage();
+        err.println(
+                line.getCommandName()
+                        + ": "
+                        + (message == null ? e.toString() : message.replace('\n', ' '))
+                        + more);
+        if ("1".equals(System.getenv(DEBUG))) {
+            e.printStackTrace(err);
+        }
+        err.flush();
     }
 }

@@ -8,6 +8,7 @@ import io.jccl.device.Stream;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Objects;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
@@ -36,7 +37,7 @@ public abstract class EngineCommunicator implements Communicator {
     /** Operations called and completed; those that run on the caller alone are not counted. */
     private volatile long issued;
 
-    private volatile long executed;
+    private final AtomicLong executed = new AtomicLong();
 
     private int groupDepth;
     private @Nullable Batch recording;
@@ -672,12 +673,12 @@ public abstract class EngineCommunicator implements Communicator {
 
     /** Number of operations and groups enqueued and not yet completed. */
     protected final long pending() {
-        return issued - executed;
+        return issued - executed.get();
     }
 
     /** Waits until everything called before has completed, on whatever stream. */
     final void awaitTurn(long ticket) {
-        for (int i = 0; executed != ticket; i++) {
+        for (int i = 0; executed.get() != ticket; i++) {
             if (i < TURN_SPINS) {
                 Thread.onSpinWait();
             } else {
@@ -688,7 +689,7 @@ public abstract class EngineCommunicator implements Communicator {
 
     final void nextTurn() {
         // Only the one whose turn it is writes.
-        executed = executed + 1;
+        executed.setRelease(executed.get() + 1);
     }
 
     private <W extends QueuedWork> W ticketed(W work) {

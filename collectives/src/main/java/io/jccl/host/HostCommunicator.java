@@ -33,7 +33,11 @@ import org.jspecify.annotations.Nullable;
  * s - 2.
  */
 final class HostCommunicator extends EngineCommunicator {
-    private static final int SPINS = 4000;
+    /**
+     * About as long as a change of threads takes: a core may have to be shared with the other rank.
+     */
+    private static final int SPINS = 256;
+
     private static final int SPINS_OVERSUBSCRIBED = 20;
     private static final int YIELDS = 2000;
     private static final long PARK_MIN_NANOS = 20_000;

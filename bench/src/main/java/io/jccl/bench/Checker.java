@@ -1,0 +1,69 @@
+package io.jccl.bench;
+
+import io.jccl.device.Buffer;
+import java.lang.foreign.MemorySegment;
+
+/** Fills buffers with a repeating table and counts the elements that differ from one. */
+final class Checker {
+    private Checker() {}
+
+    /**
+     * Writes elements of a table.
+     *
+     * @param to where to
+     * @param at index of the first element there
+     * @param count how many
+     * @param table {@link Patterns#PERIOD} elements
+     * @param from index of the first one in the endlessly repeated table
+     */
+    static void fill(Buffer to, long at, long count, MemorySegment table, long from) {
+        MemorySegment memory = to.asSegment();
+        int size = to.dataType().size();
+        for (long done = 0; done < count; ) {
+            long start = (from + done) % Patterns.PERIOD;
+            long length = Math.min(Patterns.PERIOD - start, count - done);
+            MemorySegment.copy(table, start * size, memory, (at + done) * size, length * size);
+            done += length;
+        }
+    }
+
+    /**
+     * Counts elements whose bits differ from a table's.
+     *
+     * @param in where to look
+     * @param at index of the first element there
+     * @param count how many
+     * @param table {@link Patterns#PERIOD} elements
+     * @param from index of the first one in the endlessly repeated table
+     * @return how many differ
+     */
+    static long wrong(Buffer in, long at, long count, MemorySegment table, long from) {
+        MemorySegment memory = in.asSegment();
+        int size = in.dataType().size();
+        long wrong = 0;
+        for (long done = 0; done < count; ) {
+            long start = (from + done) % Patterns.PERIOD;
+            long length = Math.min(Patterns.PERIOD - start, count - done);
+            wrong += wrong(memory, (at + done) * size, table, start * size, length, size);
+            done += length;
+        }
+        return wrong;
+    }
+
+    private static long wrong(
+            MemorySegment memory, long at, MemorySegment table, long from, long count, int size) {
+        long wrong = 0;
+        long bytes = count * size;
+        for (long done = 0; done < bytes; ) {
+            long same =
+                    MemorySegment.mismatch(
+                            memory, at + done, at + bytes, table, from + done, from + bytes);
+            if (same < 0) {
+                break;
+            }
+            wrong++;
+            done += (same / size + 1) * size;
+        }
+        return wrong;
+    }
+}

@@ -1,0 +1,354 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.Group;
+import io.jccl.ReduceOp;
+import io.jccl.bench.Shape.Layout;
+import io.jccl.device.Buffer;
+import io.jccl.device.Stream;
+import java.util.List;
+import java.util.function.Function;
+import java.util.function.IntToDoubleFunction;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The operations that have a command of their own, one line of the table each.
+ *
+ * <p>The factors that turn algorithm bandwidth into bus bandwidth are those that nccl-tests derives
+ * in its {@code doc/PERFORMANCE.md}: what the busiest link must carry if ranks formed a ring, over
+ * the size of the operation.
+ */
+@SuppressWarnings("ImmutableEnumChecker") // the functions in the table hold no state
+enum Collective {
+    /** {@code all_reduce}. */
+    ALL_REDUCE(
+            "all_reduce",
+            "allReduce",
+            Layout.FLAT,
+            Needs.OP,
+            n -> 2.0 * (n - 1) / n,
+            x -> () -> x.comm.allReduce(x.send, x.recv, x.op, x.stream),
+            x -> () -> x.comm.allReduce(x.recv, x.op, x.stream),
+            (rank, root, s, out) -> out.expect(0, s.recv(), Patterns.REDUCED, 0)),
+
+    /** {@code all_gather}. */
+    ALL_GATHER(
+            "all_gather",
+            "allGather",
+            Layout.GATHERED,
+            Needs.NOTHING,
+            Collective::othersShare,
+            x -> () -> x.comm.allGather(x.send, x.recv, x.stream),
+            x -> () -> x.comm.allGather(x.recv, x.stream),
+            (rank, root, s, out) -> blocksOfAll(s, out)),
+
+    /** {@code reduce_scatter}. */
+    REDUCE_SCATTER(
+            "reduce_scatter",
+            "reduceScatter",
+            Layout.SCATTERED,
+            Needs.OP,
+            Collective::othersShare,
+            x -> () -> x.comm.reduceScatter(x.send, x.recv, x.op, x.stream),
+            x -> () -> x.comm.reduceScatter(x.recv, x.op, x.stream),
+            (rank, root, s, out) -> out.expect(0, s.recv(), Patterns.REDUCED, rank * s.recv())),
+
+    /** {@code broadcast}. */
+    BROADCAST(
+            "broadcast",
+            "broadcast",
+            Layout.FLAT,
+            Needs.ROOT,
+            n -> 1,
+            x -> () -> x.comm.broadcast(x.sendOnRoot(), x.recv, x.root, x.stream),
+            x -> () -> x.comm.broadcast(x.recv, x.root, x.stream),
+            (rank, root, s, out) -> out.expect(0, s.recv(), root, 0)),
+
+    /** {@code reduce}. */
+    REDUCE(
+            "reduce",
+            "reduce",
+            Layout.FLAT,
+            Needs.OP_AND_ROOT,
+            n -> 1,
+            x -> () -> x.comm.reduce(x.send, x.recvOnRoot(), x.op, x.root, x.stream),
+            x -> () -> x.comm.reduce(x.recv, x.op, x.root, x.stream),
+            (rank, root, s, out) -> {
+                if (rank == root) {
+                    out.expect(0, s.recv(), Patterns.REDUCED, 0);
+                }
+            }),
+
+    /** {@code scatter}. */
+    SCATTER(
+            "scatter",
+            "scatter",
+            Layout.SCATTERED,
+            Needs.ROOT,
+            Collective::othersShare,
+            x -> () -> x.comm.scatter(x.sendOnRoot(), x.recv, x.root, x.stream),
+            x -> () -> x.comm.scatter(x.recv, x.root, x.stream),
+            (rank, root, s, out) -> out.expect(0, s.recv(), root, rank * s.recv())),
+
+    /** {@code gather}. */
+    GATHER(
+            "gather",
+            "gather",
+            Layout.GATHERED,
+            Needs.ROOT,
+            Collective::othersShare,
+            x -> () -> x.comm.gather(x.send, x.recvOnRoot(), x.root, x.stream),
+            x -> () -> x.comm.gather(x.recv, x.root, x.stream),
+            (rank, root, s, out) -> {
+                if (rank == root) {
+                    blocksOfAll(s, out);
+                }
+            }),
+
+    /** {@code alltoall}. */
+    ALL_TO_ALL(
+            "alltoall",
+            "allToAll",
+            Layout.EXCHANGED,
+            Needs.NOTHING,
+            Collective::othersShare,
+            x -> () -> x.comm.allToAll(x.send, x.recv, x.stream),
+            x -> () -> x.comm.allToAll(x.recv, x.stream),
+            (rank, root, s, out) -> {
+                for (int j = 0; j < s.ranks(); j++) {
+                    out.expect(j * s.count(), s.count(), j, rank * s.count());
+                }
+            }),
+
+    /** {@code alltoallv}: unequal counts, so nothing fits in place. */
+    ALL_TO_ALL_V(
+            "alltoallv",
+            "allToAllv",
+            Layout.UNEVEN,
+            Needs.NOTHING,
+            Collective::othersShare,
+            Collective::allToAllv,
+            null,
+            (rank, root, s, out) -> {
+                long[] counts = s.unevenCounts(rank, false);
+                long[] starts = Shape.displacements(counts);
+                for (int j = 0; j < s.ranks(); j++) {
+                    long from = Shape.displacements(s.unevenCounts(j, true))[rank];
+                    out.expect(starts[j], counts[j], j, from);
+                }
+            }),
+
+    /**
+     * {@code sendrecv}: each rank sends to the next and receives from the one before. In place a
+     * rank would overwrite what it is still sending.
+     */
+    SEND_RECV(
+            "sendrecv",
+            "send",
+            Layout.FLAT,
+            Needs.NOTHING,
+            n -> 1,
+            Collective::sendRecv,
+            null,
+            (rank, root, s, out) -> out.expect(0, s.recv(), Math.floorMod(rank - 1, s.ranks()), 0)),
+
+    /** {@code barrier}. */
+    BARRIER(
+            "barrier",
+            "barrier",
+            Layout.NONE,
+            Needs.NOTHING,
+            n -> 0,
+            x -> () -> x.comm.barrier(x.stream),
+            null,
+            (rank, root, s, out) -> {});
+
+    /** Arguments besides the buffers. */
+    private enum Needs {
+        NOTHING,
+        OP,
+        ROOT,
+        OP_AND_ROOT
+    }
+
+    /**
+     * One rank's arguments.
+     *
+     * @param comm communicator
+     * @param stream where to enqueue
+     * @param shape counts
+     * @param send what it sends; empty in place
+     * @param recv what it receives; in place, both
+     * @param op reduction, where there is one
+     * @param root root, where there is one
+     */
+    record Operands(
+            Communicator comm,
+            Stream stream,
+            Shape shape,
+            Buffer send,
+            Buffer recv,
+            ReduceOp op,
+            int root) {
+        private @Nullable Buffer sendOnRoot() {
+            return comm.rank() == root ? send : null;
+        }
+
+        private @Nullable Buffer recvOnRoot() {
+            return comm.rank() == root ? recv : null;
+        }
+    }
+
+    /** Takes what a rank's result must be, run by run. */
+    @FunctionalInterface
+    interface Expectation {
+        /**
+         * Says what a run of the result is.
+         *
+         * @param at where it starts in the result, in elements
+         * @param count its elements
+         * @param source the rank whose elements they are, or {@link Patterns#REDUCED}
+         * @param from their index in what the source sent
+         */
+        void expect(long at, long count, int source, long from);
+    }
+
+    @FunctionalInterface
+    private interface Result {
+        void of(int rank, int root, Shape shape, Expectation out);
+    }
+
+    private final String command;
+    private final String method;
+    private final Layout layout;
+    private final Needs needs;
+    private final IntToDoubleFunction busFactor;
+    private final Function<Operands, Runnable> outOfPlace;
+    private final @Nullable Function<Operands, Runnable> inPlace;
+    private final Result result;
+
+    Collective(
+            String command,
+            String method,
+            Layout layout,
+            Needs needs,
+            IntToDoubleFunction busFactor,
+            Function<Operands, Runnable> outOfPlace,
+            @Nullable Function<Operands, Runnable> inPlace,
+            Result result) {
+        this.command = command;
+        this.method = method;
+        this.layout = layout;
+        this.needs = needs;
+        this.busFactor = busFactor;
+        this.outOfPlace = outOfPlace;
+        this.inPlace = inPlace;
+        this.result = result;
+    }
+
+    /** All operations, in the order in which help lists them. */
+    static final List<Collective> ALL = List.of(values());
+
+    String command() {
+        return command;
+    }
+
+    /** The method of {@link Communicator} behind it. */
+    String method() {
+        return method;
+    }
+
+    Layout layout() {
+        return layout;
+    }
+
+    boolean reduces() {
+        return needs == Needs.OP || needs == Needs.OP_AND_ROOT;
+    }
+
+    boolean rooted() {
+        return needs == Needs.ROOT || needs == Needs.OP_AND_ROOT;
+    }
+
+    boolean worksInPlace() {
+        return inPlace != null;
+    }
+
+    /** Whether a rank has anything to send. */
+    boolean sends(int rank, int root) {
+        return switch (this) {
+            case BROADCAST, SCATTER -> rank == root;
+            case BARRIER -> false;
+            default -> true;
+        };
+    }
+
+    /**
+     * Bus bandwidth over algorithm bandwidth.
+     *
+     * @param n number of ranks
+     * @return the factor
+     */
+    double busFactor(int n) {
+        return busFactor.applyAsDouble(n);
+    }
+
+    /**
+     * Binds a rank's arguments, so that the timed loop does nothing but call.
+     *
+     * @param operands the arguments
+     * @param here true for in place
+     * @return one operation
+     */
+    Runnable bind(Operands operands, boolean here) {
+        Function<Operands, Runnable> binder = here ? inPlace : outOfPlace;
+        if (binder == null) {
+            throw new IllegalArgumentException(command + " has no in-place form");
+        }
+        return binder.apply(operands);
+    }
+
+    /**
+     * What a rank must have received.
+     *
+     * @param rank whose result
+     * @param root the root
+     * @param shape counts
+     * @param out told every run
+     */
+    void expected(int rank, int root, Shape shape, Expectation out) {
+        result.of(rank, root, shape, out);
+    }
+
+    private static double othersShare(int n) {
+        return (n - 1.0) / n;
+    }
+
+    private static void blocksOfAll(Shape s, Expectation out) {
+        for (int j = 0; j < s.ranks(); j++) {
+            out.expect(j * s.count(), s.count(), j, 0);
+        }
+    }
+
+    private static Runnable allToAllv(Operands x) {
+        int rank = x.comm.rank();
+        long[] sendCounts = x.shape.unevenCounts(rank, true);
+        long[] recvCounts = x.shape.unevenCounts(rank, false);
+        long[] sendStarts = Shape.displacements(sendCounts);
+        long[] recvStarts = Shape.displacements(recvCounts);
+        return () ->
+                x.comm.allToAllv(
+                        x.send, sendCounts, sendStarts, x.recv, recvCounts, recvStarts, x.stream);
+    }
+
+    private static Runnable sendRecv(Operands x) {
+        int next = (x.comm.rank() + 1) % x.comm.size();
+        int before = Math.floorMod(x.comm.rank() - 1, x.comm.size());
+        Runnable both =
+                () -> {
+                    x.comm.send(x.send, next, x.stream);
+                    x.comm.recv(x.recv, before, x.stream);
+                };
+        return () -> Group.run(x.comm, both);
+    }
+}

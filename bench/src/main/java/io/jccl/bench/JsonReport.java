@@ -1,0 +1,215 @@
+package io.jccl.bench;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.SerializationFeature;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The results as JSON, under the keys of nccl-tests' {@code -J}. The file appears whole, when the
+ * run has ended.
+ */
+final class JsonReport implements Report {
+    private static final int SCHEMA = 1;
+
+    /** Variables that bear on a run; the others are nobody's business and may hold secrets. */
+    private static final List<String> RECORDED =
+            List.of(
+                    "JCCL_",
+                    "NCCL_",
+                    "CUDA_",
+                    "OMPI_",
+                    "PMI_",
+                    "PMIX_RANK",
+                    "SLURM_",
+                    "OMP_",
+                    "RANK",
+                    "WORLD_SIZE",
+                    "LOCAL_RANK",
+                    "LOCAL_WORLD_SIZE",
+                    "MASTER_ADDR",
+                    "MASTER_PORT",
+                    "JAVA_TOOL_OPTIONS",
+                    "JDK_JAVA_OPTIONS");
+
+    private final Path file;
+    private final ObjectNode root = JsonNodeFactory.instance.objectNode();
+    private final ArrayNode results = JsonNodeFactory.instance.arrayNode();
+    private final Map<String, String> environment;
+
+    JsonReport(Path file, Map<String, String> environment) {
+        this.file = file;
+        this.environment = environment;
+    }
+
+    /**
+     * Fails now rather than after the run.
+     *
+     * @param file where the results are to go
+     * @throws IOException if they cannot; the message says what to do
+     */
+    static void checkWritable(Path file) throws IOException {
+        Path folder = folder(file);
+        String fault =
+                Files.isDirectory(file)
+                        ? "it is a folder"
+                        : !Files.isDirectory(folder)
+                                ? "folder " + folder + " does not exist"
+                                : !Files.isWritable(folder)
+                                        ? "folder " + folder + " is not writable"
+                                        : "";
+        if (!fault.isEmpty()) {
+            throw new IOException(
+                    "-J/--output_file '"
+                            + file
+                            + "' cannot be written: "
+                            + fault
+                            + "; give a file in a folder that exists and is writable");
+        }
+    }
+
+    private static Path folder(Path file) {
+        Path parent = file.toAbsolutePath().getParent();
+        return parent == null ? file.toAbsolutePath() : parent;
+    }
+
+    @Override
+    public void begin(PerfConfig config, String engine, List<RankInfo> ranks) {
+        root.put("version", SCHEMA);
+        root.put("start_time", now());
+        config.arguments().forEach(root.putArray("args")::add);
+        ArrayNode env = root.putArray("env");
+        new TreeMap<>(environment)
+                .forEach((name, value) -> {
+                    if (RECORDED.stream().anyMatch(name::startsWith)) {
+                        env.add(name + "=" + value);
+                    }
+                });
+        // The engine is JCCL's own; tools that read the file find the key they know.
+        root.putNull("nccl_version");
+        root.put("jccl_version", Version.TEXT);
+        ObjectNode c = root.putObject("config");
+        c.put("collective", config.collective().command());
+        c.put("engine", engine);
+        c.put("nranks", ranks.size());
+        c.put("nthreads", config.threads());
+        c.put("ngpus", config.devices());
+        c.put("minimum_bytes", config.minBytes());
+        c.put("maximum_bytes", config.maxBytes());
+        if (config.stepFactor() > 1) {
+            c.put("step_factor", config.stepFactor());
+        } else {
+            c.put("step_bytes", config.stepBytes());
+        }
+        c.put("warmup_iters", config.warmups());
+        c.put("iterations", config.iterations());
+        c.put("aggregated_iterations", config.aggregated());
+        c.put("validation", config.checks());
+        c.put("graph", 0);
+        c.put("blocking_collectives", config.blocking());
+        c.put("per_iter_timing", config.perIteration());
+        c.put("algorithm", config.options().algorithm().name());
+        c.put("timeout_seconds", config.options().timeout().toMillis() / 1000.0);
+        ArrayNode devices = root.putArray("devices");
+        for (RankInfo r : ranks) {
+            ObjectNode d = devices.addObject();
+            d.put("rank", r.rank());
+            d.put("group", 0);
+            d.put("pid", r.pid());
+            d.put("hostname", r.host());
+            d.put("device", r.index());
+            d.put("device_hex", r.engine());
+            d.put("device_info", r.model());
+        }
+        root.set("results", results);
+    }
+
+    @Override
+    public void line(Line line) {
+        ObjectNode o = results.addObject();
+        o.put("size", line.bytes());
+        o.put("count", line.count());
+        o.put("type", line.type());
+        o.put("redop", line.op());
+        o.put("root", line.root());
+        o.put("algorithm", line.algorithm());
+        side(o, "out_of_place", line.outOfPlace());
+        side(o, "in_place", line.inPlace());
+    }
+
+    private static void side(ObjectNode to, String key, @Nullable Measurement m) {
+        if (m == null) {
+            to.putNull(key);
+            return;
+        }
+        ObjectNode o = to.putObject(key);
+        o.put("time", m.micros());
+        o.put("alg_bw", m.algBw());
+        o.put("bus_bw", m.busBw());
+        if (m.wrong() < 0) {
+            o.putNull("nwrong");
+        } else {
+            o.put("nwrong", m.wrong());
+        }
+        Iterations i = m.iterations();
+        if (i != null) {
+            ObjectNode p = to.putObject(key + "_per_iter");
+            p.put("min_us", i.min());
+            p.put("max_us", i.max());
+            p.put("avg_us", i.avg());
+            p.put("p50_us", i.p50());
+            p.put("p95_us", i.p95());
+            p.put("p99_us", i.p99());
+            p.put("stdev_us", i.stdev());
+            p.put("cv_pct", i.cv());
+            ArrayNode times = p.putArray("times_us");
+            i.times().forEach(times::add);
+        }
+    }
+
+    @Override
+    public void end(Summary summary) throws IOException {
+        ObjectNode bounds = root.putObject("out_of_bounds");
+        bounds.put("count", summary.outOfBounds());
+        bounds.put("okay", summary.outOfBounds() == 0);
+        ObjectNode average = root.putObject("average_bus_bandwidth");
+        average.put("bandwidth", summary.busBw());
+        average.put("okay", "unchecked");
+        root.put("end_time", now());
+        write();
+    }
+
+    private void write() throws IOException {
+        Path folder = folder(file);
+        Path part = Files.createTempFile(folder, "." + file.getFileName(), ".part");
+        try {
+            Files.write(
+                    part,
+                    new ObjectMapper()
+                            .enable(SerializationFeature.INDENT_OUTPUT)
+                            .writeValueAsBytes(root));
+            Files.move(
+                    part,
+                    file,
+                    StandardCopyOption.ATOMIC_MOVE,
+                    StandardCopyOption.REPLACE_EXISTING);
+        } finally {
+            Files.deleteIfExists(part);
+        }
+    }
+
+    private static String now() {
+        return Instant.now().truncatedTo(ChronoUnit.SECONDS).toString();
+    }
+}

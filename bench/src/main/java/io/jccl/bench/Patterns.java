@@ -1,0 +1,251 @@
+package io.jccl.bench;
+
+import io.jccl.ReduceOp;
+import io.jccl.device.DataType;
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.concurrent.ConcurrentHashMap;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What ranks send in a check, and what must come out.
+ *
+ * <p>Inputs are chosen so that every right answer is exact in every type: no partial sum or
+ * product, in whatever order, is ever rounded, so results are compared bit by bit. For a sum that
+ * means whole numbers whose absolute values add up to no more than the type counts exactly (8 in
+ * float8 e5m2); where there are more ranks than that, most of them contribute 0 to any one element.
+ * Products are of powers of two. Averages are of pairs that lie evenly around the answer.
+ *
+ * <p>Elements repeat with a period that is prime, so blocks and chunks, whose lengths are powers of
+ * two or multiples of one, never line up with it. That makes filling and comparing as fast as
+ * copying memory.
+ *
+ * <p><b>Threads:</b> safe for all; ranks that are threads share the tables.
+ */
+final class Patterns {
+    /** Elements before the values repeat. */
+    static final int PERIOD = 4093;
+
+    /** In place of a rank: the reduction over all ranks. */
+    static final int REDUCED = -1;
+
+    private record Key(DataType type, ReduceOp.@Nullable Kind op, long seed, int rank) {}
+
+    private final int ranks;
+    private final ConcurrentHashMap<Key, MemorySegment> tables = new ConcurrentHashMap<>();
+
+    Patterns(int ranks) {
+        this.ranks = ranks;
+    }
+
+    /**
+     * One period of elements.
+     *
+     * @param type their type
+     * @param op the reduction they go through, or null if they are only moved
+     * @param seed another seed, other values
+     * @param rank whose, or {@link #REDUCED}
+     * @return {@link #PERIOD} elements, not to be written to
+     */
+    MemorySegment table(DataType type, ReduceOp.@Nullable Kind op, long seed, int rank) {
+        return tables.computeIfAbsent(
+                new Key(type, op, seed, rank),
+                key -> MemorySegment.ofArray(bytes(type, op, seed, rank, ranks)));
+    }
+
+    /**
+     * Drops the tables of other types and operations.
+     *
+     * @param type type that stays
+     * @param op operation that stays
+     */
+    void retain(DataType type, ReduceOp.@Nullable Kind op) {
+        tables.keySet().removeIf(key -> key.type != type || key.op != op);
+    }
+
+    /**
+     * The byte that fills result buffers before a check: NaN in floating-point types, the largest
+     * value or a very negative one in integers. No right answer has it.
+     *
+     * @param type element type
+     * @return the byte
+     */
+    static byte poison(DataType type) {
+        return (byte) (type.isInteger() && !type.isUnsigned() ? 0x80 : 0xff);
+    }
+
+    /**
+     * The factor of a rank in a pre-multiplied sum.
+     *
+     * @param rank whose
+     * @return 1, 2 or 3
+     */
+    static int factor(int rank) {
+        return 1 + rank % 3;
+    }
+
+    static byte[] bytes(DataType type, ReduceOp.@Nullable Kind op, long seed, int rank, int ranks) {
+        byte[] bytes = new byte[PERIOD * type.size()];
+        ByteBuffer to = ByteBuffer.wrap(bytes).order(ByteOrder.nativeOrder());
+        for (int i = 0; i < PERIOD; i++) {
+            if (op == null) {
+                // Any bits will do but those of the poison, which has the top bit set.
+                Encoding.putBits(to, i, type, hash(seed, rank, i) >>> (65 - 8 * type.size()));
+            } else if (type.isInteger()) {
+                Encoding.putLong(
+                        to,
+                        i,
+                        type,
+                        rank == REDUCED
+                                ? reducedLong(type, op, seed, i, ranks)
+                                : whole(type, op, seed, rank, i, ranks));
+            } else {
+                Encoding.putDouble(
+                        to,
+                        i,
+                        type,
+                        rank == REDUCED
+                                ? reducedDouble(type, op, seed, i, ranks)
+                                : real(type, op, seed, rank, i, ranks));
+            }
+        }
+        return bytes;
+    }
+
+    /** Largest L such that the type holds every whole number from 0 to L and L is not poison. */
+    private static long exact(DataType type) {
+        return switch (type) {
+            case INT8 -> 120;
+            case UINT8 -> 240;
+            case INT32 -> 1L << 30;
+            case UINT32 -> 1L << 31;
+            case INT64, UINT64 -> 1L << 60;
+            case FLOAT64 -> 1L << 53;
+            case FLOAT32 -> 1L << 24;
+            case FLOAT16 -> 1L << 11;
+            case BFLOAT16 -> 1L << 8;
+            case FLOAT8E4M3 -> 1L << 4;
+            case FLOAT8E5M2 -> 1L << 3;
+        };
+    }
+
+    /** An input of an integer type. */
+    static long whole(DataType type, ReduceOp.Kind op, long seed, int rank, int index, int ranks) {
+        long h = hash(seed, rank, index);
+        long limit = exact(type);
+        boolean signed = !type.isUnsigned();
+        return switch (op) {
+            case SUM, AVG -> shared(h, limit, signed, rank, index, ranks);
+            case PRE_MUL_SUM -> shared(h, limit / 3, signed, rank, index, ranks);
+            // 3 to the 4th is 81, so four ranks may contribute more than 1 or -1.
+            case PROD ->
+                    (active(rank, index, ranks, 4) ? 1 + (h >>> 8) % 3 : 1)
+                            * (signed && h < 0 ? -1 : 1);
+            case MIN, MAX -> between(h, limit, signed);
+        };
+    }
+
+    /** An input of a floating-point type. */
+    static double real(DataType type, ReduceOp.Kind op, long seed, int rank, int index, int ranks) {
+        long h = hash(seed, rank, index);
+        return switch (op) {
+            // Six factors of 1/2 or 2 stay within the exponents of float8 e4m3.
+            case PROD ->
+                    (active(rank, index, ranks, 6) ? Math.scalb(1.0, (int) ((h >>> 8) % 3) - 1) : 1)
+                            * (h < 0 ? -1 : 1);
+            case AVG -> {
+                // Ranks 2k and 2k + 1 lie as far above as below the average.
+                long spread = exact(type) < 100 ? 3 : 64;
+                long pair = hash(seed, rank / 2, ~index) >>> 1;
+                boolean alone = rank % 2 == 0 && rank == ranks - 1;
+                long off = alone ? 0 : pair % spread;
+                yield average(type, seed, index) + (rank % 2 == 0 ? off : -off);
+            }
+            default -> whole(type, op, seed, rank, index, ranks);
+        };
+    }
+
+    /** A power of two, so that it is exact whether an engine divides by n or multiplies by 1/n. */
+    private static double average(DataType type, long seed, int index) {
+        long h = hash(seed, REDUCED, index);
+        int exponent = (int) ((h >>> 8) % (exact(type) < 100 ? 2 : 7));
+        return Math.scalb(h < 0 ? -1.0 : 1.0, exponent);
+    }
+
+    private static long reducedLong(
+            DataType type, ReduceOp.Kind op, long seed, int index, int ranks) {
+        long result = scaledLong(type, op, seed, 0, index, ranks);
+        for (int rank = 1; rank < ranks; rank++) {
+            long x = scaledLong(type, op, seed, rank, index, ranks);
+            result =
+                    switch (op) {
+                        case SUM, AVG, PRE_MUL_SUM -> result + x;
+                        case PROD -> result * x;
+                        case MIN -> Math.min(result, x);
+                        case MAX -> Math.max(result, x);
+                    };
+        }
+        return op == ReduceOp.Kind.AVG ? result / ranks : result;
+    }
+
+    private static long scaledLong(
+            DataType type, ReduceOp.Kind op, long seed, int rank, int index, int ranks) {
+        long factor = op == ReduceOp.Kind.PRE_MUL_SUM ? factor(rank) : 1;
+        return factor * whole(type, op, seed, rank, index, ranks);
+    }
+
+    private static double reducedDouble(
+            DataType type, ReduceOp.Kind op, long seed, int index, int ranks) {
+        double result = scaledDouble(type, op, seed, 0, index, ranks);
+        for (int rank = 1; rank < ranks; rank++) {
+            double x = scaledDouble(type, op, seed, rank, index, ranks);
+            result =
+                    switch (op) {
+                        case SUM, AVG, PRE_MUL_SUM -> result + x;
+                        case PROD -> result * x;
+                        case MIN -> Math.min(result, x);
+                        case MAX -> Math.max(result, x);
+                    };
+        }
+        return op == ReduceOp.Kind.AVG ? result / ranks : result;
+    }
+
+    private static double scaledDouble(
+            DataType type, ReduceOp.Kind op, long seed, int rank, int index, int ranks) {
+        double factor = op == ReduceOp.Kind.PRE_MUL_SUM ? factor(rank) : 1;
+        return factor * real(type, op, seed, rank, index, ranks);
+    }
+
+    /** A whole number such that those of all ranks add up to no more than the limit. */
+    private static long shared(long h, long limit, boolean signed, int rank, int index, int ranks) {
+        long each = limit / ranks;
+        if (each > 0) {
+            return between(h, each, signed);
+        }
+        return active(rank, index, ranks, (int) limit) ? between(h, 1, signed) : 0;
+    }
+
+    /** Whether a rank is one of the few that count for an element; all do if there are few. */
+    private static boolean active(int rank, int index, int ranks, int few) {
+        int every = (ranks + few - 1) / few;
+        return (rank + index) % every == 0;
+    }
+
+    private static long between(long h, long limit, boolean signed) {
+        long positive = h >>> 1;
+        return signed ? positive % (2 * limit + 1) - limit : positive % (limit + 1);
+    }
+
+    /** SplitMix64's finisher over the three numbers: cheap, and neighbours look unrelated. */
+    private static long hash(long seed, int rank, int index) {
+        long z =
+                seed * 0x9e3779b97f4a7c15L
+                        + rank * 0xd1b54a32d192ed03L
+                        + index * 0x8cb92ba72f3d8dd7L
+                        + 0x2545f4914f6cdd1dL;
+        z = (z ^ (z >>> 30)) * 0xbf58476d1ce4e5b9L;
+        z = (z ^ (z >>> 27)) * 0x94d049bb133111ebL;
+        return z ^ (z >>> 31);
+    }
+}

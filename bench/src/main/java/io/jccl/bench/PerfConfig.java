@@ -1,0 +1,59 @@
+package io.jccl.bench;
+
+import io.jccl.CommunicatorOptions;
+import io.jccl.ReduceOp;
+import io.jccl.device.DataType;
+import java.nio.file.Path;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What one benchmark command was asked to do, checked.
+ *
+ * @param collective the operation
+ * @param threads {@code -t}
+ * @param devices {@code -g}
+ * @param minBytes {@code -b}
+ * @param maxBytes {@code -e}
+ * @param stepBytes {@code -i}
+ * @param stepFactor {@code -f}
+ * @param sizes the sizes that follow from these four
+ * @param iterations {@code -n}
+ * @param warmups {@code -w}
+ * @param aggregated {@code -m}
+ * @param checks {@code -c}
+ * @param blocking {@code -z}
+ * @param perIteration {@code -I}
+ * @param types {@code -d}
+ * @param ops {@code -o}
+ * @param root {@code -r}, -1 for all
+ * @param output {@code -J}
+ * @param options settings of the communicator
+ * @param arguments the command line, for the record
+ */
+record PerfConfig(
+        Collective collective,
+        int threads,
+        int devices,
+        long minBytes,
+        long maxBytes,
+        long stepBytes,
+        int stepFactor,
+        List<Long> sizes,
+        int iterations,
+        int warmups,
+        int aggregated,
+        int checks,
+        boolean blocking,
+        boolean perIteration,
+        List<DataType> types,
+        List<ReduceOp.Kind> ops,
+        int root,
+        @Nullable Path output,
+        CommunicatorOptions options,
+        List<String> arguments) {
+
+    int localRanks() {
+        return threads * devices;
+    }
+}

@@ -1,0 +1,76 @@
+package io.jccl.bench;
+
+import java.io.Console;
+import java.io.PrintWriter;
+import java.io.Writer;
+import java.util.function.BooleanSupplier;
+import java.util.function.LongSupplier;
+
+/**
+ * One line on a terminal's standard error that says what a long run is at. It is erased before
+ * anything else is printed, and never written to a pipe or a file.
+ */
+final class Progress {
+    private static final long PATIENCE_NANOS = 1_000_000_000L;
+    private static final String ERASE = "\r\033[K";
+
+    private final PrintWriter err;
+    private final BooleanSupplier terminal;
+    private final LongSupplier clock;
+    private final long start;
+    private State state = State.QUIET;
+
+    private enum State {
+        /** Nobody has waited long enough to be told. */
+        QUIET,
+        /** There is a terminal. */
+        ON,
+        /** There is none. */
+        OFF,
+        /** The line is on the screen. */
+        SHOWN
+    }
+
+    Progress(PrintWriter err, BooleanSupplier terminal, LongSupplier clock) {
+        this.err = err;
+        this.terminal = terminal;
+        this.clock = clock;
+        this.start = clock.getAsLong();
+    }
+
+    static Progress to(PrintWriter err) {
+        return new Progress(err, Progress::isTerminal, System::nanoTime);
+    }
+
+    static Progress none() {
+        return new Progress(new PrintWriter(Writer.nullWriter()), () -> false, () -> 0);
+    }
+
+    @SuppressWarnings("SystemConsoleNull") // since Java 25 it may be null again
+    private static boolean isTerminal() {
+        Console console = System.console();
+        return console != null && console.isTerminal();
+    }
+
+    /** Shows a line, if the run has lasted a second. */
+    void show(String text) {
+        if (state == State.QUIET && clock.getAsLong() - start > PATIENCE_NANOS) {
+            // Not asked before: it loads the console's classes.
+            state = terminal.getAsBoolean() ? State.ON : State.OFF;
+        }
+        if (state == State.ON || state == State.SHOWN) {
+            err.print(ERASE + text);
+            err.flush();
+            state = State.SHOWN;
+        }
+    }
+
+    /** Erases the line. */
+    void erase() {
+        if (state == State.SHOWN) {
+            err.print(ERASE);
+            err.flush();
+            state = State.ON;
+        }
+    }
+}

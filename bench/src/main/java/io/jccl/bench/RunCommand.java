@@ -1,0 +1,306 @@
+package io.jccl.bench;
+
+import io.jccl.LocalJob;
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Function;
+import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Parameters;
+import picocli.CommandLine.Spec;
+
+/** Starts the ranks of a job as processes of this machine, and sees them all to their end. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "  jccl run -n 4 all_reduce -b 8 -e 64M -f 2",
+            "  jccl run -n 4 -- -cp trainer.jar com.example.Trainer --epochs 3",
+            "",
+            "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and JCCL_JOB_ID."
+                    + " Exit status: that of the rank that failed first, or 0.",
+        })
+final class RunCommand implements Callable<Integer> {
+    private static final long TERM_SECONDS = 2;
+
+    private final Function<Boolean, List<String>> prefix;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = {"-n", "--nproc"},
+            paramLabel = "<count>",
+            required = true,
+            converter = PerfCommand.Count.class,
+            description = "Number of ranks.")
+    private int count;
+
+    @Option(names = "--prefix", description = "Mark the lines of rank 0 too.")
+    private boolean prefixAll;
+
+    @Option(
+            names = "--grace",
+            paramLabel = "<seconds>",
+            converter = PerfCommand.Count.class,
+            description =
+                    "How long the others may go on after a rank has failed, to report what they"
+                            + " saw (default: 5).")
+    private int grace = 5;
+
+    @Parameters(
+            paramLabel = "COMMAND",
+            description = "A jccl command, or else arguments for java.",
+            arity = "1..*")
+    private List<String> command = new ArrayList<>();
+
+    RunCommand(String[] arguments) {
+        this(jccl ->
+                jccl
+                        ? JavaCommand.jccl(System.getenv(), arguments)
+                        : List.of(System.getProperty("jdk.module.path", "")));
+    }
+
+    /**
+     * Creates the command for a test.
+     *
+     * @param prefix given true, what starts jccl; given false, the module path, alone
+     */
+    RunCommand(Function<Boolean, List<String>> prefix) {
+        this.prefix = prefix;
+    }
+
+    /** How a rank ended. */
+    private record Exit(int rank, int status) {}
+
+    @Override
+    public Integer call() throws InterruptedException {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        CommandLine line = spec.commandLine();
+        if (count < 1 || count > 256) {
+            throw new ParameterException(
+                    line, "-n/--nproc is " + count + ", expected 1 to 256; give such a number");
+        }
+        return new Job(commandLine(line), line.getOut(), line.getErr()).run();
+    }
+
+    private List<String> commandLine(CommandLine line) {
+        List<String> all;
+        if (Main.isCommand(command.getFirst())) {
+            if (command.getFirst().equals("run")) {
+                throw new ParameterException(
+                        line, "run cannot start run; give another command, such as all_reduce");
+            }
+            all = new ArrayList<>(prefix.apply(true));
+            all.addAll(command);
+        } else {
+            String modulePath = prefix.apply(false).getFirst();
+            if (modulePath.isEmpty()) {
+                throw new IllegalStateException(
+                        "'"
+                                + command.getFirst()
+                                + "' is no jccl command, and for a Java program"
+                                + " JCCL itself must be on the module path; start it by the jccl"
+                                + " script");
+            }
+            all = JavaCommand.program(modulePath, command);
+        }
+        return all;
+    }
+
+    /** The processes of one run. */
+    private final class Job {
+        private final List<String> commandLine;
+        private final PrintWriter out;
+        private final PrintWriter err;
+        private final String id = LocalJob.newId();
+        private final BlockingQueue<Exit> exits = new LinkedBlockingQueue<>();
+        private final List<Process> processes = new ArrayList<>();
+        private final List<Thread> readers = new ArrayList<>();
+        private boolean ending;
+
+        Job(List<String> commandLine, PrintWriter out, PrintWriter err) {
+            this.commandLine = commandLine;
+            this.out = out;
+            this.err = err;
+        }
+
+        int run() throws InterruptedException {
+            // Runs when a signal ends this process, such as that of Ctrl-C.
+            Thread hook = new Thread(this::end, "jccl-run-end");
+            Runtime.getRuntime().addShutdownHook(hook);
+            try {
+                for (int rank = 0; rank < count; rank++) {
+                    if (!start(rank)) {
+                        return 1;
+                    }
+                }
+                int status = await();
+                for (Thread r : readers) {
+                    // A grandchild may hold the pipe open; the ranks themselves have ended.
+                    r.join(TimeUnit.SECONDS.toMillis(TERM_SECONDS));
+                }
+                return status;
+            } finally {
+                end();
+                try {
+                    Runtime.getRuntime().removeShutdownHook(hook);
+                } catch (IllegalStateException e) {
+                    // Already shutting down, and the hook does what was done here.
+                }
+            }
+        }
+
+        private boolean start(int rank) {
+            ProcessBuilder builder = new ProcessBuilder(commandLine);
+            Map<String, String> env = builder.environment();
+            env.putAll(LocalJob.environment(id, rank, count));
+            // This process was started from a build; its ranks must not race to make another.
+            env.put("JCCL_NO_BUILD", "1");
+            env.put(ParentWatch.VARIABLE, Long.toString(ProcessHandle.current().pid()));
+            builder.redirectInput(ProcessBuilder.Redirect.from(new File("/dev/null")));
+            synchronized (this) {
+                if (ending) {
+                    return false;
+                }
+                Process process;
+                try {
+                    process = builder.start();
+                } catch (IOException e) {
+                    err.println(
+                            "jccl run: rank " + rank + " could not be started: " + e.getMessage());
+                    return false;
+                }
+                processes.add(process);
+                var unused =
+                        process.onExit().thenAccept(p -> exits.add(new Exit(rank, p.exitValue())));
+                String mark = rank > 0 || prefixAll ? "[" + rank + "] " : "";
+                forward(process.inputReader(), out, mark, rank + "-out");
+                forward(process.errorReader(), err, mark, rank + "-err");
+                return true;
+            }
+        }
+
+        private void forward(BufferedReader from, PrintWriter to, String mark, String name) {
+            Thread reader =
+                    new Thread(
+                            () -> {
+                                try (from) {
+                                    for (String l = from.readLine();
+                                            l != null;
+                                            l = from.readLine()) {
+                                        to.print(mark + l + "\n");
+                                        to.flush();
+                                    }
+                                } catch (IOException e) {
+                                    // The process was killed; what it said is out.
+                                }
+                            },
+                            "jccl-run-" + name);
+            reader.setDaemon(true);
+            reader.start();
+            readers.add(reader);
+        }
+
+        /** The first failing rank's status, or 0. */
+        private int await() throws InterruptedException {
+            int ended = 0;
+            while (ended < count) {
+                Exit exit = exits.take();
+                ended++;
+                if (exit.status != 0) {
+                    report(exit);
+                    awaitOthers(count - ended);
+                    return exit.status;
+                }
+            }
+            return 0;
+        }
+
+        private void awaitOthers(int left) throws InterruptedException {
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(grace);
+            for (int i = 0; i < left; i++) {
+                Exit next = exits.poll(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+                if (next == null) {
+                    err.println(
+                            "jccl run: ended "
+                                    + (left - i)
+                                    + " more ranks that did not stop within "
+                                    + grace
+                                    + " s");
+                    err.flush();
+                    return;
+                }
+            }
+        }
+
+        private void report(Exit exit) {
+            synchronized (this) {
+                if (ending) {
+                    return;
+                }
+            }
+            String how =
+                    exit.status > 128
+                            ? "status " + exit.status + " (signal " + (exit.status - 128) + ")"
+                            : "status " + exit.status;
+            err.println("jccl run: rank " + exit.rank + " failed first, with " + how);
+            err.flush();
+        }
+
+        /** Ends whatever still runs, and removes what it leaves. */
+        private void end() {
+            List<Process> all;
+            synchronized (this) {
+                ending = true;
+                all = List.copyOf(processes);
+            }
+            // Asked for once: a process that has ended no longer names its children.
+            List<ProcessHandle> tree =
+                    all.stream()
+                            .filter(Process::isAlive)
+                            .flatMap(p -> Stream.concat(Stream.of(p.toHandle()), p.descendants()))
+                            .toList();
+            tree.forEach(ProcessHandle::destroy);
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TERM_SECONDS);
+            for (ProcessHandle p : tree) {
+                try {
+                    p.onExit().get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                } catch (ExecutionException | TimeoutException e) {
+                    // Made to, below.
+                }
+            }
+            tree.stream().filter(ProcessHandle::isAlive).forEach(ProcessHandle::destroyForcibly);
+            for (Process p : all) {
+                try {
+                    p.waitFor(TERM_SECONDS, TimeUnit.SECONDS);
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+            LocalJob.cleanUp(id);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+package io.jccl.bench;
+
+/**
+ * How many elements an operation moves on one rank.
+ *
+ * @param count what the {@code count} column shows: elements in one block
+ * @param send elements each rank sends
+ * @param recv elements each rank receives
+ * @param sendShift in place, the sent block starts at this many elements times the rank
+ * @param recvShift in place, the received block starts at this many elements times the rank
+ * @param ranks number of ranks
+ */
+record Shape(long count, long send, long recv, long sendShift, long recvShift, int ranks) {
+
+    /** How the size asked for becomes the counts of both sides. */
+    enum Layout {
+        /** Both sides have the whole size. */
+        FLAT,
+        /** One block goes out, all blocks come in. */
+        GATHERED,
+        /** All blocks go out, one block comes in. */
+        SCATTERED,
+        /** All blocks go out, all blocks come in. */
+        EXCHANGED,
+        /** As exchanged, with blocks of unequal counts. */
+        UNEVEN,
+        /** No data. */
+        NONE;
+
+        /**
+         * The counts for a size.
+         *
+         * @param bytes the size asked for: that of the larger side
+         * @param elementSize bytes in an element
+         * @param n number of ranks
+         * @return the counts. Blocks are rounded down to 16 bytes, so that each starts aligned
+         */
+        Shape shape(long bytes, int elementSize, int n) {
+            long all = bytes / elementSize;
+            long block = (all / n) & -Math.max(1, 16 / elementSize);
+            return switch (this) {
+                case FLAT -> new Shape(all, all, all, 0, 0, n);
+                case GATHERED -> new Shape(block, block, block * n, block, 0, n);
+                case SCATTERED -> new Shape(block, block * n, block, 0, block, n);
+                case EXCHANGED -> new Shape(block, block * n, block * n, 0, 0, n);
+                case UNEVEN -> {
+                    long sum = 0;
+                    for (int j = 0; j < n; j++) {
+                        sum += unevenCount(block, 0, j, n);
+                    }
+                    yield new Shape(block, sum, sum, 0, 0, n);
+                }
+                case NONE -> new Shape(0, 0, 0, 0, 0, n);
+            };
+        }
+    }
+
+    /**
+     * Elements that one rank sends to another when counts are unequal: they grow with the distance
+     * (to - from) mod n, from nothing to oneself to twice the block to the rank before. Every rank
+     * sends and receives the same in all.
+     *
+     * @param block elements if the counts were equal
+     * @param from sender
+     * @param to receiver
+     * @param n number of ranks
+     * @return elements, rounded down
+     */
+    static long unevenCount(long block, int from, int to, int n) {
+        int distance = Math.floorMod(to - from, n);
+        return n == 1 ? block : 2 * block * distance / (n - 1);
+    }
+
+    /**
+     * Counts of one rank's blocks in {@link Layout#UNEVEN}.
+     *
+     * @param rank whose
+     * @param sending true for what it sends, false for what it receives
+     * @return one count per rank
+     */
+    long[] unevenCounts(int rank, boolean sending) {
+        long[] counts = new long[ranks];
+        for (int peer = 0; peer < ranks; peer++) {
+            counts[peer] =
+                    sending
+                            ? unevenCount(count, rank, peer, ranks)
+                            : unevenCount(count, peer, rank, ranks);
+        }
+        return counts;
+    }
+
+    /**
+     * Where blocks start that lie one behind the other.
+     *
+     * @param counts their counts
+     * @return their starts
+     */
+    static long[] displacements(long[] counts) {
+        long[] starts = new long[counts.length];
+        for (int i = 1; i < counts.length; i++) {
+            starts[i] = starts[i - 1] + counts[i - 1];
+        }
+        return starts;
+    }
+
+    /**
+     * Elements of the larger side.
+     *
+     * @return what the {@code size} column shows, in elements; also the in-place buffer
+     */
+    long larger() {
+        return Math.max(send, recv);
+    }
+}

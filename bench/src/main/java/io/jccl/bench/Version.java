@@ -1,0 +1,18 @@
+package io.jccl.bench;
+
+import picocli.CommandLine.IVersionProvider;
+
+/** What {@code --version} and the headers of reports say. */
+final class Version implements IVersionProvider {
+    /** This library's version. */
+    static final String TEXT = "0.1.0-SNAPSHOT";
+
+    @Override
+    public String[] getVersion() {
+        return new String[] {
+            "jccl " + TEXT,
+            "Java " + Runtime.version() + ", " + System.getProperty("java.vm.name"),
+            System.getProperty("os.name") + " " + System.getProperty("os.arch"),
+        };
+    }
+}

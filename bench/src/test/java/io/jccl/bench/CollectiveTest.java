@@ -1,0 +1,87 @@
+package io.jccl.bench;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import io.jccl.bench.Shape.Layout;
+import java.util.Arrays;
+import java.util.EnumSet;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
+
+class CollectiveTest {
+    @ParameterizedTest
+    @CsvSource({
+        "ALL_REDUCE, 1.75",
+        "ALL_GATHER, 0.875",
+        "REDUCE_SCATTER, 0.875",
+        "BROADCAST, 1",
+        "REDUCE, 1",
+        "SCATTER, 0.875",
+        "GATHER, 0.875",
+        "ALL_TO_ALL, 0.875",
+        "ALL_TO_ALL_V, 0.875",
+        "SEND_RECV, 1",
+        "BARRIER, 0",
+    })
+    void busFactorOfEightRanks(Collective collective, double factor) {
+        assertEquals(factor, collective.busFactor(8));
+    }
+
+    @Test
+    void blocksAreRoundedDownTo16Bytes() {
+        assertEquals(new Shape(250, 250, 250, 0, 0, 3), Layout.FLAT.shape(1000, 4, 3));
+        assertEquals(new Shape(80, 80, 240, 80, 0, 3), Layout.GATHERED.shape(1000, 4, 3));
+        assertEquals(new Shape(80, 240, 80, 0, 80, 3), Layout.SCATTERED.shape(1000, 4, 3));
+        assertEquals(new Shape(80, 240, 240, 0, 0, 3), Layout.EXCHANGED.shape(1000, 4, 3));
+        assertEquals(new Shape(0, 0, 0, 0, 0, 2), Layout.EXCHANGED.shape(8, 4, 2));
+        assertEquals(320, Layout.GATHERED.shape(1000, 1, 3).count());
+        assertEquals(40, Layout.GATHERED.shape(1000, 8, 3).count());
+    }
+
+    @Test
+    void unevenCountsAgreeAndAddUp() {
+        for (int n = 1; n <= 17; n++) {
+            Shape shape = Layout.UNEVEN.shape(1 << 20, 4, n);
+            for (int i = 0; i < n; i++) {
+                assertEquals(shape.send(), Arrays.stream(shape.unevenCounts(i, true)).sum());
+                assertEquals(shape.recv(), Arrays.stream(shape.unevenCounts(i, false)).sum());
+                for (int j = 0; j < n; j++) {
+                    assertEquals(shape.unevenCounts(i, true)[j], shape.unevenCounts(j, false)[i]);
+                }
+            }
+        }
+    }
+
+    /** Each element of a result is expected once, from within what its source sends. */
+    @ParameterizedTest
+    @EnumSource
+    void expectationsCoverTheResult(Collective collective) {
+        for (int n = 1; n <= 5; n++) {
+            Shape shape = collective.layout().shape(4096, 4, n);
+            for (int root = 0; root < n; root++) {
+                for (int rank = 0; rank < n; rank++) {
+                    int[] seen = new int[(int) shape.recv()];
+                    collective.expected(
+                            rank,
+                            root,
+                            shape,
+                            (at, count, source, from) -> {
+                                assertEquals(0, Math.min(0, shape.send() - from - count));
+                                for (long i = at; i < at + count; i++) {
+                                    seen[(int) i]++;
+                                }
+                            });
+                    boolean receives =
+                            rank == root
+                                    || !EnumSet.of(Collective.REDUCE, Collective.GATHER)
+                                            .contains(collective);
+                    int[] once = new int[seen.length];
+                    Arrays.fill(once, receives ? 1 : 0);
+                    assertEquals(Arrays.toString(once), Arrays.toString(seen));
+                }
+            }
+        }
+    }
+}
