@@ -3,6 +3,7 @@ package io.jccl.bench;
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
@@ -26,7 +27,10 @@ public final class Main {
      */
     private record Entry(String about, Function<String[], Object> create) {}
 
-    /** All commands, in the order in which help lists them. Only the one that runs is made. */
+    /**
+     * All commands, in the order in which help lists them; it leaves out those that say nothing about
+     * themselves. Only the one that runs is made.
+     */
     private static final Map<String, Entry> COMMANDS = new LinkedHashMap<>();
 
     static {
@@ -40,7 +44,12 @@ public final class Main {
                             args -> new PerfCommand(c)));
         }
         COMMANDS.put(
+                "train-demo",
+                new Entry("Train a small model data-parallel.", args -> new TrainDemo()));
+        COMMANDS.put(
                 "run", new Entry("Start one process per rank on this machine.", RunCommand::new));
+        // For bench/peers/run alone.
+        COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 
@@ -90,7 +99,7 @@ public final class Main {
         CommandLine top = new CommandLine(new Top());
         COMMANDS.forEach((name, e) -> {
             CommandSpec spec = CommandSpec.create();
-            spec.usageMessage().description(e.about);
+            spec.usageMessage().description(e.about).hidden(e.about.isEmpty());
             top.addSubcommand(name, spec);
         });
         if (args.length > 0 && !args[0].startsWith("-")) {
@@ -98,7 +107,7 @@ public final class Main {
                     "jccl: command '"
                             + args[0]
                             + "' is unknown, expected one of "
-                            + String.join(", ", COMMANDS.keySet())
+                            + String.join(", ", listed())
                             + "; see jccl --help");
             err.flush();
             return 2;
@@ -142,6 +151,13 @@ public final class Main {
      */
     static boolean isCommand(String name) {
         return COMMANDS.containsKey(name);
+    }
+
+    private static List<String> listed() {
+        return COMMANDS.entrySet().stream()
+                .filter(e -> !e.getValue().about.isEmpty())
+                .map(Map.Entry::getKey)
+                .toList();
     }
 
     private static CommandLine withHandlers(CommandLine line, PrintWriter out, PrintWriter err) {

@@ -1,0 +1,99 @@
+package io.jccl.bench.train;
+
+import java.util.SplittableRandom;
+
+/**
+ * Text to train on: sentences that a small grammar derives, the same for the same seed.
+ *
+ * <pre>
+ * sentence = subject verb object [adverb] "."
+ * subject  = "the" [adjective] noun ["near" subject]
+ * object   = subject
+ * </pre>
+ */
+public final class Grammar {
+    /** All characters that occur; a character's index here is its token. */
+    public static final String ALPHABET = " .abcdefghijklmnopqrstuvwxyz";
+
+    private static final String[] ADJECTIVES = {"red", "old", "quick", "small", "quiet", "warm"};
+    private static final String[] NOUNS = {
+        "fox", "river", "baker", "stone", "garden", "cat", "window", "cloud"
+    };
+    private static final String[] VERBS = {"sees", "follows", "likes", "hides", "paints", "finds"};
+    private static final String[] ADVERBS = {"today", "slowly", "again", "at night"};
+
+    private final SplittableRandom random;
+    private final StringBuilder text = new StringBuilder();
+
+    private Grammar(long seed) {
+        this.random = new SplittableRandom(seed);
+    }
+
+    /**
+     * Derives sentences.
+     *
+     * @param seed chooses among derivations
+     * @param length number of characters
+     * @return tokens, indices into {@link #ALPHABET}
+     */
+    public static byte[] tokens(long seed, int length) {
+        Grammar g = new Grammar(seed);
+        while (g.text.length() < length) {
+            g.sentence();
+        }
+        byte[] tokens = new byte[length];
+        for (int i = 0; i < length; i++) {
+            tokens[i] = (byte) ALPHABET.indexOf(g.text.charAt(i));
+        }
+        return tokens;
+    }
+
+    /**
+     * Mean information of one token when only its frequency is known: the loss of the best model
+     * that ignores the context.
+     *
+     * @param tokens a text
+     * @return nats per token
+     */
+    public static double unigramEntropy(byte[] tokens) {
+        int[] counts = new int[ALPHABET.length()];
+        for (byte t : tokens) {
+            counts[t]++;
+        }
+        double entropy = 0;
+        for (int c : counts) {
+            if (c > 0) {
+                double p = (double) c / tokens.length;
+                entropy -= p * Math.log(p);
+            }
+        }
+        return entropy;
+    }
+
+    private void sentence() {
+        subject();
+        word(VERBS);
+        subject();
+        if (random.nextInt(3) == 0) {
+            word(ADVERBS);
+        }
+        text.setCharAt(text.length() - 1, '.');
+        text.append(' ');
+    }
+
+    private void subject() {
+        text.append("the ");
+        if (random.nextBoolean()) {
+            word(ADJECTIVES);
+        }
+        word(NOUNS);
+        if (random.nextInt(5) == 0) {
+            text.append("near ");
+            subject();
+        }
+    }
+
+    private void word(String[] choices) {
+        text.append(choices[random.nextInt(choices.length)]).append(' ');
+    }
+}
