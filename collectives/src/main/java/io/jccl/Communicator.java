@@ -362,7 +362,7 @@ public interface Communicator extends AutoCloseable {
      * {@link #reduceScatter reduceScatter} with blocks of unequal counts, one behind the other in
      * rank order.
      *
-     * @param send all blocks
+     * @param send all blocks; elements behind the last are left alone
      * @param recv this rank's block
      * @param counts elements of each rank's block, the same on all ranks
      * @param op how to reduce

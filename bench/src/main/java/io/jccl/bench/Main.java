@@ -28,8 +28,8 @@ public final class Main {
     private record Entry(String about, Function<String[], Object> create) {}
 
     /**
-     * All commands, in the order in which help lists them; it leaves out those that say nothing about
-     * themselves. Only the one that runs is made.
+     * All commands, in the order in which help lists them; it leaves out those that say nothing
+     * about themselves. Only the one that runs is made.
      */
     private static final Map<String, Entry> COMMANDS = new LinkedHashMap<>();
 

@@ -111,7 +111,8 @@ public interface Buffer extends AutoCloseable {
 
     /**
      * Sets one element, rounded to nearest even if the type is narrower. For integer types the
-     * fraction is cut off and the rest wraps as in C.
+     * fraction is cut off, what does not fit 64 bits becomes the nearest number that does, and the
+     * rest wraps to the width of the type.
      *
      * @param index which
      * @param value its new value

@@ -273,7 +273,7 @@ final class ProcessJob {
                         + ", but "
                         + (missing.isEmpty()
                                 ? "rank 0 did not start it"
-                                : "these did not come: " + missing)
+                                : "these are not here: " + missing)
                         + ". Check that all run on this machine with the same JCCL_JOB_ID (or"
                         + " MASTER_ADDR and MASTER_PORT)");
     }

@@ -1,0 +1,525 @@
+package io.jccl;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.jccl.contract.Workers;
+import io.jccl.contract.Workers.Worker;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Ranks that die, hang, leave or never come. */
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
+class FaultTest {
+    /** For starting JVMs on a busy machine. */
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+    /** Far above what it takes to notice, far below the timeout of the communicator. */
+    private static final long SOON_MILLIS = 20_000;
+
+    /** What a worker printed when its communicator broke. */
+    private record Report(int rank, String type, long millis, String message) {
+        static Report of(Worker worker) {
+            String[] words = worker.await("ERROR ", PATIENCE).split(" ", 4);
+            return new Report(worker.rank(), words[1], Long.parseLong(words[2]), words[3]);
+        }
+
+        void names(String... texts) {
+            for (String text : texts) {
+                assertTrue(message.contains(text), () -> "no '" + text + "' in " + this);
+            }
+        }
+    }
+
+    private static void assertNothingLeft(String jobId) {
+        assertEquals(List.of(), Workers.sharedFiles(jobId), "left in shared memory");
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "allReduce, allReduce",
+        "barrier, barrier",
+        "sendRecv, send|recv|group",
+        "stream, allReduce|allGather"
+    })
+    void killedRankIsNamed(String what, String operation) {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(FaultWorker.class, what, "100");
+            for (Worker worker : workers.all()) {
+                worker.await("RUNNING", PATIENCE);
+            }
+            long killed = System.nanoTime();
+            workers.all().get(1).kill();
+            for (int rank : new int[] {0, 2}) {
+                Worker worker = workers.all().get(rank);
+                Report report = Report.of(worker);
+                long millis = (System.nanoTime() - killed) / 1_000_000;
+                assertTrue(millis < SOON_MILLIS, () -> "after " + millis + " ms: " + report);
+                assertEquals("RankFailedException", report.type, report::toString);
+                report.names("rank 1");
+                assertTrue(
+                        report.message.matches("(?s).*(" + operation + ").*"),
+                        () -> "no " + operation + " in " + report);
+                worker.await("CLOSED", PATIENCE);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+        }
+        assertNothingLeft(job);
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {0, 2})
+    void everyRankMayBeTheOneKilled(int victim) {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(FaultWorker.class, "allReduce", "100");
+            for (Worker worker : workers.all()) {
+                worker.await("RUNNING", PATIENCE);
+            }
+            workers.all().get(victim).kill();
+            for (Worker worker : workers.all()) {
+                if (worker.rank() != victim) {
+                    Report report = Report.of(worker);
+                    assertEquals("RankFailedException", report.type, report::toString);
+                    report.names("rank " + victim);
+                    assertEquals(0, worker.join(PATIENCE));
+                }
+            }
+        }
+        assertNothingLeft(job);
+    }
+
+    @ParameterizedTest
+    @CsvSource({"allReduce, allReduce", "sendRecv, send|recv|group"})
+    void stoppedRankIsNamedAfterTheTimeout(String what, String operation) {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(FaultWorker.class, what, "3");
+            for (Worker worker : workers.all()) {
+                worker.await("RUNNING", PATIENCE);
+            }
+            Worker stopped = workers.all().get(1);
+            stopped.signal("STOP");
+            long since = System.nanoTime();
+            for (int rank : new int[] {0, 2}) {
+                Worker worker = workers.all().get(rank);
+                Report report = Report.of(worker);
+                long millis = (System.nanoTime() - since) / 1_000_000;
+                assertTrue(
+                        millis > 1_000 && millis < SOON_MILLIS,
+                        () -> "after " + millis + " ms: " + report);
+                assertEquals("CollectiveTimeoutException", report.type, report::toString);
+                report.names("rank 1");
+                assertTrue(report.message.matches(".*(" + operation + ").*"), report::toString);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+            stopped.signal("CONT");
+            Report late = Report.of(stopped);
+            assertTrue(
+                    List.of("CollectiveTimeoutException", "RankFailedException")
+                            .contains(late.type),
+                    late::toString);
+            assertEquals(0, stopped.join(PATIENCE));
+        }
+        assertNothingLeft(job);
+    }
+
+    @Test
+    void jobStartsAgainAfterAllWereKilled() {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(FaultWorker.class, "allReduce", "100");
+            for (Worker worker : workers.all()) {
+                worker.await("RUNNING", PATIENCE);
+            }
+            workers.all().forEach(Worker::kill);
+            workers.all().forEach(worker -> worker.join(PATIENCE));
+        }
+        for (int size : new int[] {3, 2}) {
+            try (Workers workers = new Workers(size, job, List.of(), Map.of())) {
+                workers.startAll(FaultWorker.class, "hello", "60");
+                for (Worker worker : workers.all()) {
+                    worker.await("OK", PATIENCE);
+                    assertEquals(0, worker.join(PATIENCE));
+                }
+            }
+            assertNothingLeft(job);
+        }
+    }
+
+    /** Killed while they wait for one that does not come: the next run must not meet them. */
+    @Test
+    void jobStartsAgainAfterItsStartWasKilled() {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            Worker first = workers.start(0, FaultWorker.class, "hello", "100");
+            Worker last = workers.start(2, FaultWorker.class, "hello", "100");
+            long deadline = System.nanoTime() + PATIENCE.toNanos();
+            while (Workers.sharedFiles(job).size() < 3 && System.nanoTime() < deadline) {
+                Thread.onSpinWait();
+            }
+            first.kill();
+            last.kill();
+            first.join(PATIENCE);
+            last.join(PATIENCE);
+        }
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(FaultWorker.class, "hello", "60");
+            for (Worker worker : workers.all()) {
+                worker.await("OK", PATIENCE);
+            }
+            workers.all().forEach(worker -> assertEquals(0, worker.join(PATIENCE)));
+        }
+        assertNothingLeft(job);
+    }
+
+    @Test
+    void oneProcessMayJoinAgainAndAgain() {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(ReopenWorker.class, "30");
+            for (Worker worker : workers.all()) {
+                worker.await("DONE", PATIENCE);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+        }
+        assertNothingLeft(job);
+    }
+
+    @Test
+    void jobsOfDifferentIdsDoNotMeet() {
+        String job = Workers.newJobId();
+        try (Workers one = new Workers(2, job, List.of(), Map.of());
+                Workers other = new Workers(2, job + "b", List.of(), Map.of())) {
+            one.startAll(FaultWorker.class, "hello", "60");
+            other.startAll(FaultWorker.class, "hello", "60");
+            for (Workers workers : List.of(one, other)) {
+                for (Worker worker : workers.all()) {
+                    worker.await("OK", PATIENCE);
+                    assertEquals(0, worker.join(PATIENCE));
+                }
+            }
+        }
+        assertNothingLeft(job);
+    }
+
+    @Test
+    void rankThatLeavesEarlyIsNamed() {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(FaultWorker.class, "early", "100", "2");
+            workers.all().get(2).await("OK", PATIENCE);
+            for (int rank : new int[] {0, 1}) {
+                Report report = Report.of(workers.all().get(rank));
+                assertEquals("RankFailedException", report.type, report::toString);
+                assertTrue(report.millis < SOON_MILLIS, report::toString);
+                report.names("rank 2", "barrier");
+            }
+            workers.all().forEach(worker -> assertEquals(0, worker.join(PATIENCE)));
+        }
+        assertNothingLeft(job);
+    }
+
+    @Test
+    void rankThatExitsIsNamed() {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(2, job, List.of(), Map.of())) {
+            workers.startAll(FaultWorker.class, "exit", "100", "1");
+            Report report = Report.of(workers.all().getFirst());
+            assertEquals("RankFailedException", report.type, report::toString);
+            report.names("rank 1", "barrier");
+            assertEquals(0, workers.all().getFirst().join(PATIENCE));
+            assertEquals(3, workers.all().get(1).join(PATIENCE));
+        }
+        assertNothingLeft(job);
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {0, 1})
+    void missingRankIsNamed(int missing) {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            for (int rank = 0; rank < 3; rank++) {
+                if (rank != missing) {
+                    workers.start(rank, FaultWorker.class, "hello", "4");
+                }
+            }
+            List<Report> reports = workers.all().stream().map(Report::of).toList();
+            for (Report report : reports) {
+                assertTrue(report.millis < SOON_MILLIS, report::toString);
+                assertTrue(
+                        report.message.matches(".*\\[[0-9, ]*" + missing + "[0-9, ]*\\].*"),
+                        report::toString);
+            }
+            // who gives up a moment later may miss those who gave up before, too
+            assertTrue(
+                    reports.stream().anyMatch(r -> r.message.contains("[" + missing + "]")),
+                    reports::toString);
+            workers.all().forEach(worker -> assertEquals(0, worker.join(PATIENCE)));
+        }
+        assertNothingLeft(job);
+    }
+
+    @Test
+    void sizesThatDifferAreNamed() {
+        String job = Workers.newJobId();
+        try (Workers two = new Workers(2, job, List.of(), Map.of());
+                Workers three = new Workers(3, job, List.of(), Map.of())) {
+            Worker first = two.start(0, FaultWorker.class, "hello", "5");
+            Worker second = three.start(1, FaultWorker.class, "hello", "5");
+            Report.of(second).names("WORLD_SIZE 2", "with 3");
+            Report.of(first);
+            assertEquals(0, first.join(PATIENCE));
+            assertEquals(0, second.join(PATIENCE));
+        }
+        assertNothingLeft(job);
+    }
+
+    /** A tmpfs of 1 MiB, where only root may have one: too little to start at all. */
+    @Test
+    void tooLittleSharedMemoryToStartIsNamed(@TempDir Path folder) throws Exception {
+        try (Tmpfs tmpfs = new Tmpfs(folder, "1m");
+                Workers workers = new Workers(2, Workers.newJobId(), tmpfs.flags(), Map.of())) {
+            workers.startAll(FaultWorker.class, "hello", "20");
+            List<Report> reports = workers.all().stream().map(Report::of).toList();
+            Report reason =
+                    reports.stream()
+                            .filter(r -> !r.type.equals("RankFailedException"))
+                            .findFirst()
+                            .orElseThrow(() -> new AssertionError(reports.toString()));
+            // the size of the file system, and what would have been needed
+            reason.names(folder.toString(), "1.0 MiB", "needs");
+            workers.all().forEach(worker -> assertEquals(0, worker.join(PATIENCE)));
+            tmpfs.assertEmpty();
+        }
+    }
+
+    @Test
+    void tooLittleSharedMemoryForABufferIsNamed(@TempDir Path folder) throws Exception {
+        try (Tmpfs tmpfs = new Tmpfs(folder, "100m");
+                Workers workers = new Workers(2, Workers.newJobId(), tmpfs.flags(), Map.of())) {
+            workers.startAll(FaultWorker.class, "allocate", "20", Integer.toString(150 << 20));
+            for (Worker worker : workers.all()) {
+                String line = worker.await("REFUSED ", PATIENCE);
+                assertTrue(line.contains("150.0 MiB") && line.contains("100.0 MiB"), line);
+                worker.await("OK", PATIENCE);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+            tmpfs.assertEmpty();
+        }
+    }
+
+    /** A file system in memory, for as long as it is open. */
+    private record Tmpfs(Path folder) implements AutoCloseable {
+        Tmpfs(Path folder, String size) throws IOException {
+            this(folder);
+            String path = folder.toString();
+            int mounted = command("mount", "-t", "tmpfs", "-o", "size=" + size, "jccl-test", path);
+            assumeTrue(mounted == 0, "mounting a tmpfs is not permitted here");
+        }
+
+        List<String> flags() {
+            return List.of("-Djccl.shm.dir=" + folder);
+        }
+
+        void assertEmpty() throws IOException {
+            try (var left = Files.walk(folder)) {
+                assertEquals(List.of(folder), left.toList(), "left in shared memory");
+            }
+        }
+
+        @Override
+        public void close() throws IOException {
+            command("umount", folder.toString());
+        }
+    }
+
+    private static int command(String... words) throws IOException {
+        Process process = new ProcessBuilder(words).redirectErrorStream(true).start();
+        process.inputReader().readAllAsString();
+        try {
+            return process.waitFor();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    // ---- threads
+
+    @Test
+    void rankThatThrowsEndsTheOthers() {
+        RuntimeException cause = new RuntimeException("rank 1 is tired");
+        long start = System.nanoTime();
+        JcclException error =
+                assertThrows(
+                        JcclException.class,
+                        () ->
+                                Communicator.runLocal(
+                                        4,
+                                        comm -> {
+                                            comm.barrier(comm.device().defaultStream());
+                                            if (comm.rank() == 1) {
+                                                throw cause;
+                                            }
+                                            comm.barrier(comm.device().defaultStream());
+                                        }));
+        long millis = (System.nanoTime() - start) / 1_000_000;
+        assertTrue(millis < SOON_MILLIS, () -> millis + " ms");
+        assertEquals(cause, error.getCause());
+        assertTrue(String.valueOf(error.getMessage()).contains("rank 1"), error::toString);
+        assertEquals(3, error.getSuppressed().length, "the errors of the others");
+        for (Throwable other : error.getSuppressed()) {
+            RankFailedException e = assertInstanceOf(RankFailedException.class, other);
+            assertTrue(String.valueOf(e.getMessage()).contains("tired"), e::toString);
+        }
+    }
+
+    @Test
+    void errorsOfRanksAreNotOnlyExceptions() {
+        JcclException error =
+                assertThrows(
+                        JcclException.class,
+                        () ->
+                                Communicator.runLocal(
+                                        2,
+                                        comm -> {
+                                            if (comm.rank() == 0) {
+                                                throw new StackOverflowError("too deep");
+                                            }
+                                            comm.barrier(comm.device().defaultStream());
+                                        }));
+        assertInstanceOf(StackOverflowError.class, error.getCause());
+    }
+
+    @Test
+    void threadThatLeavesEarlyIsNamed() {
+        Communicator.runLocal(
+                3,
+                comm -> {
+                    comm.barrier(comm.device().defaultStream());
+                    if (comm.rank() == 2) {
+                        comm.close();
+                        return;
+                    }
+                    JcclException error =
+                            assertThrows(
+                                    RankFailedException.class,
+                                    () -> comm.barrier(comm.device().defaultStream()));
+                    String message = String.valueOf(error.getMessage());
+                    assertTrue(message.contains("rank 2") && message.contains("barrier"), message);
+                });
+    }
+
+    /** Leaving is no fault as long as nobody waits for it. */
+    @Test
+    void ranksMayLeaveAtDifferentTimes() {
+        Communicator.runLocal(
+                3,
+                comm -> {
+                    try (Buffer buffer = comm.device().allocate(DataType.INT32, 100_000)) {
+                        buffer.setLong(0, 1);
+                        comm.allReduce(buffer, ReduceOp.SUM, comm.device().defaultStream());
+                        assertEquals(3, buffer.getLong(0));
+                        Thread.sleep(20L * comm.rank());
+                    }
+                });
+    }
+
+    @Test
+    void threadThatNeverComesIsNamed() {
+        List<Communicator> world =
+                Communicator.local(
+                        2, CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMillis(600)));
+        try (Communicator comm = world.getFirst();
+                Communicator other = world.get(1);
+                Buffer buffer = comm.device().allocate(DataType.INT32, 1)) {
+            CollectiveTimeoutException error =
+                    assertThrows(
+                            CollectiveTimeoutException.class,
+                            () ->
+                                    comm.allReduce(
+                                            buffer, ReduceOp.SUM, comm.device().defaultStream()));
+            String message = String.valueOf(error.getMessage());
+            assertTrue(message.contains("rank 1") && message.contains("allReduce"), message);
+            // the late one gets to know at once
+            assertThrows(
+                    JcclException.class,
+                    () -> other.allReduce(buffer, ReduceOp.SUM, other.device().defaultStream()));
+        }
+    }
+
+    @Test
+    void abortEndsAWaitingRank() throws InterruptedException {
+        List<Communicator> world = Communicator.local(2);
+        Throwable[] caught = new Throwable[1];
+        Thread waiting =
+                Thread.ofPlatform()
+                        .start(() -> {
+                            Communicator comm = world.getFirst();
+                            try (comm) {
+                                comm.barrier(comm.device().defaultStream());
+                            } catch (RuntimeException e) {
+                                caught[0] = e;
+                            }
+                        });
+        Thread.sleep(50);
+        world.get(1).abort("the plan has changed");
+        waiting.join(Duration.ofSeconds(30));
+        assertTrue(!waiting.isAlive(), "the waiting rank did not end");
+        RankFailedException error = assertInstanceOf(RankFailedException.class, caught[0]);
+        assertTrue(
+                String.valueOf(error.getMessage()).contains("the plan has changed"),
+                error::toString);
+        world.get(1).close();
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void anotherThreadMayEndAWaitingRank(boolean abort) throws InterruptedException {
+        List<Communicator> world =
+                Communicator.local(
+                        2, CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(2)));
+        Communicator comm = world.getFirst();
+        Throwable[] caught = new Throwable[1];
+        Runnable body =
+                () -> {
+                    try {
+                        comm.barrier(comm.device().defaultStream());
+                    } catch (RuntimeException e) {
+                        caught[0] = e;
+                    }
+                };
+        Thread waiting = Thread.ofPlatform().start(body);
+        Thread.sleep(50);
+        if (abort) {
+            comm.abort("asked for by another thread");
+        } else {
+            comm.close();
+        }
+        waiting.join(Duration.ofSeconds(30));
+        assertTrue(!waiting.isAlive(), "the waiting thread did not end");
+        assertTrue(caught[0] != null, "the barrier cannot have completed");
+        if (abort) {
+            JcclException error = assertInstanceOf(JcclException.class, caught[0]);
+            assertTrue(String.valueOf(error.getMessage()).contains("asked"), error::toString);
+        }
+        world.forEach(Communicator::close);
+    }
+}

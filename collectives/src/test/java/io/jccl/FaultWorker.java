@@ -1,0 +1,139 @@
+package io.jccl;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import java.time.Duration;
+import java.util.Locale;
+
+/** A rank as a process that runs into trouble, or sees others do. Prints what happens to it. */
+final class FaultWorker {
+    private static final int COUNT = 50_000;
+
+    private FaultWorker() {}
+
+    /**
+     * Runs one rank.
+     *
+     * @param args what to do, timeout in seconds, and a number that depends on what to do
+     * @throws Exception an error nobody expects
+     */
+    public static void main(String[] args) throws Exception {
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withTimeout(
+                        Duration.ofSeconds(Integer.parseInt(args[1])));
+        long start = System.nanoTime();
+        try (Communicator comm = Communicator.fromEnvironment(options)) {
+            start = System.nanoTime();
+            switch (args[0]) {
+                case "hello" -> allReduce(comm, 3);
+                case "allReduce" -> allReduce(comm, Integer.MAX_VALUE);
+                case "barrier" -> barrier(comm);
+                case "sendRecv" -> sendRecv(comm);
+                case "stream" -> stream(comm);
+                case "early" -> early(comm, Integer.parseInt(args[2]));
+                case "exit" -> exit(comm, Integer.parseInt(args[2]));
+                case "allocate" -> allocate(comm, Long.parseLong(args[2]));
+                default -> throw new IllegalArgumentException(args[0]);
+            }
+            System.out.println("OK");
+        } catch (RuntimeException e) {
+            long millis = (System.nanoTime() - start) / 1_000_000;
+            System.out.println(
+                    String.format(
+                            Locale.ROOT,
+                            "ERROR %s %d %s",
+                            e.getClass().getSimpleName(),
+                            millis,
+                            String.valueOf(e.getMessage()).replace('\n', ' ')));
+            e.printStackTrace(System.out);
+        }
+        System.out.println("CLOSED");
+    }
+
+    private static void allReduce(Communicator comm, int times) {
+        Stream stream = comm.device().defaultStream();
+        try (Buffer buffer = comm.device().allocate(DataType.INT32, COUNT)) {
+            for (int i = 0; i < times; i++) {
+                long at = i % COUNT;
+                buffer.setLong(at, 1 + comm.rank());
+                comm.allReduce(buffer, ReduceOp.SUM, stream);
+                long expected = comm.size() * (comm.size() + 1L) / 2;
+                if (i < 3 && buffer.getLong(at) != expected) {
+                    throw new IllegalStateException("sum is " + buffer.getLong(at));
+                }
+                buffer.zero();
+                progress(i);
+            }
+        }
+    }
+
+    private static void progress(int i) {
+        if (i == 20) {
+            System.out.println("RUNNING");
+        }
+    }
+
+    private static void barrier(Communicator comm) {
+        for (int i = 0; ; i++) {
+            comm.barrier(comm.device().defaultStream());
+            progress(i);
+        }
+    }
+
+    private static void sendRecv(Communicator comm) {
+        Stream stream = comm.device().defaultStream();
+        int n = comm.size();
+        try (Buffer out = comm.device().allocate(DataType.INT8, COUNT);
+                Buffer in = comm.device().allocate(DataType.INT8, COUNT)) {
+            for (int i = 0; ; i++) {
+                Group.run(
+                        comm,
+                        () -> {
+                            comm.send(out, (comm.rank() + 1) % n, stream);
+                            comm.recv(in, (comm.rank() + n - 1) % n, stream);
+                        });
+                progress(i);
+            }
+        }
+    }
+
+    private static void stream(Communicator comm) {
+        try (Stream stream = comm.device().newStream();
+                Buffer buffer = comm.device().allocate(DataType.FLOAT32, COUNT)) {
+            for (int i = 0; ; i++) {
+                comm.allReduce(buffer, ReduceOp.MAX, stream);
+                comm.allGather(buffer.slice(0, (long) (COUNT / comm.size()) * comm.size()), stream);
+                stream.synchronize();
+                progress(i);
+            }
+        }
+    }
+
+    /** One rank leaves in good order while the others go on. */
+    private static void early(Communicator comm, int leaver) {
+        allReduce(comm, 3);
+        if (comm.rank() != leaver) {
+            comm.barrier(comm.device().defaultStream());
+        }
+    }
+
+    /** One rank ends its JVM without a word. */
+    private static void exit(Communicator comm, int leaver) {
+        allReduce(comm, 3);
+        if (comm.rank() == leaver) {
+            System.exit(3);
+        }
+        comm.barrier(comm.device().defaultStream());
+    }
+
+    private static void allocate(Communicator comm, long bytes) {
+        try (Buffer buffer = comm.device().allocate(DataType.UINT8, bytes)) {
+            System.out.println("ALLOCATED " + buffer.count());
+        } catch (JcclException e) {
+            System.out.println("REFUSED " + e.getMessage());
+        }
+        // what was not to be had is no reason to stop
+        allReduce(comm, 3);
+    }
+}

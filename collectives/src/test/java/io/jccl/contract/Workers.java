@@ -1,0 +1,332 @@
+package io.jccl.contract;
+
+import io.jccl.Communicator;
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.URI;
+import java.net.URL;
+import java.nio.file.FileVisitResult;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.SimpleFileVisitor;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
+
+/** Ranks as JVMs of their own, started on the class path that this JVM runs with. */
+public final class Workers implements AutoCloseable {
+    private final List<Worker> all = new ArrayList<>();
+    private final String jobId;
+    private final int size;
+    private final List<String> jvmFlags;
+    private final Map<String, String> environment;
+
+    /**
+     * Prepares a world; nothing runs yet.
+     *
+     * @param size number of ranks
+     * @param jobId joins the ranks of one world
+     * @param jvmFlags more flags for the JVMs
+     * @param environment more variables, or other values; an empty value removes one
+     */
+    public Workers(int size, String jobId, List<String> jvmFlags, Map<String, String> environment) {
+        this.size = size;
+        this.jobId = jobId;
+        this.jvmFlags = jvmFlags;
+        this.environment = environment;
+    }
+
+    /** A job id that no other run has. */
+    public static String newJobId() {
+        return "t" + ProcessHandle.current().pid() + "x" + Long.toHexString(System.nanoTime());
+    }
+
+    /**
+     * Starts all ranks.
+     *
+     * @param main class to run
+     * @param args its arguments
+     * @return this
+     */
+    public Workers startAll(Class<?> main, String... args) {
+        for (int rank = 0; rank < size; rank++) {
+            start(rank, main, args);
+        }
+        return this;
+    }
+
+    /**
+     * Starts one rank.
+     *
+     * @param rank which
+     * @param main class to run
+     * @param args its arguments
+     * @return the process
+     */
+    public Worker start(int rank, Class<?> main, String... args) {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(
+                List.of(
+                        "-Xmx256m",
+                        "-XX:+UseSerialGC",
+                        "-XX:TieredStopAtLevel=1",
+                        "-Xshare:auto",
+                        "--enable-native-access=ALL-UNNAMED"));
+        if (ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
+            command.add("--add-modules=jdk.incubator.vector");
+        }
+        for (String property : List.of("jccl.shm.dir", "jccl.seed")) {
+            String value = System.getProperty(property);
+            if (value != null) {
+                command.add("-D" + property + "=" + value);
+            }
+        }
+        command.addAll(jvmFlags);
+        command.addAll(List.of("-cp", classPath(), main.getName()));
+        command.addAll(List.of(args));
+        ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+        Map<String, String> env = builder.environment();
+        // nothing of a launcher that this JVM itself may run under
+        env.keySet().removeIf(Workers::isLauncherVariable);
+        env.put("RANK", Integer.toString(rank));
+        env.put("WORLD_SIZE", Integer.toString(size));
+        env.put("LOCAL_RANK", Integer.toString(rank));
+        env.put("LOCAL_WORLD_SIZE", Integer.toString(size));
+        env.put("JCCL_JOB_ID", jobId);
+        environment.forEach((name, value) -> {
+            if (value.isEmpty()) {
+                env.remove(name);
+            } else {
+                env.put(name, value);
+            }
+        });
+        try {
+            Worker worker = new Worker(rank, builder.start());
+            all.add(worker);
+            return worker;
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private static boolean isLauncherVariable(String name) {
+        return name.startsWith("OMPI_")
+                || name.startsWith("PMI_")
+                || name.startsWith("PMIX_")
+                || name.startsWith("SLURM_")
+                || name.startsWith("MASTER_")
+                || name.equals("JAVA_TOOL_OPTIONS");
+    }
+
+    /** The ranks started so far. */
+    public List<Worker> all() {
+        return all;
+    }
+
+    /** Ends what still runs. */
+    @Override
+    public void close() {
+        for (Worker worker : all) {
+            worker.kill();
+        }
+        for (Worker worker : all) {
+            worker.join(Duration.ofSeconds(20));
+        }
+    }
+
+    /**
+     * Where the classes of this JVM come from, also when it runs on the module path: surefire
+     * patches the test classes into the module, and only their own resource URL tells where they
+     * lie.
+     */
+    private static String classPath() {
+        Set<String> entries = new LinkedHashSet<>();
+        entries.add(rootOf(Workers.class));
+        entries.add(rootOf(Communicator.class));
+        for (String property : List.of("jdk.module.path", "java.class.path")) {
+            String path = System.getProperty(property, "");
+            for (String entry : path.split(File.pathSeparator, -1)) {
+                if (!entry.isEmpty()) {
+                    entries.add(entry);
+                }
+            }
+        }
+        return String.join(File.pathSeparator, entries);
+    }
+
+    private static String rootOf(Class<?> type) {
+        String file = type.getSimpleName() + ".class";
+        URL url = type.getResource(file);
+        if (url == null) {
+            throw new IllegalStateException("no resource " + file + " beside " + type);
+        }
+        String text = url.toString();
+        String inside = type.getName().replace('.', '/') + ".class";
+        String root = text.substring(0, text.length() - inside.length());
+        if (root.startsWith("jar:")) {
+            root = root.substring("jar:".length(), root.lastIndexOf("!/"));
+        }
+        return Path.of(URI.create(root)).toString();
+    }
+
+    /** One rank. */
+    public static final class Worker {
+        private final int rank;
+        private final Process process;
+        private final List<String> lines = new ArrayList<>();
+        private final Thread reader;
+
+        private Worker(int rank, Process process) {
+            this.rank = rank;
+            this.process = process;
+            this.reader =
+                    Thread.ofPlatform().daemon().name("output of rank " + rank).start(this::read);
+        }
+
+        private void read() {
+            try (BufferedReader in = process.inputReader()) {
+                for (String line = in.readLine(); line != null; line = in.readLine()) {
+                    synchronized (lines) {
+                        lines.add(line);
+                        lines.notifyAll();
+                    }
+                }
+            } catch (IOException e) {
+                // the process was ended while it wrote
+            }
+        }
+
+        public int rank() {
+            return rank;
+        }
+
+        public long pid() {
+            return process.pid();
+        }
+
+        public boolean isAlive() {
+            return process.isAlive();
+        }
+
+        /** Everything printed so far. */
+        public List<String> lines() {
+            synchronized (lines) {
+                return List.copyOf(lines);
+            }
+        }
+
+        /** Waits for a line that starts with a text; fails with all output if it does not come. */
+        public String await(String start, Duration patience) {
+            long deadline = System.nanoTime() + patience.toNanos();
+            synchronized (lines) {
+                while (true) {
+                    for (String line : lines) {
+                        if (line.startsWith(start)) {
+                            return line;
+                        }
+                    }
+                    long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+                    if (left <= 0 || (!reader.isAlive() && !process.isAlive())) {
+                        throw new AssertionError(
+                                "rank "
+                                        + rank
+                                        + " did not print '"
+                                        + start
+                                        + "' "
+                                        + (left <= 0 ? "in " + patience : "before it ended")
+                                        + ", but:\n"
+                                        + String.join("\n", lines));
+                    }
+                    try {
+                        lines.wait(Math.min(left, 200));
+                    } catch (InterruptedException e) {
+                        throw new IllegalStateException(e);
+                    }
+                }
+            }
+        }
+
+        /** Waits for the end; fails with all output if it does not come. */
+        public int join(Duration patience) {
+            try {
+                if (!process.waitFor(patience.toMillis(), TimeUnit.MILLISECONDS)) {
+                    throw new AssertionError(
+                            "rank "
+                                    + rank
+                                    + " still runs after "
+                                    + patience
+                                    + ":\n"
+                                    + String.join("\n", lines()));
+                }
+                reader.join(TimeUnit.SECONDS.toMillis(10));
+                return process.exitValue();
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+
+        /** Ends it at once, with no chance to tidy up. */
+        public void kill() {
+            process.destroyForcibly();
+        }
+
+        /** Sends a signal. */
+        public void signal(String name) {
+            try {
+                new ProcessBuilder("kill", "-" + name, Long.toString(pid())).start().waitFor();
+            } catch (IOException | InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+    }
+
+    /** Files in shared memory whose path has a text in it. Others may come and go meanwhile. */
+    public static List<Path> sharedFiles(String part) {
+        String variable = System.getenv().getOrDefault("JCCL_SHM_DIR", "/dev/shm");
+        Path root = Path.of(System.getProperty("jccl.shm.dir", variable));
+        List<Path> found = new ArrayList<>();
+        try {
+            Files.walkFileTree(
+                    root,
+                    new SimpleFileVisitor<>() {
+                        @Override
+                        public FileVisitResult preVisitDirectory(
+                                Path folder, BasicFileAttributes attributes) {
+                            return visitFile(folder, attributes);
+                        }
+
+                        @Override
+                        public FileVisitResult visitFile(
+                                Path file, BasicFileAttributes attributes) {
+                            if (root.relativize(file).toString().contains(part)) {
+                                found.add(file);
+                            }
+                            return FileVisitResult.CONTINUE;
+                        }
+
+                        @Override
+                        public FileVisitResult visitFileFailed(Path file, IOException e) {
+                            return FileVisitResult.CONTINUE;
+                        }
+
+                        @Override
+                        public FileVisitResult postVisitDirectory(
+                                Path folder, @Nullable IOException e) {
+                            return FileVisitResult.CONTINUE;
+                        }
+                    });
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        return found;
+    }
+}
