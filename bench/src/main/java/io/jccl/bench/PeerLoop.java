@@ -28,7 +28,7 @@ import picocli.CommandLine.Spec;
         description = "Times allReduce as bench/peers/mpi_allreduce.c does.")
 public final class PeerLoop implements Callable<Integer> {
     private static final long BYTES_A_REPETITION = 256L << 20;
-    private static final int JIT_WARM_UP = 100_000;
+    private static final int JIT_WARM_UP = 50_000;
 
     @Option(names = "-g", paramLabel = "N", description = "ranks as threads, else processes")
     private @Nullable Integer ranks;
@@ -64,10 +64,8 @@ public final class PeerLoop implements Callable<Integer> {
 
     private void measure(Communicator comm) {
         // The C programs come compiled; this one gets calls until it is.
-        try (Buffer send = comm.device().allocate(DataType.FLOAT32, 2);
-                Buffer recv = comm.device().allocate(DataType.FLOAT32, 2)) {
-            repeat(comm, send, recv, Math.min(JIT_WARM_UP, 2 * maxIterations));
-        }
+        warmUp(comm, 2, JIT_WARM_UP);
+        warmUp(comm, 1 << 14, JIT_WARM_UP / 10);
         for (long bytes : sizes) {
             long count = bytes / DataType.FLOAT32.size();
             try (Buffer send = comm.device().allocate(DataType.FLOAT32, count);
@@ -84,6 +82,13 @@ public final class PeerLoop implements Callable<Integer> {
                     out.flush();
                 }
             }
+        }
+    }
+
+    private static void warmUp(Communicator comm, long count, int times) {
+        try (Buffer send = comm.device().allocate(DataType.FLOAT32, count);
+                Buffer recv = comm.device().allocate(DataType.FLOAT32, count)) {
+            repeat(comm, send, recv, times);
         }
     }
 

@@ -30,14 +30,14 @@ public enum DataType {
     BFLOAT16("bfloat16", 9, 2, Kind.NARROW_FLOAT),
     /**
      * 4 exponent and 3 fraction bits, no infinities, one NaN pattern per sign, largest value 448
-     * (OCP 8-bit Floating Point Specification, format E4M3). What is out of range becomes the largest
-     * value when it is written.
+     * (OCP 8-bit Floating Point Specification, format E4M3). What is out of range becomes the
+     * largest value when it is written.
      */
     FLOAT8E4M3("f8e4m3", 10, 1, Kind.NARROW_FLOAT),
     /**
      * 5 exponent and 2 fraction bits with infinities, largest finite value 57344 (OCP 8-bit
-     * Floating Point Specification, format E5M2). What is out of range, infinities included, becomes
-     * the largest finite value when it is written.
+     * Floating Point Specification, format E5M2). What is out of range, infinities included,
+     * becomes the largest finite value when it is written.
      */
     FLOAT8E5M2("f8e5m2", 11, 1, Kind.NARROW_FLOAT);
 

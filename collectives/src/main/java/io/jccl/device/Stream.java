@@ -9,8 +9,8 @@ import java.time.Duration;
  * enqueued: the error surfaces at the next {@link #synchronize(Duration)}, and operations enqueued
  * behind it are dropped until then.
  *
- * <p>A host stream holds up to 1,024 operations that have not completed; enqueuing one more waits for
- * room. Operations of one communicator run in the order of their calls also when they are on
+ * <p>A host stream holds up to 1,024 operations that have not completed; enqueuing one more waits
+ * for room. Operations of one communicator run in the order of their calls also when they are on
  * different streams.
  *
  * <p><b>Threads:</b> any thread may enqueue and wait; operations enqueued by one thread keep their

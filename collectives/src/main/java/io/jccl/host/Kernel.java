@@ -43,6 +43,21 @@ abstract class Kernel {
     abstract void combine(
             MemorySegment a, long ao, MemorySegment b, long bo, MemorySegment o, long oo, int n);
 
+    /**
+     * {@code o[i] = p[i] = a[i] op b[i]}; o and p may be a or b. One pass, since the memory bus
+     * likes four steady streams better than two passes over blocks.
+     */
+    abstract void combine2(
+            MemorySegment a,
+            long ao,
+            MemorySegment b,
+            long bo,
+            MemorySegment o,
+            long oo,
+            MemorySegment p,
+            long po,
+            int n);
+
     /** {@code o[i] = a[i] op scalar}; o may be a. The scalar comes as the type's bits. */
     abstract void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n);
 

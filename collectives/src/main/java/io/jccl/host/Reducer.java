@@ -22,6 +22,9 @@ final class Reducer {
     /** Elements in a block: 8 KiB of float32, so that three blocks fit a 32 KiB cache. */
     private static final int BLOCK = 2048;
 
+    /** Elements in one call where nothing is kept in the cache; an int counts them. */
+    private static final int PAIR_BLOCK = 1 << 20;
+
     private final int ranks;
 
     // What to reduce; set by begin and add*, all offsets in bytes.
@@ -87,6 +90,11 @@ final class Reducer {
     /** Reduces a range of elements from all sources, and finishes it into all targets. */
     void run(long from, long to) {
         Kernel kernel = Kernel.of(wide(type), combining(kind));
+        boolean plainPair = sourceCount == 2 && targetCount == 2 && !type.isNarrowFloat();
+        if (plainPair && kind != ReduceOp.Kind.PRE_MUL_SUM && kind != ReduceOp.Kind.AVG) {
+            pair(kernel, from, to);
+            return;
+        }
         for (long at = from; at < to; at += BLOCK) {
             int n = (int) Math.min(BLOCK, to - at);
             if (type.isNarrowFloat()) {
@@ -94,6 +102,23 @@ final class Reducer {
             } else {
                 wideBlock(kernel, at * type.size(), n);
             }
+        }
+    }
+
+    /** Two ranks, both of which get the result, and nothing to do but combine. */
+    private void pair(Kernel kernel, long from, long to) {
+        for (long at = from; at < to; at += PAIR_BLOCK) {
+            long x = at * type.size();
+            kernel.combine2(
+                    sources[0],
+                    sourceAt[0] + x,
+                    sources[1],
+                    sourceAt[1] + x,
+                    targets[0],
+                    targetAt[0] + x,
+                    targets[1],
+                    targetAt[1] + x,
+                    (int) Math.min(PAIR_BLOCK, to - at));
         }
     }
 

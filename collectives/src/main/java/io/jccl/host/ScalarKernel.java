@@ -55,6 +55,21 @@ final class ScalarKernel extends Kernel {
     }
 
     @Override
+    void combine2(
+            MemorySegment a,
+            long ao,
+            MemorySegment b,
+            long bo,
+            MemorySegment o,
+            long oo,
+            MemorySegment p,
+            long po,
+            int n) {
+        combine(a, ao, b, bo, o, oo, n);
+        MemorySegment.copy(o, oo, p, po, (long) n * SIZE);
+    }
+
+    @Override
     void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n) {
         for (int i = 0; i < n; i++) {
             long x = (long) i * SIZE;

@@ -89,6 +89,45 @@ final class VectorKernel extends Kernel {
     }
 
     @Override
+    void combine2(
+            MemorySegment a,
+            long ao,
+            MemorySegment b,
+            long bo,
+            MemorySegment o,
+            long oo,
+            MemorySegment p,
+            long po,
+            int n) {
+        int vectors = n / LANES;
+        for (int i = 0; i < vectors; i++) {
+            long x = (long) i * WIDTH;
+            step2(SPECIES, a, ao + x, b, bo + x, o, oo + x, p, po + x);
+        }
+        int done = vectors * LANES;
+        if (done < n) {
+            long x = (long) done * SIZE;
+            REST.combine2(a, ao + x, b, bo + x, o, oo + x, p, po + x, n - done);
+        }
+    }
+
+    private static <E> void step2(
+            VectorSpecies<E> s,
+            MemorySegment a,
+            long ao,
+            MemorySegment b,
+            long bo,
+            MemorySegment o,
+            long oo,
+            MemorySegment p,
+            long po) {
+        Vector<E> x = s.fromMemorySegment(a, ao, ORDER);
+        Vector<E> y = x.lanewise(OP, s.fromMemorySegment(b, bo, ORDER));
+        y.intoMemorySegment(o, oo, ORDER);
+        y.intoMemorySegment(p, po, ORDER);
+    }
+
+    @Override
     void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n) {
         if (TYPE.isInteger()) {
             REST.apply(a, ao, scalar, o, oo, n);
