@@ -37,7 +37,6 @@ public final class TrainDemo implements Callable<Integer> {
     private static final String CLEAR_LINE = "\r\033[K";
 
     /** How gradients are joined. */
-    @SuppressWarnings("ImmutableEnumChecker") // a ReduceOp never changes
     enum Op {
         avg(ReduceOp.AVG),
         sum(ReduceOp.SUM);

@@ -216,7 +216,7 @@ public enum Operation {
         Buffer send = comm.device().allocate(DataType.FLOAT32, count);
         Buffer recv = comm.device().allocate(DataType.FLOAT32, count);
         for (long i = 0; i < count; i++) {
-            send.set(i, comm.rank() % 2 == 0 ? i % 7 : -(i % 7));
+            send.set(i, (double) (comm.rank() % 2 == 0 ? i % 7 : -(i % 7)));
             recv.set(i, 1);
         }
         return new Prepared(

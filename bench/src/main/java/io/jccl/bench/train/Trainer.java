@@ -64,7 +64,6 @@ public final class Trainer {
      * @param communicationSeconds the part of it inside allReduce: moving, and waiting for others
      * @param sample text that the model wrote
      */
-    @SuppressWarnings("ArrayRecordComponent") // compared element by element, by tests alone
     public record Result(
             double loss,
             double unigramEntropy,
