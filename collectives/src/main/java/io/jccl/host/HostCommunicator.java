@@ -40,6 +40,10 @@ final class HostCommunicator extends EngineCommunicator {
 
     private static final int SPINS_OVERSUBSCRIBED = 20;
     private static final int YIELDS = 2000;
+
+    /** So many waits in a row that outlast the spinning mean that ranks share a core. */
+    private static final int NAP_AFTER = 64;
+
     private static final long PARK_MIN_NANOS = 20_000;
     private static final long PARK_MAX_NANOS = 500_000;
     private static final long LIVENESS_NANOS = 50_000_000;
@@ -70,6 +74,10 @@ final class HostCommunicator extends EngineCommunicator {
     private long sequence;
     private long tick;
     private long splits;
+
+    /** Waits in a row that outlasted the spinning. */
+    private int slowWaits;
+
     private @Nullable Request current;
     private @Nullable HostStream driver;
 
@@ -632,9 +640,15 @@ final class HostCommunicator extends EngineCommunicator {
     void await(long at, long value, int p) {
         for (int i = 0; i < spins; i++) {
             if (control.acquire(at) >= value) {
+                slowWaits = 0;
                 return;
             }
             Thread.onSpinWait();
+        }
+        if (++slowWaits % NAP_AFTER == 0) {
+            // Another core may be idle: whoever wakes up is put on it, whereas two that only yield
+            // to each other can stay together for long.
+            LockSupport.parkNanos(1);
         }
         backoff.start();
         while (control.acquire(at) < value) {
