@@ -64,9 +64,13 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
     /** Ranks as threads of this JVM: buffers are visible as they are. */
     static final class Threads extends Fabric {
         private final Arena arena;
-        private final @Nullable MemorySegment[] sends;
-        private final @Nullable MemorySegment[] recvs;
-        private final @Nullable MemorySegment[] cells;
+
+        /** Room around what a rank writes: other ranks' words must not share its cache lines. */
+        private static final int PAD = 32;
+
+        /** What each rank has published: its send buffers, its receive buffers, its messages'. */
+        private final @Nullable MemorySegment[][] published;
+
         private final MemorySegment[] scratch;
         private final AtomicInteger left = new AtomicInteger();
         private final ConcurrentHashMap<String, Threads> children = new ConcurrentHashMap<>();
@@ -78,13 +82,19 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         private Threads(int ranks, Arena arena) {
             super(new Control(arena.allocate(Control.size(ranks), 128), ranks));
             this.arena = arena;
-            sends = new MemorySegment[2 * ranks];
-            recvs = new MemorySegment[2 * ranks];
-            cells = new MemorySegment[ranks * ranks * Control.CELLS];
+            published = new MemorySegment[ranks][2 * PAD + 4 + ranks * Control.CELLS];
             scratch = new MemorySegment[ranks];
             for (int r = 0; r < ranks; r++) {
                 scratch[r] = arena.allocate(SCRATCH, 4096);
             }
+        }
+
+        private static int place(int parity, boolean recv) {
+            return PAD + (recv ? 2 : 0) + parity;
+        }
+
+        private static int cellPlace(int target, int cell) {
+            return PAD + 4 + target * Control.CELLS + cell;
         }
 
         private static MemorySegment present(@Nullable MemorySegment s) {
@@ -97,7 +107,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
         @Override
         int publish(int rank, int parity, boolean recv, HostBuffer buffer) {
-            (recv ? recvs : sends)[2 * rank + parity] = buffer.segment();
+            published[rank][place(parity, recv)] = buffer.segment();
             return 0;
         }
 
@@ -108,18 +118,18 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
         @Override
         MemorySegment published(int rank, int parity, boolean recv, long chunk) {
-            return present((recv ? recvs : sends)[2 * rank + parity]);
+            return present(published[rank][place(parity, recv)]);
         }
 
         @Override
         int publishCell(int source, int target, int cell, HostBuffer buffer) {
-            cells[(source * ranks + target) * Control.CELLS + cell] = buffer.segment();
+            published[source][cellPlace(target, cell)] = buffer.segment();
             return 0;
         }
 
         @Override
         MemorySegment publishedCell(int source, int target, int cell, long chunk) {
-            return present(cells[(source * ranks + target) * Control.CELLS + cell]);
+            return present(published[source][cellPlace(target, cell)]);
         }
 
         @Override
