@@ -32,9 +32,7 @@ abstract class Kernel {
     record Spec(DataType type, Op op) {}
 
     /** Whether the Vector API's incubator module was resolved when this JVM started. */
-    static final boolean VECTOR =
-            ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()
-                    && !Boolean.getBoolean("jccl.scalar");
+    static final boolean VECTOR = ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
 
     private static final int OPS = Op.values().length;
     private static final @Nullable Kernel[] CACHE = new Kernel[DataType.values().length * OPS];
