@@ -86,9 +86,8 @@ public abstract class EngineCommunicator implements Communicator {
     /** Throws if this engine cannot use the buffer: other device, closed. */
     protected abstract void checkBuffer(Buffer buffer, String name);
 
-    /** Whether two ranges share memory. */
-    protected abstract boolean overlap(
-            Buffer a, long aFrom, long aCount, Buffer b, long bFrom, long bCount);
+    /** Whether two buffers share memory. */
+    protected abstract boolean overlap(Buffer a, Buffer b);
 
     /** Whether element aAt of a is element bAt of b. */
     protected abstract boolean samePlace(Buffer a, long aAt, Buffer b, long bAt);
@@ -341,7 +340,7 @@ public abstract class EngineCommunicator implements Communicator {
             block = recvBlock;
         }
         boolean inPlace = false;
-        if (s != null && r != null && overlap(s, 0, s.count(), r, 0, r.count())) {
+        if (s != null && r != null && overlap(s, r)) {
             long sendAt = op.manySend() && !op.manyRecv() ? rank * block : 0;
             long recvAt = op.manyRecv() && !op.manySend() ? rank * block : 0;
             if (!samePlace(s, sendAt, r, recvAt)) {
@@ -434,7 +433,7 @@ public abstract class EngineCommunicator implements Communicator {
             q.recvDispls[i] = recvDispls != null && recvCounts != null ? recvDispls[i] : 0;
             prefix += q.sendCounts[i];
         }
-        q.inPlace = s != null && r != null && overlap(s, 0, s.count(), r, 0, r.count());
+        q.inPlace = s != null && r != null && overlap(s, r);
         if (q.inPlace) {
             try {
                 checkVectorInPlace(q, Objects.requireNonNull(s), Objects.requireNonNull(r));

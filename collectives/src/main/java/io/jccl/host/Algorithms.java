@@ -406,7 +406,7 @@ final class Algorithms {
             for (int k = 0; k < n - 1; k++) {
                 int give = wrap(rank - k - 1);
                 post(right(), give * slotBytes, clip(blockCount(rank, give), c, chunk) * wideSize);
-                int get = wrap(wrap(rank - k - 2 + n));
+                int get = (rank - k - 2 + 2 * n) % n;
                 long m = clip(blockCount(rank, get), c, chunk);
                 combine(left(), messages.take(left()), get * slotBytes, m);
                 messages.consumed(left());

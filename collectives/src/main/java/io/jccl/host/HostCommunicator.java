@@ -150,14 +150,13 @@ final class HostCommunicator extends EngineCommunicator {
     }
 
     @Override
-    protected boolean overlap(
-            Buffer a, long aFrom, long aCount, Buffer b, long bFrom, long bCount) {
-        if (aCount == 0 || bCount == 0 || ((HostBuffer) a).base() != ((HostBuffer) b).base()) {
+    protected boolean overlap(Buffer a, Buffer b) {
+        if (a.count() == 0
+                || b.count() == 0
+                || ((HostBuffer) a).base() != ((HostBuffer) b).base()) {
             return false;
         }
-        long aAt = a.address() + aFrom * a.dataType().size();
-        long bAt = b.address() + bFrom * b.dataType().size();
-        return aAt < bAt + bCount * b.dataType().size() && bAt < aAt + aCount * a.dataType().size();
+        return a.address() < b.address() + b.byteSize() && b.address() < a.address() + a.byteSize();
     }
 
     @Override

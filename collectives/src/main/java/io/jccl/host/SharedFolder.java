@@ -10,6 +10,7 @@ import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileChannel.MapMode;
 import java.nio.channels.FileLock;
+import java.nio.channels.OverlappingFileLockException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileStore;
@@ -126,6 +127,8 @@ final class SharedFolder {
         try {
             channel = FileChannel.open(file, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
             locked = channel.tryLock() != null;
+        } catch (OverlappingFileLockException e) {
+            // Another thread of this process is looking whether the file is locked.
         } finally {
             if (!locked) {
                 unlock(file, channel);
@@ -205,6 +208,9 @@ final class SharedFolder {
             }
             lock.release();
             return false;
+        } catch (OverlappingFileLockException e) {
+            // Another thread of this process is looking too: taken to live until the next look.
+            return true;
         } catch (IOException e) {
             return false;
         }
@@ -283,10 +289,6 @@ final class SharedFolder {
         } catch (IOException e) {
             throw new UncheckedIOException("cannot map " + file, e);
         }
-    }
-
-    boolean exists(String name) {
-        return Files.exists(path.resolve(name));
     }
 
     /** The 64-bit word at an offset of a file; 0 if there is no such file or it is shorter. */
