@@ -1,6 +1,19 @@
 /** Foreign function bindings to NCCL, the CUDA runtime, cuBLAS and MPI. */
+@SuppressWarnings("module") // the modules that may see generated code are compiled later
 module io.jccl.bindings {
     requires static transitive org.jspecify;
 
     exports io.jccl.bindings;
+    exports io.jccl.bindings.generated.cublas to
+            io.jccl.bench,
+            io.jccl.collectives;
+    exports io.jccl.bindings.generated.cudart to
+            io.jccl.bench,
+            io.jccl.collectives;
+    exports io.jccl.bindings.generated.mpi to
+            io.jccl.bench,
+            io.jccl.collectives;
+    exports io.jccl.bindings.generated.nccl to
+            io.jccl.bench,
+            io.jccl.collectives;
 }

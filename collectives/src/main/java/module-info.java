@@ -1,6 +1,6 @@
 /** Communicators, devices and streams, with the host, NCCL and MPI engines. */
 module io.jccl.collectives {
-    requires io.jccl.bindings;
+    requires transitive io.jccl.bindings;
     requires static transitive org.jspecify;
 
     // Optional at run time: without it the loops are plain Java.

@@ -1,5 +1,7 @@
 package io.jccl;
 
+import io.jccl.bindings.JcclException;
+
 /**
  * Ranks disagreed on an operation: another collective, count, type, reduction or root. Every rank
  * gets it, with what each rank asked for. The communicator is unusable afterwards.

@@ -1,5 +1,7 @@
 package io.jccl;
 
+import io.jccl.bindings.JcclException;
+
 /**
  * An operation did not complete in time. The message names the ranks that were missing, the
  * operation and its sequence number. The communicator is unusable afterwards.

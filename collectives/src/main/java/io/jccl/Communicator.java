@@ -1,5 +1,6 @@
 package io.jccl;
 
+import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;

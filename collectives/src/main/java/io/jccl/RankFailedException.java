@@ -1,5 +1,7 @@
 package io.jccl;
 
+import io.jccl.bindings.JcclException;
+
 /**
  * Another rank ended, closed its communicator or aborted while this one depended on it. The message
  * names that rank and the operation. The communicator is unusable afterwards.

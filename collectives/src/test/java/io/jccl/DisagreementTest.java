@@ -3,6 +3,7 @@ package io.jccl;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.bindings.JcclException;
 import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
 import java.time.Duration;

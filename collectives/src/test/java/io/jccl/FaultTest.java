@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.jccl.bindings.JcclException;
 import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
 import io.jccl.device.Buffer;

@@ -1,5 +1,6 @@
 package io.jccl;
 
+import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;

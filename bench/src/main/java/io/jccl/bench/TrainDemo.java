@@ -1,12 +1,12 @@
 package io.jccl.bench;
 
 import io.jccl.Communicator;
-import io.jccl.JcclException;
 import io.jccl.ReduceOp;
 import io.jccl.bench.train.CharModel;
 import io.jccl.bench.train.Trainer;
 import io.jccl.bench.train.Trainer.Result;
 import io.jccl.bench.train.Trainer.Settings;
+import io.jccl.bindings.JcclException;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;

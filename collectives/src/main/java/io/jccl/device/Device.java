@@ -48,8 +48,8 @@ public interface Device {
      * @param count number of elements, 0 or more
      * @return a buffer that the caller closes
      * @throws IllegalArgumentException if count is negative or the size in bytes overflows
-     * @throws io.jccl.JcclException if the memory is not to be had; the message names the size
-     *     asked for and what is left
+     * @throws io.jccl.bindings.JcclException if the memory is not to be had; the message names the
+     *     size asked for and what is left
      */
     Buffer allocate(DataType type, long count);
 

@@ -1,6 +1,6 @@
 package io.jccl.host;
 
-import io.jccl.JcclException;
+import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;

@@ -1,7 +1,7 @@
 package io.jccl.host;
 
 import io.jccl.CollectiveTimeoutException;
-import io.jccl.JcclException;
+import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;

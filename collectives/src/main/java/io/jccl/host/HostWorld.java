@@ -2,7 +2,7 @@ package io.jccl.host;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.JcclException;
+import io.jccl.bindings.JcclException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;

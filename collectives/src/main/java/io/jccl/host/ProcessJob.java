@@ -2,7 +2,7 @@ package io.jccl.host;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.CommunicatorOptions;
-import io.jccl.JcclException;
+import io.jccl.bindings.JcclException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;

@@ -1,6 +1,6 @@
 package io.jccl.host;
 
-import io.jccl.JcclException;
+import io.jccl.bindings.JcclException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;

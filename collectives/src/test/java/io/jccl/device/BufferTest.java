@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.JcclException;
+import io.jccl.bindings.JcclException;
 import io.jccl.contract.Messages;
 import io.jccl.contract.Narrow;
 import io.jccl.contract.Numbers;

@@ -1,7 +1,7 @@
 package io.jccl.bench.jmh;
 
 import io.jccl.Communicator;
-import io.jccl.JcclException;
+import io.jccl.bindings.JcclException;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 

@@ -1,4 +1,4 @@
-package io.jccl;
+package io.jccl.bindings;
 
 /**
  * Root of everything that goes wrong while ranks talk to each other. Faults in the arguments of a

@@ -1,0 +1,2 @@
+/* What bindings are generated from: NCCL. The names to bind stand in nccl.includes. */
+#include <nccl.h>
