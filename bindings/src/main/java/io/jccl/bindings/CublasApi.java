@@ -1,0 +1,4 @@
+package io.jccl.bindings;
+
+/** The functions of cuBLAS. */
+public interface CublasApi extends NativeApi {}

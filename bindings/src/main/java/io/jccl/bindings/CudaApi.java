@@ -1,0 +1,4 @@
+package io.jccl.bindings;
+
+/** The functions of the CUDA runtime. */
+public interface CudaApi extends NativeApi {}

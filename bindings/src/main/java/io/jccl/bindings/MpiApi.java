@@ -1,0 +1,4 @@
+package io.jccl.bindings;
+
+/** The functions of MPI. */
+public interface MpiApi extends NativeApi {}

@@ -1,0 +1,21 @@
+package io.jccl.bindings;
+
+/** What the call tables have in common. */
+public interface NativeApi {
+    /**
+     * The library behind the table.
+     *
+     * @return which file it is, its version, and how it was found
+     */
+    LoadedLibrary library();
+
+    /**
+     * Whether the loaded library has a function. Calling one that it lacks throws {@link
+     * UnsupportedOperationException} with both versions and the path.
+     *
+     * @param function its C name, such as {@code ncclCommShrink}
+     * @return true if it can be called
+     * @throws IllegalArgumentException if the table has no such function
+     */
+    boolean supports(String function);
+}

@@ -1,0 +1,53 @@
+package io.jccl.bindings;
+
+import java.util.List;
+
+/** The native libraries that JCCL uses where they are installed. */
+public enum NativeLibrary {
+    /** NVIDIA's collective communication library. */
+    NCCL("NCCL", "jccl.nccl", List.of("libnccl.so.2")),
+    /** The CUDA runtime. */
+    CUDART("the CUDA runtime", "jccl.cudart", List.of("libcudart.so.13", "libcudart.so.12")),
+    /** NVIDIA's dense linear algebra. */
+    CUBLAS("cuBLAS", "jccl.cublas", List.of("libcublas.so.13", "libcublas.so.12")),
+    /** An MPI with Open MPI's binary interface. */
+    MPI("MPI", "jccl.mpi", List.of("libmpi.so.40"));
+
+    private final String title;
+    private final String property;
+    private final List<String> sonames;
+
+    NativeLibrary(String title, String property, List<String> sonames) {
+        this.title = title;
+        this.property = property;
+        this.sonames = sonames;
+    }
+
+    /**
+     * The library's name in a sentence.
+     *
+     * @return such as {@code the CUDA runtime}
+     */
+    public String title() {
+        return title;
+    }
+
+    /**
+     * The system property that names the library's file or folder, before any other setting.
+     *
+     * @return such as {@code jccl.nccl}
+     */
+    public String property() {
+        return property;
+    }
+
+    /**
+     * The file names under which the dynamic loader knows the library, best first. They carry the
+     * version of the binary interface, which {@code libnccl.so} would not.
+     *
+     * @return such as {@code libnccl.so.2}
+     */
+    public List<String> sonames() {
+        return sonames;
+    }
+}

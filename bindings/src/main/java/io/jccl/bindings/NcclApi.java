@@ -1,0 +1,4 @@
+package io.jccl.bindings;
+
+/** The functions of NCCL. */
+public interface NcclApi extends NativeApi {}
