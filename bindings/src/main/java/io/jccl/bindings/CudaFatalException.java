@@ -1,0 +1,20 @@
+package io.jccl.bindings;
+
+/**
+ * A call of the CUDA runtime failed, and so will every later one in this process: the process has
+ * to be started anew.
+ */
+public class CudaFatalException extends CudaException {
+    private static final long serialVersionUID = 1L;
+
+    /**
+     * Creates an exception.
+     *
+     * @param error a {@code cudaError_t}
+     * @param operation the C function that failed
+     * @param message what happened, and what to do
+     */
+    public CudaFatalException(int error, String operation, String message) {
+        super(error, operation, message);
+    }
+}

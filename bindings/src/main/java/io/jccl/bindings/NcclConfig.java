@@ -1,0 +1,241 @@
+package io.jccl.bindings;
+
+import io.jccl.bindings.generated.nccl.ncclConfig_t;
+import io.jccl.bindings.generated.nccl.ncclSimInfo_t;
+import io.jccl.bindings.generated.nccl.nccl_h;
+import java.lang.foreign.AddressLayout;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A {@code ncclConfig_t}, with every field optional.
+ *
+ * <p>NCCL copies the smaller of the caller's struct and its own, and resets fields that are newer
+ * than the version the struct names; a field that it does not know it ignores without a word
+ * (parseCommConfig of NCCL's init.cc). So the struct is built for the smaller of the loaded version
+ * and the header's, and a field that the loaded version lacks is an error here.
+ *
+ * <p><b>Threads:</b> one at a time.
+ */
+public final class NcclConfig {
+    /** The fields that a user may set, in the order of the struct. */
+    public enum Field {
+        /** 0: calls return {@code ncclInProgress} and are polled; 1: they block. */
+        BLOCKING("blocking", "2.14"),
+        /** Blocks per cluster, 0 to 8. */
+        CGA_CLUSTER_SIZE("cgaClusterSize", "2.17"),
+        /** Fewest blocks (channels). */
+        MIN_CTAS("minCTAs", "2.17"),
+        /** Most blocks (channels). */
+        MAX_CTAS("maxCTAs", "2.17"),
+        /** Network module, such as {@code Socket}. */
+        NET_NAME("netName", "2.17"),
+        /** 1: communicators made by split share resources with their parent. */
+        SPLIT_SHARE("splitShare", "2.18"),
+        /** Traffic class of the network. */
+        TRAFFIC_CLASS("trafficClass", "2.26"),
+        /** Name in NCCL's log and tools. */
+        COMM_NAME("commName", "2.27"),
+        /** 1: use CollNet. */
+        COLLNET_ENABLE("collnetEnable", "2.27"),
+        /** {@code NCCL_CTA_POLICY_*}. */
+        CTA_POLICY("CTAPolicy", "2.27"),
+        /** 1: communicators made by shrink share resources with their parent. */
+        SHRINK_SHARE("shrinkShare", "2.27"),
+        /** Blocks for NVLink SHARP. */
+        NVLS_CTAS("nvlsCTAs", "2.27"),
+        /** Channels to each peer over the network. */
+        N_CHANNELS_PER_NET_PEER("nChannelsPerNetPeer", "2.28"),
+        /** 1: schedule for NVLink. */
+        NVLINK_CENTRIC_SCHED("nvlinkCentricSched", "2.28"),
+        /** How CUDA graphs are mixed with other launches, 0 to 2. */
+        GRAPH_USAGE_MODE("graphUsageMode", "2.29"),
+        /** Contexts for one-sided operations. */
+        NUM_RMA_CTX("numRmaCtx", "2.29"),
+        /** Most peers of a rank in point to point. */
+        MAX_P2P_PEERS("maxP2pPeers", "2.30"),
+        /** How graph launches are ordered with other streams. */
+        GRAPH_STREAM_ORDERING("graphStreamOrdering", "2.30.5");
+
+        private final String cName;
+        private final Version since;
+        private final ValueLayout layout;
+        private final long offset;
+
+        Field(String cName, String since) {
+            MemoryLayout.PathElement path = MemoryLayout.PathElement.groupElement(cName);
+            this.cName = cName;
+            this.since = Version.of(since);
+            this.layout = (ValueLayout) ncclConfig_t.layout().select(path);
+            this.offset = ncclConfig_t.layout().byteOffset(path);
+        }
+
+        /**
+         * The field's name in nccl.h.
+         *
+         * @return such as {@code maxCTAs}
+         */
+        public String cName() {
+            return cName;
+        }
+
+        /**
+         * The first version with this field.
+         *
+         * @return such as 2.17
+         */
+        public Version since() {
+            return since;
+        }
+
+        private boolean isText() {
+            return layout instanceof AddressLayout;
+        }
+    }
+
+    /** The version whose header our layout comes from. */
+    static final Version HEADER = Version.ofNccl(nccl_h.NCCL_VERSION_CODE());
+
+    private static final List<Field> FIELDS = List.of(Field.values());
+
+    private final Map<Field, Object> values = new EnumMap<>(Field.class);
+
+    /** Creates a configuration in which nothing is set. */
+    public NcclConfig() {}
+
+    /**
+     * Sets a number.
+     *
+     * @param field any but the names
+     * @param value its value
+     * @return this
+     * @throws IllegalArgumentException if the field takes text, or the value is the one by which
+     *     NCCL marks a field as not set
+     */
+    public NcclConfig set(Field field, int value) {
+        if (field.isText() || value == nccl_h.NCCL_CONFIG_UNDEF_INT()) {
+            throw new IllegalArgumentException(
+                    "ncclConfig_t."
+                            + field.cName
+                            + " cannot be "
+                            + value
+                            + ": "
+                            + (field.isText() ? "it takes text" : "NCCL takes that for 'not set'"));
+        }
+        values.put(field, value);
+        return this;
+    }
+
+    /**
+     * Sets a name.
+     *
+     * @param field {@link Field#NET_NAME} or {@link Field#COMM_NAME}
+     * @param value its value
+     * @return this
+     * @throws IllegalArgumentException if the field takes a number
+     */
+    public NcclConfig set(Field field, String value) {
+        if (!field.isText()) {
+            throw new IllegalArgumentException(
+                    "ncclConfig_t."
+                            + field.cName
+                            + " cannot be '"
+                            + value
+                            + "': it takes a number");
+        }
+        values.put(field, value);
+        return this;
+    }
+
+    /**
+     * The fields that were set and that a version lacks.
+     *
+     * @param runtime the loaded version
+     * @return empty if {@link #allocate} will not refuse
+     */
+    public List<Field> unsupported(Version runtime) {
+        return values.keySet().stream().filter(f -> !runtime.atLeast(f.since)).toList();
+    }
+
+    /**
+     * Writes the struct.
+     *
+     * @param arena the owner of its memory and its strings: NCCL may read both as long as the
+     *     communicator is being made, from another thread
+     * @param runtime the loaded version
+     * @return the struct, whose size, magic and version fit the smaller of both versions; {@code
+     *     blocking} is set in any case, since NCCL 2.14 to 2.16 accept only 0 and 1
+     * @throws UnsupportedOperationException if the loaded version lacks a field that was set, or is
+     *     older than 2.14, which has no configuration
+     */
+    public MemorySegment allocate(Arena arena, Version runtime) {
+        if (!runtime.atLeast(Field.BLOCKING.since)) {
+            throw new UnsupportedOperationException(
+                    "ncclConfig_t needs NCCL " + Field.BLOCKING.since + ", loaded " + runtime);
+        }
+        for (Field field : unsupported(runtime)) {
+            throw new UnsupportedOperationException(
+                    "ncclConfig_t.%s needs NCCL %s, loaded %s: do not set it"
+                            .formatted(field.cName, field.since, runtime));
+        }
+        Version built = runtime.atLeast(HEADER) ? HEADER : runtime;
+        MemorySegment config = arena.allocate(ncclConfig_t.layout());
+        ncclConfig_t.size(config, size(built));
+        ncclConfig_t.magic(config, nccl_h.NCCL_API_MAGIC());
+        ncclConfig_t.version(config, built.ncclCode());
+        for (Field field : FIELDS) {
+            Object value = values.get(field);
+            switch (field.layout) {
+                case ValueLayout.OfInt number ->
+                        config.set(
+                                number,
+                                field.offset,
+                                value == null ? nccl_h.NCCL_CONFIG_UNDEF_INT() : (int) value);
+                case AddressLayout text ->
+                        config.set(
+                                text,
+                                field.offset,
+                                value == null
+                                        ? MemorySegment.NULL
+                                        : arena.allocateFrom((String) value));
+                default -> throw new AssertionError(field);
+            }
+        }
+        if (!values.containsKey(Field.BLOCKING)) {
+            ncclConfig_t.blocking(config, 1);
+        }
+        return config;
+    }
+
+    /**
+     * The struct's size in a version: up to its last field then, rounded up to a pointer's size.
+     */
+    private static long size(Version version) {
+        long end = 0;
+        for (Field field : FIELDS) {
+            if (version.atLeast(field.since)) {
+                end = field.offset + field.layout.byteSize();
+            }
+        }
+        long unit = ncclConfig_t.layout().byteAlignment();
+        return (end + unit - 1) / unit * unit;
+    }
+
+    static MemorySegment simInfo(Arena arena, Version runtime) {
+        Version built = runtime.atLeast(HEADER) ? HEADER : runtime;
+        MemorySegment info = arena.allocate(ncclSimInfo_t.layout());
+        ncclSimInfo_t.size(info, ncclSimInfo_t.sizeof());
+        ncclSimInfo_t.magic(info, SIM_INFO_MAGIC);
+        ncclSimInfo_t.version(info, built.ncclCode());
+        ncclSimInfo_t.estimatedTime(info, nccl_h.NCCL_UNDEF_FLOAT());
+        return info;
+    }
+
+    /** NCCL_SIM_INFO_INITIALIZER of nccl.h, a brace macro, which jextract leaves out. */
+    private static final int SIM_INFO_MAGIC = 0x74685283;
+}
