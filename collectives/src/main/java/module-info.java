@@ -8,4 +8,5 @@ module io.jccl.collectives {
 
     exports io.jccl;
     exports io.jccl.device;
+    exports io.jccl.rendezvous;
 }

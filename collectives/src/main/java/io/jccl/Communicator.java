@@ -5,6 +5,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.host.HostWorld;
+import io.jccl.nccl.NcclWorld;
+import io.jccl.rendezvous.Store;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
@@ -50,6 +52,46 @@ public interface Communicator extends AutoCloseable {
      */
     static List<Communicator> local(int size, CommunicatorOptions options) {
         return HostWorld.local(size, options);
+    }
+
+    /**
+     * Ranks on GPUs of this process, over NCCL.
+     *
+     * @param devices one CUDA device for each rank, in rank order
+     * @param options settings of all ranks
+     * @return one communicator per rank, in rank order; give each to a thread of its own, or drive
+     *     them from one with {@link Group#run(List, Runnable)}
+     * @throws JcclException if NCCL or a device fails, or it takes longer than the timeout
+     */
+    static List<Communicator> local(List<? extends Device> devices, CommunicatorOptions options) {
+        return NcclWorld.local(devices, options);
+    }
+
+    /**
+     * Joins the ranks that other threads or processes bring, over NCCL. Every rank calls it; it
+     * waits for them, first in the store, where each says which version of NCCL it has, and only
+     * then in NCCL.
+     *
+     * @param store the same for all ranks; it has to outlive the communicator, which tells there
+     *     who failed
+     * @param name names the communicator; all ranks pass the same one, once per store
+     * @param rank this rank
+     * @param size number of ranks
+     * @param device this rank's CUDA device
+     * @param options settings, the same on all ranks
+     * @return this rank's end
+     * @throws CollectiveTimeoutException if a rank does not come within the timeout; the message
+     *     names those missing
+     * @throws JcclException if the ranks' versions differ, or NCCL or the device fails
+     */
+    static Communicator join(
+            Store store,
+            String name,
+            int rank,
+            int size,
+            Device device,
+            CommunicatorOptions options) {
+        return NcclWorld.join(store, name, rank, size, device, options);
     }
 
     /**
@@ -140,7 +182,7 @@ public interface Communicator extends AutoCloseable {
     /**
      * What carries the data.
      *
-     * @return {@code "host/threads"} or {@code "host/processes"}
+     * @return {@code "host/threads"}, {@code "host/processes"} or {@code "nccl"}
      */
     String engine();
 
@@ -149,7 +191,7 @@ public interface Communicator extends AutoCloseable {
      *
      * @param operation name of a method of this interface, such as {@code "allReduce"}
      * @param blockBytes bytes in one block
-     * @return never {@link Algorithm#AUTO}
+     * @return one of the host engine's; {@link Algorithm#AUTO} where a native library chooses
      */
     Algorithm algorithmFor(String operation, long blockBytes);
 

@@ -1,5 +1,6 @@
 package io.jccl;
 
+import io.jccl.bindings.NcclConfig;
 import java.time.Duration;
 import java.util.Objects;
 
@@ -9,19 +10,32 @@ import java.util.Objects;
  * @param timeout how long a rank waits for the others in one operation before it gives up with a
  *     {@link CollectiveTimeoutException}; default 10 minutes
  * @param algorithm the algorithm to use wherever it serves the operation; default {@link
- *     Algorithm#AUTO}
+ *     Algorithm#AUTO}. Only the host engine follows it
+ * @param nccl what NCCL is told when it makes the communicator; default nothing, but that calls do
+ *     not block
  */
-public record CommunicatorOptions(Duration timeout, Algorithm algorithm) {
-    /** Ten minutes, {@link Algorithm#AUTO}. */
+public record CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclConfig nccl) {
+    /** Ten minutes, {@link Algorithm#AUTO}, NCCL's own settings. */
     public static final CommunicatorOptions DEFAULT =
-            new CommunicatorOptions(Duration.ofMinutes(10), Algorithm.AUTO);
+            new CommunicatorOptions(Duration.ofMinutes(10), Algorithm.AUTO, new NcclConfig());
 
     /** Checks the settings. */
     public CommunicatorOptions {
         Objects.requireNonNull(algorithm, "algorithm");
+        Objects.requireNonNull(nccl, "nccl");
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("timeout is " + timeout + ", expected more than 0");
         }
+    }
+
+    /**
+     * Settings with NCCL's own.
+     *
+     * @param timeout how long a rank waits for the others
+     * @param algorithm the algorithm to use wherever it serves
+     */
+    public CommunicatorOptions(Duration timeout, Algorithm algorithm) {
+        this(timeout, algorithm, new NcclConfig());
     }
 
     /**
@@ -31,7 +45,7 @@ public record CommunicatorOptions(Duration timeout, Algorithm algorithm) {
      * @return new settings
      */
     public CommunicatorOptions withTimeout(Duration timeout) {
-        return new CommunicatorOptions(timeout, algorithm);
+        return new CommunicatorOptions(timeout, algorithm, nccl);
     }
 
     /**
@@ -41,6 +55,16 @@ public record CommunicatorOptions(Duration timeout, Algorithm algorithm) {
      * @return new settings
      */
     public CommunicatorOptions withAlgorithm(Algorithm algorithm) {
-        return new CommunicatorOptions(timeout, algorithm);
+        return new CommunicatorOptions(timeout, algorithm, nccl);
+    }
+
+    /**
+     * These settings with other ones for NCCL.
+     *
+     * @param nccl any fields of {@code ncclConfig_t} but {@code blocking}
+     * @return new settings
+     */
+    public CommunicatorOptions withNccl(NcclConfig nccl) {
+        return new CommunicatorOptions(timeout, algorithm, nccl);
     }
 }

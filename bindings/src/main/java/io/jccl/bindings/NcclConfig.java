@@ -10,7 +10,6 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.EnumMap;
 import java.util.List;
-import java.util.Map;
 
 /**
  * A {@code ncclConfig_t}, with every field optional.
@@ -20,7 +19,7 @@ import java.util.Map;
  * (parseCommConfig of NCCL's init.cc). So the struct is built for the smaller of the loaded version
  * and the header's, and a field that the loaded version lacks is an error here.
  *
- * <p><b>Threads:</b> one at a time.
+ * <p><b>Threads:</b> any; it cannot be changed.
  */
 public final class NcclConfig {
     /** The fields that a user may set, in the order of the struct. */
@@ -103,21 +102,27 @@ public final class NcclConfig {
 
     private static final List<Field> FIELDS = List.of(Field.values());
 
-    private final Map<Field, Object> values = new EnumMap<>(Field.class);
+    private final EnumMap<Field, Object> values;
 
     /** Creates a configuration in which nothing is set. */
-    public NcclConfig() {}
+    public NcclConfig() {
+        this(new EnumMap<>(Field.class));
+    }
+
+    private NcclConfig(EnumMap<Field, Object> values) {
+        this.values = values;
+    }
 
     /**
-     * Sets a number.
+     * This configuration with a number.
      *
      * @param field any but the names
      * @param value its value
-     * @return this
+     * @return a new configuration
      * @throws IllegalArgumentException if the field takes text, or the value is the one by which
      *     NCCL marks a field as not set
      */
-    public NcclConfig set(Field field, int value) {
+    public NcclConfig with(Field field, int value) {
         if (field.isText() || value == nccl_h.NCCL_CONFIG_UNDEF_INT()) {
             throw new IllegalArgumentException(
                     "ncclConfig_t."
@@ -127,19 +132,18 @@ public final class NcclConfig {
                             + ": "
                             + (field.isText() ? "it takes text" : "NCCL takes that for 'not set'"));
         }
-        values.put(field, value);
-        return this;
+        return and(field, value);
     }
 
     /**
-     * Sets a name.
+     * This configuration with a name.
      *
      * @param field {@link Field#NET_NAME} or {@link Field#COMM_NAME}
      * @param value its value
-     * @return this
+     * @return a new configuration
      * @throws IllegalArgumentException if the field takes a number
      */
-    public NcclConfig set(Field field, String value) {
+    public NcclConfig with(Field field, String value) {
         if (!field.isText()) {
             throw new IllegalArgumentException(
                     "ncclConfig_t."
@@ -148,8 +152,23 @@ public final class NcclConfig {
                             + value
                             + "': it takes a number");
         }
-        values.put(field, value);
-        return this;
+        return and(field, value);
+    }
+
+    private NcclConfig and(Field field, Object value) {
+        EnumMap<Field, Object> more = new EnumMap<>(values);
+        more.put(field, value);
+        return new NcclConfig(more);
+    }
+
+    /**
+     * Whether a field is set.
+     *
+     * @param field any
+     * @return true after {@code with}
+     */
+    public boolean has(Field field) {
+        return values.containsKey(field);
     }
 
     /**

@@ -145,6 +145,42 @@ public interface Buffer extends AutoCloseable {
     Buffer zero();
 
     /**
+     * Copies all bytes in and waits for it. To copy in order with a device's work use {@link
+     * Stream#copy}.
+     *
+     * @param source as many bytes as the buffer has, in native byte order
+     * @return this buffer
+     * @throws IllegalArgumentException if the size differs
+     */
+    default Buffer copyFrom(MemorySegment source) {
+        checkSize(source);
+        asSegment().copyFrom(source);
+        return this;
+    }
+
+    /**
+     * Copies all bytes out and waits for it.
+     *
+     * @param target room for as many bytes as the buffer has
+     * @throws IllegalArgumentException if the size differs
+     */
+    default void copyTo(MemorySegment target) {
+        checkSize(target);
+        target.copyFrom(asSegment());
+    }
+
+    private void checkSize(MemorySegment memory) {
+        if (memory.byteSize() != byteSize()) {
+            throw new IllegalArgumentException(
+                    "the buffer has "
+                            + byteSize()
+                            + " bytes, the memory "
+                            + memory.byteSize()
+                            + "; both need the same");
+        }
+    }
+
+    /**
      * Copies float32 elements in.
      *
      * @param source as many elements as the buffer holds
@@ -152,8 +188,8 @@ public interface Buffer extends AutoCloseable {
      * @throws IllegalArgumentException if the type is not float32 or the length differs
      */
     default Buffer copyFrom(float[] source) {
-        copyArray(MemorySegment.ofArray(source), DataType.FLOAT32, source.length, true);
-        return this;
+        checkFloats(source.length);
+        return copyFrom(MemorySegment.ofArray(source));
     }
 
     /**
@@ -163,11 +199,12 @@ public interface Buffer extends AutoCloseable {
      * @throws IllegalArgumentException if the type is not float32 or the length differs
      */
     default void copyTo(float[] target) {
-        copyArray(MemorySegment.ofArray(target), DataType.FLOAT32, target.length, false);
+        checkFloats(target.length);
+        copyTo(MemorySegment.ofArray(target));
     }
 
-    private void copyArray(MemorySegment array, DataType type, long length, boolean in) {
-        if (dataType() != type || count() != length) {
+    private void checkFloats(int length) {
+        if (dataType() != DataType.FLOAT32 || count() != length) {
             throw new IllegalArgumentException(
                     "the buffer holds "
                             + count()
@@ -176,12 +213,7 @@ public interface Buffer extends AutoCloseable {
                             + ", the array "
                             + length
                             + " of "
-                            + type.label());
-        }
-        if (in) {
-            asSegment().copyFrom(array);
-        } else {
-            array.copyFrom(asSegment());
+                            + DataType.FLOAT32.label());
         }
     }
 

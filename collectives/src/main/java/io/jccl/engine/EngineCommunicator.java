@@ -74,6 +74,19 @@ public abstract class EngineCommunicator implements Communicator {
     /** Runs the operations of a group to completion on the calling thread. */
     protected abstract void execute(Batch batch);
 
+    /**
+     * Runs the groups of several communicators of this engine together, from the calling thread.
+     * Called only if {@link #runsTogether}.
+     */
+    protected void executeTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
+        throw new UnsupportedOperationException();
+    }
+
+    /** Whether one thread can drive several ranks of this engine at once. */
+    protected boolean runsTogether() {
+        return false;
+    }
+
     /** Whether work for the stream runs on the calling thread. */
     protected abstract boolean runsInline(Stream stream);
 
@@ -643,7 +656,9 @@ public abstract class EngineCommunicator implements Communicator {
         checkUsable();
         Objects.requireNonNull(stream, "stream");
         if (groupDepth == 0) {
-            return runsInline(stream) ? inline : takeRequest();
+            Request r = runsInline(stream) ? inline : takeRequest();
+            r.stream = stream;
+            return r;
         }
         if (recordingStream == null) {
             recordingStream = stream;
@@ -652,7 +667,9 @@ public abstract class EngineCommunicator implements Communicator {
                     "a group's operations on one communicator go to one stream, but this one names"
                             + " another than the first; use two groups");
         }
-        return takeRequest();
+        Request r = takeRequest();
+        r.stream = stream;
+        return r;
     }
 
     private void submit(Request request, Stream stream) {
@@ -761,8 +778,23 @@ public abstract class EngineCommunicator implements Communicator {
         }
         if (n == 1) {
             inlineEngines[0].start(inlineBatches[0], null);
+        } else if (n > 1 && inlineEngines[0].runsTogether()) {
+            runTogether(inlineEngines, inlineBatches, n);
         } else if (n > 1) {
             startTogether(inlineEngines, inlineBatches, n);
+        }
+    }
+
+    private static void runTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
+        for (int i = 0; i < n; i++) {
+            engines[i].ticketed(batches[i]);
+        }
+        try {
+            engines[0].executeTogether(engines, batches, n);
+        } finally {
+            for (int i = 0; i < n; i++) {
+                batches[i].drop();
+            }
         }
     }
 

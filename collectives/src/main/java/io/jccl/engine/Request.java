@@ -3,6 +3,7 @@ package io.jccl.engine;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Stream;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
@@ -27,6 +28,9 @@ public final class Request extends QueuedWork {
     public int root;
 
     public boolean inPlace;
+
+    /** Where it was enqueued; for engines whose streams order the work themselves. */
+    public @Nullable Stream stream;
 
     /** Lengths and places of the blocks of a v-variant; written into, never replaced. */
     public final long[] sendCounts;
@@ -64,11 +68,42 @@ public final class Request extends QueuedWork {
     void clear() {
         send = null;
         recv = null;
+        stream = null;
     }
 
     @Override
     public String toString() {
         return describe(op, type, count, reduceOp.kind(), root);
+    }
+
+    /** What an operation was, kept after its request is reused. Written by one thread, read by any. */
+    public static final class Description {
+        private Collective op = Collective.BARRIER;
+        private DataType type = DataType.INT8;
+        private ReduceOp.Kind kind = ReduceOp.Kind.SUM;
+        private long count;
+        private int root;
+        private long number;
+
+        /** Takes over a request, which has a number. */
+        public void set(Request r, long number) {
+            this.op = r.op;
+            this.type = r.type;
+            this.kind = r.reduceOp.kind();
+            this.count = r.count;
+            this.root = r.root;
+            this.number = number;
+        }
+
+        /** The number of the request, 0 if there was none. */
+        public long number() {
+            return number;
+        }
+
+        @Override
+        public String toString() {
+            return describe(op, type, count, kind, root);
+        }
     }
 
     /** What a rank asked for, for messages. */

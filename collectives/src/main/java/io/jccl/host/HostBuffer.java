@@ -66,6 +66,12 @@ public final class HostBuffer implements Buffer {
         return new HostBuffer(device, segment, type, count, chunk, chunkAt, null, release);
     }
 
+    /** Memory outside the JVM's hands that is given back when the buffer is closed. */
+    public static HostBuffer owning(
+            MemorySegment memory, DataType type, long count, Runnable release) {
+        return owned(HostDevice.local(), memory, type, count, PRIVATE, 0, release);
+    }
+
     /** See {@link Buffer#wrap}. */
     public static HostBuffer wrap(MemorySegment memory, DataType type) {
         Objects.requireNonNull(memory, "memory");

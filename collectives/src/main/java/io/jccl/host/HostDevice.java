@@ -31,7 +31,7 @@ public final class HostDevice implements Device {
     }
 
     /** Size of elements in bytes, checked. */
-    static long bytes(DataType type, long count) {
+    public static long bytes(DataType type, long count) {
         Objects.requireNonNull(type, "type");
         if (count < 0 || count > Long.MAX_VALUE / 16) {
             throw new IllegalArgumentException(

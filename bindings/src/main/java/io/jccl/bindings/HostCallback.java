@@ -1,0 +1,22 @@
+package io.jccl.bindings;
+
+import io.jccl.bindings.generated.cudart.cudaHostFn_t;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.util.function.LongConsumer;
+
+/** Makes functions that native code can call, of the form {@code void f(void* data)}. */
+public final class HostCallback {
+    private HostCallback() {}
+
+    /**
+     * Makes a native function. It lives as long as the process.
+     *
+     * @param function gets the address that the caller passes; runs on native threads, and must not
+     *     throw, or the process ends
+     * @return the function's address, for {@link CudaApi#cudaLaunchHostFunc}
+     */
+    public static MemorySegment create(LongConsumer function) {
+        return cudaHostFn_t.allocate(data -> function.accept(data.address()), Arena.global());
+    }
+}

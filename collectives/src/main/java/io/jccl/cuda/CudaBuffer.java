@@ -1,0 +1,331 @@
+package io.jccl.cuda;
+
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.host.HostDevice;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.LongConsumer;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Elements in the memory of a GPU. Java never dereferences their address: single elements and arrays
+ * are copied, which waits for the device.
+ */
+public final class CudaBuffer implements Buffer {
+    /** Whose memory it is; one for a buffer and all its slices. */
+    private static final class Allocation {
+        final long address;
+        final @Nullable LongConsumer release;
+        final AtomicBoolean closed = new AtomicBoolean();
+
+        Allocation(long address, @Nullable LongConsumer release) {
+            this.address = address;
+            this.release = release;
+        }
+    }
+
+    private final CudaDevice device;
+    private final Allocation allocation;
+    private final boolean whole;
+    private final long address;
+    private final DataType type;
+    private final long count;
+
+    private CudaBuffer(
+            CudaDevice device,
+            Allocation allocation,
+            boolean whole,
+            long address,
+            DataType type,
+            long count) {
+        this.device = device;
+        this.allocation = allocation;
+        this.whole = whole;
+        this.address = address;
+        this.type = type;
+        this.count = count;
+    }
+
+    /** Memory of {@code cudaMalloc}, with whatever content. */
+    static CudaBuffer allocate(CudaDevice device, DataType type, long count) {
+        long bytes = HostDevice.bytes(type, count);
+        long address =
+                device.current(
+                        () -> {
+                            MemorySegment slot = CudaRuntime.slot();
+                            CudaApi api = CudaRuntime.api();
+                            allocated(
+                                    device,
+                                    api.cudaMalloc(slot, Math.max(bytes, 1)),
+                                    "cudaMalloc",
+                                    type,
+                                    count);
+                            return CudaRuntime.readLong(slot);
+                        });
+        return owned(
+                device,
+                address,
+                type,
+                count,
+                at ->
+                        device.current(
+                                () -> {
+                                    CudaRuntime.check(CudaRuntime.api().cudaFree(at), "cudaFree");
+                                    return null;
+                                }));
+    }
+
+    /** Memory of the device's pool, there when the stream gets to it. */
+    public static CudaBuffer allocateAsync(CudaStream stream, DataType type, long count) {
+        long bytes = HostDevice.bytes(type, count);
+        CudaDevice device = stream.cudaDevice();
+        MemorySegment slot = CudaRuntime.slot();
+        allocated(
+                device,
+                CudaRuntime.api().cudaMallocAsync(slot, Math.max(bytes, 1), stream.handle()),
+                "cudaMallocAsync",
+                type,
+                count);
+        return owned(
+                device,
+                CudaRuntime.readLong(slot),
+                type,
+                count,
+                at ->
+                        CudaRuntime.check(
+                                CudaRuntime.api().cudaFreeAsync(at, stream.handle()),
+                                "cudaFreeAsync"));
+    }
+
+    /** Memory that somebody else gives back by {@code release}, or never if that is null. */
+    public static CudaBuffer owned(
+            CudaDevice device,
+            long address,
+            DataType type,
+            long count,
+            @Nullable LongConsumer release) {
+        return new CudaBuffer(
+                device, new Allocation(address, release), true, address, type, count);
+    }
+
+    /** See {@link io.jccl.device.Cuda#wrapAddress}. */
+    public static CudaBuffer wrapAddress(
+            CudaDevice device, long address, DataType type, long count) {
+        HostDevice.bytes(type, count);
+        if (address == 0 && count > 0) {
+            throw new IllegalArgumentException(
+                    "address is 0, expected the address of " + count + " elements");
+        }
+        Memory memory = count == 0 ? null : Memory.at(address);
+        if (memory != null && !memory.isOn(device)) {
+            throw new IllegalArgumentException(
+                    "address 0x"
+                            + Long.toHexString(address)
+                            + " is "
+                            + memory
+                            + ", expected memory of "
+                            + device);
+        }
+        return owned(device, address, type, count, null);
+    }
+
+    private static void allocated(
+            CudaDevice device, int result, String operation, DataType type, long count) {
+        if (result == cudart_h.cudaErrorMemoryAllocation()) {
+            CudaRuntime.api().cudaGetLastError();
+            throw new JcclException(
+                    "no memory on "
+                            + device
+                            + " for a buffer of "
+                            + count
+                            + " elements of "
+                            + type.label()
+                            + " ("
+                            + count * type.size()
+                            + " bytes): "
+                            + operation
+                            + " failed, "
+                            + device.memory()
+                            + "; free other buffers, or use smaller ones");
+        }
+        CudaRuntime.check(result, operation);
+    }
+
+    /** Whether the memory is still there, as far as we know. */
+    public boolean isOpen() {
+        return !allocation.closed.get();
+    }
+
+    private long open() {
+        if (!isOpen()) {
+            throw new IllegalStateException(
+                    "the buffer of " + count + " elements on " + device + " is closed");
+        }
+        return address;
+    }
+
+    private long at(long index) {
+        return open() + Objects.checkIndex(index, count) * type.size();
+    }
+
+    @Override
+    public DataType dataType() {
+        return type;
+    }
+
+    @Override
+    public long count() {
+        return count;
+    }
+
+    @Override
+    public Device device() {
+        return device;
+    }
+
+    @Override
+    public long address() {
+        return address;
+    }
+
+    @Override
+    public Buffer slice(long from, long count) {
+        Objects.checkFromIndexSize(from, count, this.count);
+        return new CudaBuffer(
+                device, allocation, false, open() + from * type.size(), type, count);
+    }
+
+    @Override
+    public MemorySegment asSegment() {
+        throw new UnsupportedOperationException(
+                "the memory of "
+                        + device
+                        + " cannot be touched from the host: copy it to a host buffer with"
+                        + " Stream.copy");
+    }
+
+    /** Lets a host buffer of one element stand in for one of ours. */
+    private Buffer fetch(long index) {
+        long from = at(index);
+        Buffer one = Device.host().allocate(type, 1);
+        copy(one.address(), from, type.size());
+        return one;
+    }
+
+    private void copy(long to, long from, long bytes) {
+        CudaRuntime.check(
+                CudaRuntime.api().cudaMemcpy(to, from, bytes, cudart_h.cudaMemcpyDefault()),
+                "cudaMemcpy");
+    }
+
+    @Override
+    public double get(long index) {
+        try (Buffer one = fetch(index)) {
+            return one.get(0);
+        }
+    }
+
+    @Override
+    public long getLong(long index) {
+        try (Buffer one = fetch(index)) {
+            return one.getLong(0);
+        }
+    }
+
+    @Override
+    public void set(long index, double value) {
+        long to = at(index);
+        try (Buffer one = Device.host().allocate(type, 1)) {
+            one.set(0, value);
+            copy(to, one.address(), type.size());
+        }
+    }
+
+    @Override
+    public void setLong(long index, long value) {
+        long to = at(index);
+        try (Buffer one = Device.host().allocate(type, 1)) {
+            one.setLong(0, value);
+            copy(to, one.address(), type.size());
+        }
+    }
+
+    @Override
+    public Buffer zero() {
+        long to = open();
+        if (count > 0) {
+            device.current(
+                    () -> {
+                        CudaApi api = CudaRuntime.api();
+                        CudaRuntime.check(api.cudaMemset(to, 0, byteSize()), "cudaMemset");
+                        // cudaMemset of device memory may return before it is done, in order with
+                        // the null stream only: other streams must see zeros too.
+                        CudaRuntime.check(
+                                api.cudaStreamSynchronize(0), "cudaStreamSynchronize");
+                        return null;
+                    });
+        }
+        return this;
+    }
+
+    @Override
+    public Buffer copyFrom(MemorySegment source) {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment from = checked(source);
+            if (!from.isNative()) {
+                from = arena.allocate(Math.max(byteSize(), 1)).asSlice(0, byteSize());
+                from.copyFrom(source);
+            }
+            copy(open(), from.address(), byteSize());
+        }
+        return this;
+    }
+
+    @Override
+    public void copyTo(MemorySegment target) {
+        try (Arena arena = Arena.ofConfined()) {
+            boolean stage = !checked(target).isNative();
+            MemorySegment to =
+                    stage
+                            ? arena.allocate(Math.max(byteSize(), 1)).asSlice(0, byteSize())
+                            : target;
+            copy(to.address(), open(), byteSize());
+            if (stage) {
+                target.copyFrom(to);
+            }
+        }
+    }
+
+    private MemorySegment checked(MemorySegment memory) {
+        if (memory.byteSize() != byteSize()) {
+            throw new IllegalArgumentException(
+                    this + " has " + byteSize() + " bytes, the memory " + memory.byteSize());
+        }
+        return memory;
+    }
+
+    @Override
+    public void close() {
+        if (whole && allocation.closed.compareAndSet(false, true) && allocation.release != null) {
+            allocation.release.accept(allocation.address);
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "Buffer["
+                + count
+                + " x "
+                + type.label()
+                + " on "
+                + device
+                + (isOpen() ? "]" : ", closed]");
+    }
+}

@@ -1,0 +1,253 @@
+package io.jccl.cuda;
+
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.CudaException;
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.util.Objects;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A GPU, by its number in this process (what {@code CUDA_VISIBLE_DEVICES} leaves).
+ *
+ * <p>The current device of the calling thread is put back after each call. A virtual thread could be
+ * moved to another native thread while it is set, so it is refused.
+ */
+public final class CudaDevice implements Device {
+    /** All devices, looked up once. */
+    private static final class Holder {
+        static final CudaDevice[] ALL = new CudaDevice[count()];
+    }
+
+    /** Pinned, or registered, host memory is to be seen from every device. */
+    private static final int PORTABLE = cudart_h.cudaHostAllocPortable();
+
+    private static final int PCI_ID_BYTES = 32;
+
+    private final int index;
+    private final CudaStream defaultStream;
+
+    private CudaDevice(int index) {
+        this.index = index;
+        // A stream of our own, not CUDA's null stream, which belongs to whatever device is current
+        // and cannot be captured. Being a blocking one, it stays in order with the null stream.
+        this.defaultStream = CudaStream.create(this, cudart_h.cudaStreamDefault(), true);
+    }
+
+    /** Number of devices, 0 without a driver or a GPU. */
+    public static int count() {
+        MemorySegment slot = CudaRuntime.slot();
+        CudaApi api = CudaRuntime.api();
+        int result = api.cudaGetDeviceCount(slot);
+        if (result == cudart_h.cudaErrorNoDevice()
+                || result == cudart_h.cudaErrorInsufficientDriver()) {
+            api.cudaGetLastError();
+            return 0;
+        }
+        CudaRuntime.check(result, "cudaGetDeviceCount");
+        return CudaRuntime.readInt(slot);
+    }
+
+    /** See {@link io.jccl.device.Cuda#device}. */
+    public static CudaDevice of(int index) {
+        CudaDevice[] all = Holder.ALL;
+        if (index < 0 || index >= all.length) {
+            throw new IllegalArgumentException(
+                    all.length == 0
+                            ? "CUDA device "
+                                    + index
+                                    + " is not there: this process sees no GPU; see jccl doctor"
+                            : "CUDA device "
+                                    + index
+                                    + " is not there, expected 0 to "
+                                    + (all.length - 1)
+                                    + " (CUDA_VISIBLE_DEVICES limits what a process sees)");
+        }
+        synchronized (all) {
+            if (all[index] == null) {
+                all[index] = new CudaDevice(index);
+            }
+            return all[index];
+        }
+    }
+
+    /** The CUDA device of a device, checked. */
+    public static CudaDevice of(Device device) {
+        if (device instanceof CudaDevice d) {
+            return d;
+        }
+        throw new IllegalArgumentException(
+                "device is "
+                        + Objects.requireNonNull(device, "device")
+                        + ", expected a CUDA device");
+    }
+
+    /**
+     * Runs a call with this device as the thread's current one.
+     *
+     * @throws IllegalStateException on a virtual thread
+     */
+    public <T extends @Nullable Object> T current(Supplier<T> call) {
+        int previous = enter();
+        try {
+            return call.get();
+        } finally {
+            exit(previous);
+        }
+    }
+
+    /** Makes this device current; {@link #exit} takes the result. */
+    public int enter() {
+        refuseVirtualThread();
+        MemorySegment slot = CudaRuntime.slot();
+        CudaApi api = CudaRuntime.api();
+        CudaRuntime.check(api.cudaGetDevice(slot), "cudaGetDevice");
+        int previous = CudaRuntime.readInt(slot);
+        if (previous != index) {
+            CudaRuntime.check(api.cudaSetDevice(index), "cudaSetDevice(" + index + ")");
+        }
+        return previous;
+    }
+
+    /** Puts the device back that was current before {@link #enter}. */
+    public void exit(int previous) {
+        if (previous != index) {
+            // The first error tells more than one here, which could only follow from it.
+            CudaRuntime.api().cudaSetDevice(previous);
+        }
+    }
+
+    /** Throws on a virtual thread. */
+    public static void refuseVirtualThread() {
+        if (Thread.currentThread().isVirtual()) {
+            throw new IllegalStateException(
+                    "this is a virtual thread, and CUDA keeps the current device and NCCL the open"
+                            + " group per native thread; use a platform thread");
+        }
+    }
+
+    @Override
+    public Kind kind() {
+        return Kind.CUDA;
+    }
+
+    @Override
+    public int index() {
+        return index;
+    }
+
+    @Override
+    public Buffer allocate(DataType type, long count) {
+        return CudaBuffer.allocate(this, type, count).zero();
+    }
+
+    @Override
+    public Stream defaultStream() {
+        return defaultStream;
+    }
+
+    @Override
+    public Stream newStream() {
+        return CudaStream.create(this, cudart_h.cudaStreamNonBlocking(), false);
+    }
+
+    @Override
+    public Event newEvent() {
+        return CudaEvent.create(this);
+    }
+
+    /** Free and total memory in bytes, for messages. */
+    String memory() {
+        try {
+            return current(
+                    () -> {
+                        MemorySegment free = CudaRuntime.slot();
+                        MemorySegment total = CudaRuntime.otherSlot();
+                        CudaRuntime.check(
+                                CudaRuntime.api().cudaMemGetInfo(free, total), "cudaMemGetInfo");
+                        return CudaRuntime.readLong(free)
+                                + " of "
+                                + CudaRuntime.readLong(total)
+                                + " bytes are free";
+                    });
+        } catch (CudaException e) {
+            return "how much is free is unknown: " + e.getMessage();
+        }
+    }
+
+    /** A device attribute, such as {@code cudaDevAttrComputeCapabilityMajor}. */
+    public int attribute(int attribute) {
+        MemorySegment slot = CudaRuntime.slot();
+        CudaRuntime.check(
+                CudaRuntime.api().cudaDeviceGetAttribute(slot, attribute, index),
+                "cudaDeviceGetAttribute");
+        return CudaRuntime.readInt(slot);
+    }
+
+    /** PCI address, such as {@code 0000:3b:00.0}. */
+    public String pciBusId() {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment id = arena.allocate(PCI_ID_BYTES);
+            CudaRuntime.check(
+                    CudaRuntime.api().cudaDeviceGetPCIBusId(id, PCI_ID_BYTES, index),
+                    "cudaDeviceGetPCIBusId");
+            return id.getString(0);
+        }
+    }
+
+    /** Whether this device can read and write another's memory directly. */
+    public boolean canAccess(CudaDevice peer) {
+        MemorySegment slot = CudaRuntime.slot();
+        CudaRuntime.check(
+                CudaRuntime.api().cudaDeviceCanAccessPeer(slot, index, peer.index),
+                "cudaDeviceCanAccessPeer");
+        return CudaRuntime.readInt(slot) != 0;
+    }
+
+    /** Lets this device's work read and write another's memory directly. */
+    public void enablePeerAccess(CudaDevice peer) {
+        int previous = enter();
+        try {
+            CudaApi api = CudaRuntime.api();
+            int result = api.cudaDeviceEnablePeerAccess(peer.index, 0);
+            if (result == cudart_h.cudaErrorPeerAccessAlreadyEnabled()) {
+                api.cudaGetLastError();
+                return;
+            }
+            CudaRuntime.check(
+                    result, "cudaDeviceEnablePeerAccess(" + index + " to " + peer.index + ")");
+        } finally {
+            exit(previous);
+        }
+    }
+
+    /** Memory of the host that devices copy from and to without staging. */
+    public static MemorySegment allocatePinned(long bytes) {
+        MemorySegment slot = CudaRuntime.slot();
+        CudaApi api = CudaRuntime.api();
+        int result = api.cudaHostAlloc(slot, Math.max(bytes, 1), PORTABLE);
+        if (result == cudart_h.cudaErrorMemoryAllocation()) {
+            api.cudaGetLastError();
+            throw new JcclException(
+                    "no pinned host memory for "
+                            + bytes
+                            + " bytes: cudaHostAlloc failed; pinned memory cannot be swapped, so it"
+                            + " is limited by free RAM and by the memlock limit (ulimit -l)");
+        }
+        CudaRuntime.check(result, "cudaHostAlloc");
+        return io.jccl.bindings.ForeignMemory.at(CudaRuntime.readLong(slot), bytes);
+    }
+
+    @Override
+    public String toString() {
+        return "cuda:" + index;
+    }
+}

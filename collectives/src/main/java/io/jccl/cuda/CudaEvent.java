@@ -1,0 +1,104 @@
+package io.jccl.cuda;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+
+/** A mark in a stream of a GPU. */
+public final class CudaEvent implements Event {
+    private static final double NANOS_PER_MILLI = 1e6;
+
+    private final CudaDevice device;
+    private final long handle;
+    private volatile boolean recorded;
+    private volatile boolean closed;
+
+    private CudaEvent(CudaDevice device, long handle) {
+        this.device = device;
+        this.handle = handle;
+    }
+
+    static CudaEvent create(CudaDevice device) {
+        return new CudaEvent(device, newHandle(device, cudart_h.cudaEventDefault()));
+    }
+
+    /** A bare event, for those who need neither time nor an object. */
+    public static long newHandle(CudaDevice device, int flags) {
+        return device.current(
+                () -> {
+                    MemorySegment slot = CudaRuntime.slot();
+                    CudaRuntime.check(
+                            CudaRuntime.api().cudaEventCreateWithFlags(slot, flags),
+                            "cudaEventCreateWithFlags");
+                    return CudaRuntime.readLong(slot);
+                });
+    }
+
+    long handle() {
+        if (closed) {
+            throw new IllegalStateException("the event of " + device + " is closed");
+        }
+        return handle;
+    }
+
+    @Override
+    public void record(Stream stream) {
+        long s = CudaStream.of(stream, device).handle();
+        CudaRuntime.check(CudaRuntime.api().cudaEventRecord(handle(), s), "cudaEventRecord");
+        recorded = true;
+    }
+
+    @Override
+    public boolean query() {
+        return CudaStream.done(CudaRuntime.api().cudaEventQuery(handle()), "cudaEventQuery");
+    }
+
+    @Override
+    public void synchronize(Duration timeout) {
+        if (!CudaStream.await(timeout, this::query, () -> {})) {
+            throw new CollectiveTimeoutException(
+                    "the event did not complete within " + timeout + "; its stream is still busy");
+        }
+    }
+
+    @Override
+    public Duration elapsedSince(Event start) {
+        if (!(start instanceof CudaEvent s)) {
+            throw new IllegalArgumentException("start is no event of a CUDA device: " + start);
+        }
+        s.checkComplete();
+        checkComplete();
+        MemorySegment milliseconds = CudaRuntime.slot();
+        CudaRuntime.check(
+                CudaRuntime.api().cudaEventElapsedTime(milliseconds, s.handle(), handle()),
+                "cudaEventElapsedTime");
+        return Duration.ofNanos(
+                Math.round(milliseconds.get(ValueLayout.JAVA_FLOAT, 0) * NANOS_PER_MILLI));
+    }
+
+    private void checkComplete() {
+        if (!recorded || !query()) {
+            throw new IllegalStateException(
+                    recorded
+                            ? "the event has not completed; synchronize it first"
+                            : "the event was never recorded");
+        }
+    }
+
+    @Override
+    public synchronized void close() {
+        if (!closed) {
+            closed = true;
+            CudaRuntime.check(CudaRuntime.api().cudaEventDestroy(handle), "cudaEventDestroy");
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "event of " + device;
+    }
+}

@@ -1,0 +1,79 @@
+package io.jccl.cuda;
+
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.host.HostBuffer;
+import io.jccl.host.HostDevice;
+import java.lang.foreign.MemorySegment;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/** Memory of kinds other than {@code cudaMalloc}'s; see {@link io.jccl.device.Cuda}. */
+public final class CudaMemory {
+    private CudaMemory() {}
+
+    /** See {@link io.jccl.device.Cuda#allocateForNccl}. */
+    public static Buffer allocateForNccl(CudaDevice device, DataType type, long count) {
+        long bytes = Math.max(HostDevice.bytes(type, count), 1);
+        NcclApi nccl = NativeLibraries.nccl();
+        long address =
+                device.current(
+                        () -> {
+                            MemorySegment slot = CudaRuntime.slot();
+                            nccl.check(nccl.ncclMemAlloc(slot, bytes), "ncclMemAlloc", 0);
+                            return CudaRuntime.readLong(slot);
+                        });
+        return CudaBuffer.owned(
+                device,
+                address,
+                type,
+                count,
+                at ->
+                        device.current(
+                                () -> {
+                                    nccl.check(nccl.ncclMemFree(at), "ncclMemFree", 0);
+                                    return null;
+                                }));
+    }
+
+    /** See {@link io.jccl.device.Cuda#pinned}. */
+    public static Buffer pinned(DataType type, long count) {
+        long bytes = HostDevice.bytes(type, count);
+        MemorySegment memory = CudaDevice.allocatePinned(bytes);
+        return HostBuffer.owning(
+                memory,
+                type,
+                count,
+                () ->
+                        CudaRuntime.check(
+                                CudaRuntime.api().cudaFreeHost(memory.address()),
+                                "cudaFreeHost"))
+                .zero();
+    }
+
+    /** See {@link io.jccl.device.Cuda#pin}. */
+    public static AutoCloseable pin(Buffer host) {
+        if (Objects.requireNonNull(host, "host").device().kind() != Device.Kind.HOST
+                || !host.asSegment().isNative()) {
+            throw new IllegalArgumentException(
+                    host + " cannot be pinned: expected host memory outside the Java heap");
+        }
+        CudaApi api = CudaRuntime.api();
+        long address = host.address();
+        CudaRuntime.check(
+                api.cudaHostRegister(
+                        address, host.byteSize(), cudart_h.cudaHostRegisterPortable()),
+                "cudaHostRegister(" + host.byteSize() + " bytes)");
+        AtomicBoolean pinned = new AtomicBoolean(true);
+        return () -> {
+            if (pinned.compareAndSet(true, false)) {
+                CudaRuntime.check(api.cudaHostUnregister(address), "cudaHostUnregister");
+            }
+        };
+    }
+}

@@ -1,0 +1,74 @@
+package io.jccl.cuda;
+
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.NativeLibraries;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+
+/**
+ * The CUDA runtime of this process, and the slots into which it writes results.
+ *
+ * <p><b>Threads:</b> any; each has slots of its own.
+ */
+public final class CudaRuntime {
+    /** Room for two results of eight bytes, and for a device's name. */
+    private static final class Slots {
+        final MemorySegment first;
+        final MemorySegment second;
+
+        Slots() {
+            MemorySegment both = Arena.ofAuto().allocate(16, 8);
+            first = both.asSlice(0, 8);
+            second = both.asSlice(8, 8);
+        }
+    }
+
+    /** Resolved when CUDA is first needed, once. */
+    private static final class Holder {
+        static final CudaApi API = NativeLibraries.cuda();
+    }
+
+    private static final ThreadLocal<Slots> SLOTS = ThreadLocal.withInitial(Slots::new);
+
+    private CudaRuntime() {}
+
+    /**
+     * The CUDA runtime.
+     *
+     * @throws io.jccl.bindings.NativeLibraryUnavailableException if there is none
+     */
+    public static CudaApi api() {
+        return Holder.API;
+    }
+
+    /** This thread's first result slot, of eight bytes. */
+    public static MemorySegment slot() {
+        return SLOTS.get().first;
+    }
+
+    /** This thread's second result slot, of eight bytes. */
+    static MemorySegment otherSlot() {
+        return SLOTS.get().second;
+    }
+
+    static int readInt(MemorySegment slot) {
+        return slot.get(ValueLayout.JAVA_INT, 0);
+    }
+
+    static long readLong(MemorySegment slot) {
+        return slot.get(ValueLayout.JAVA_LONG, 0);
+    }
+
+    /**
+     * Throws unless a call succeeded. The non-sticky error that CUDA remembers for this thread is
+     * taken back, so that no later call reports it again.
+     */
+    public static void check(int result, String operation) {
+        if (result != 0) {
+            CudaApi api = api();
+            api.cudaGetLastError();
+            api.check(result, operation);
+        }
+    }
+}

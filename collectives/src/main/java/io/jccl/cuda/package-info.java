@@ -1,0 +1,5 @@
+/** CUDA devices, streams, events and memory. Not exported. */
+@NullMarked
+package io.jccl.cuda;
+
+import org.jspecify.annotations.NullMarked;

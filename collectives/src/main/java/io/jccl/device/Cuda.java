@@ -1,0 +1,149 @@
+package io.jccl.device;
+
+import io.jccl.cuda.CudaBuffer;
+import io.jccl.cuda.CudaDevice;
+import io.jccl.cuda.CudaMemory;
+import io.jccl.cuda.CudaStream;
+
+/**
+ * What only CUDA devices have: their number, memory of other kinds, peer access, and the way in for
+ * memory and streams that somebody else made.
+ *
+ * <p><b>Threads:</b> any platform thread. The calling thread's current CUDA device is put back.
+ */
+public final class Cuda {
+    private Cuda() {}
+
+    /**
+     * Number of CUDA devices that this process sees.
+     *
+     * @return 0 without a driver or a GPU
+     * @throws io.jccl.bindings.NativeLibraryUnavailableException if there is no CUDA runtime
+     */
+    public static int deviceCount() {
+        return CudaDevice.count();
+    }
+
+    /**
+     * A CUDA device.
+     *
+     * @param index its number in this process, which {@code CUDA_VISIBLE_DEVICES} may have changed
+     * @return the device, the same object at every call
+     * @throws IllegalArgumentException if there is none of that number
+     * @throws io.jccl.bindings.NativeLibraryUnavailableException if there is no CUDA runtime
+     */
+    public static Device device(int index) {
+        return CudaDevice.of(index);
+    }
+
+    /**
+     * Allocates from the device's memory pool in stream order, with whatever content: the memory is
+     * there for work that the stream runs from now on, and closing the buffer gives it back behind
+     * the work enqueued by then. Much faster than {@link Device#allocate}, which waits.
+     *
+     * @param stream a stream of a CUDA device; it has to outlive the buffer
+     * @param type element type
+     * @param count number of elements
+     * @return a buffer that the caller closes
+     * @throws io.jccl.bindings.JcclException if the memory is not to be had
+     */
+    public static Buffer allocateAsync(Stream stream, DataType type, long count) {
+        return CudaBuffer.allocateAsync(
+                CudaStream.of(stream, CudaDevice.of(stream.device())), type, count);
+    }
+
+    /**
+     * Allocates device memory with NCCL, whose content is not set, in the form that NCCL needs to
+     * register it with a communicator or as a window.
+     *
+     * @param device a CUDA device
+     * @param type element type
+     * @param count number of elements
+     * @return a buffer that the caller closes
+     * @throws UnsupportedOperationException if NCCL is older than 2.19
+     */
+    public static Buffer allocateForNccl(Device device, DataType type, long count) {
+        return CudaMemory.allocateForNccl(CudaDevice.of(device), type, count);
+    }
+
+    /**
+     * Allocates pinned host memory: copies between it and a device run beside everything else, at
+     * the speed of the link. It cannot be swapped out.
+     *
+     * @param type element type
+     * @param count number of elements
+     * @return a buffer of the host device, filled with zeros
+     * @throws io.jccl.bindings.JcclException if the memory is not to be had
+     */
+    public static Buffer pinned(DataType type, long count) {
+        return CudaMemory.pinned(type, count);
+    }
+
+    /**
+     * Pins host memory that is there already.
+     *
+     * @param host a buffer outside the Java heap
+     * @return the pin; closing it unpins. It has to be closed before the buffer
+     * @throws IllegalArgumentException if the buffer is an array, or a device's
+     */
+    public static AutoCloseable pin(Buffer host) {
+        return CudaMemory.pin(host);
+    }
+
+    /**
+     * Whether one device can use another's memory directly.
+     *
+     * @param device the one that reads and writes
+     * @param peer the one with the memory
+     * @return true if {@link #enablePeerAccess} can succeed
+     */
+    public static boolean canAccessPeer(Device device, Device peer) {
+        return CudaDevice.of(device).canAccess(CudaDevice.of(peer));
+    }
+
+    /**
+     * Lets one device use another's memory directly; a second call does nothing.
+     *
+     * @param device the one that reads and writes
+     * @param peer the one with the memory
+     * @throws io.jccl.bindings.CudaException if these two cannot
+     */
+    public static void enablePeerAccess(Device device, Device peer) {
+        CudaDevice.of(device).enablePeerAccess(CudaDevice.of(peer));
+    }
+
+    /**
+     * Views device memory that somebody else owns, such as a tensor's data pointer.
+     *
+     * @param device the CUDA device whose memory it is
+     * @param address first byte
+     * @param type element type
+     * @param count number of elements
+     * @return a buffer; closing it only ends the view
+     * @throws IllegalArgumentException if CUDA knows the address as something else
+     */
+    public static Buffer wrapAddress(Device device, long address, DataType type, long count) {
+        return CudaBuffer.wrapAddress(CudaDevice.of(device), address, type, count);
+    }
+
+    /**
+     * Views a stream that somebody else owns.
+     *
+     * @param device its CUDA device
+     * @param handle the {@code cudaStream_t}
+     * @return a stream; closing it does nothing
+     */
+    public static Stream wrapStream(Device device, long handle) {
+        return CudaStream.wrap(CudaDevice.of(device), handle);
+    }
+
+    /**
+     * The native handle of a stream, for other libraries.
+     *
+     * @param stream a stream of a CUDA device
+     * @return its {@code cudaStream_t}
+     */
+    public static long streamHandle(Stream stream) {
+        return CudaStream.of(stream, CudaDevice.of(stream.device())).handle();
+    }
+}

@@ -1,0 +1,209 @@
+package io.jccl.nccl;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.bindings.JcclException;
+import io.jccl.rendezvous.Store;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The ranks of one communicator as they know each other through the store: who has come, who failed
+ * first, who is how far.
+ *
+ * <p><b>Threads:</b> any.
+ */
+final class Members {
+    private static final String FAILED = "failed";
+
+    private final Store store;
+    private final String name;
+    private final int rank;
+    private final int size;
+
+    Members(Store store, String name, int rank, int size) {
+        this.store = store;
+        this.name = name;
+        this.rank = rank;
+        this.size = size;
+    }
+
+    /** Those of a communicator made from this one. */
+    Members child(String suffix, int rank, int size) {
+        return new Members(store, name + "." + suffix, rank, size);
+    }
+
+    /** Those of a communicator with a name of its own in the same store. */
+    Members other(String name, int size) {
+        return new Members(store, name, rank, size);
+    }
+
+    String name() {
+        return name;
+    }
+
+    private String key(String what) {
+        return name + "/" + what;
+    }
+
+    private String key(String what, int rank) {
+        return key(what + "-" + rank);
+    }
+
+    private void put(String key, String value) {
+        store.set(key, value.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private @Nullable String read(String key) {
+        byte[] value = store.get(key);
+        return value == null ? null : new String(value, StandardCharsets.UTF_8);
+    }
+
+    /**
+     * Says something to all ranks and waits until each has said it too.
+     *
+     * @param step names the occasion
+     * @param mine what this rank says
+     * @param timeout how long to wait at most
+     * @return what they said, by rank
+     * @throws CollectiveTimeoutException naming the ranks that did not
+     * @throws JcclException if one of them failed meanwhile
+     */
+    List<String> exchange(String step, String mine, Duration timeout) {
+        put(key(step, rank), mine);
+        long deadline = System.nanoTime() + timeout.toNanos();
+        List<String> said = new ArrayList<>();
+        for (int r = 0; r < size; r++) {
+            said.add(await(step, r, deadline, timeout));
+        }
+        return said;
+    }
+
+    private String await(String step, int from, long deadline, Duration timeout) {
+        while (true) {
+            long left = Math.max(deadline - System.nanoTime(), 0);
+            Duration slice = Duration.ofNanos(Math.min(left, 200_000_000));
+            try {
+                return new String(
+                        store.await(key(step, from), slice), StandardCharsets.UTF_8);
+            } catch (CollectiveTimeoutException e) {
+                throwIfFailed();
+                if (left == 0) {
+                    throw new CollectiveTimeoutException(
+                            "rank(s) "
+                                    + missing(step)
+                                    + " of "
+                                    + size
+                                    + " did not come to communicator '"
+                                    + name
+                                    + "' within "
+                                    + timeout
+                                    + ": look at their output, or raise the timeout");
+                }
+            }
+        }
+    }
+
+    private String missing(String step) {
+        List<String> missing = new ArrayList<>();
+        for (int r = 0; r < size; r++) {
+            if (store.get(key(step, r)) == null) {
+                missing.add(Integer.toString(r));
+            }
+        }
+        return String.join(", ", missing);
+    }
+
+    void publish(String what, byte[] value) {
+        store.set(key(what), value);
+    }
+
+    byte[] await(String what, Duration timeout) {
+        long deadline = System.nanoTime() + timeout.toNanos();
+        while (true) {
+            long left = Math.max(deadline - System.nanoTime(), 0);
+            try {
+                return store.await(
+                        key(what), Duration.ofNanos(Math.min(left, 200_000_000)));
+            } catch (CollectiveTimeoutException e) {
+                throwIfFailed();
+                if (left == 0) {
+                    throw e;
+                }
+            }
+        }
+    }
+
+    /** Tells the others that this rank is lost to them; only the first of all counts. */
+    void fail(String reason) {
+        if (store.add(key("failures"), 1) == 1) {
+            put(key(FAILED), "rank " + rank + ": " + reason);
+        }
+    }
+
+    /** What the first rank that failed said, or null. */
+    @Nullable String failure() {
+        return read(key(FAILED));
+    }
+
+    private void throwIfFailed() {
+        String f = failure();
+        if (f != null) {
+            throw new JcclException(
+                    "communicator '" + name + "' cannot be made: " + f.replace('\n', ' '));
+        }
+    }
+
+    /** Tells the others that this rank has closed its end. */
+    void leave() {
+        put(key("left", rank), "");
+        store.add(key("leaving"), 1);
+    }
+
+    /** The ranks that have closed their end. */
+    List<Integer> left() {
+        List<Integer> gone = new ArrayList<>();
+        if (store.add(key("leaving"), 0) > 0) {
+            for (int r = 0; r < size; r++) {
+                if (store.get(key("left", r)) != null) {
+                    gone.add(r);
+                }
+            }
+        }
+        return gone;
+    }
+
+    /** Gives a sign of life. */
+    void beat(long number) {
+        put(key("beat", rank), Long.toString(number));
+    }
+
+    /** A rank's last sign of life, or null. */
+    @Nullable String beatOf(int rank) {
+        return read(key("beat", rank));
+    }
+
+    /** Asks every rank to say how far it is. */
+    void askProgress() {
+        put(key("ask"), Integer.toString(rank));
+    }
+
+    boolean isProgressAsked() {
+        return store.get(key("ask")) != null;
+    }
+
+    void tellProgress(String progress) {
+        put(key("progress", rank), progress);
+    }
+
+    /** What each rank said of its progress; null where it said nothing. */
+    List<@Nullable String> progress() {
+        List<@Nullable String> all = new ArrayList<>();
+        for (int r = 0; r < size; r++) {
+            all.add(read(key("progress", r)));
+        }
+        return all;
+    }
+}

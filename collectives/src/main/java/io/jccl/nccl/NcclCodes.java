@@ -1,0 +1,57 @@
+package io.jccl.nccl;
+
+import io.jccl.ReduceOp;
+import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.device.DataType;
+
+/** JCCL's types and operations as NCCL's numbers. */
+final class NcclCodes {
+    private static final int[] TYPES = new int[DataType.values().length];
+    private static final int[] OPS = new int[ReduceOp.Kind.values().length];
+
+    /** An operation that NCCL has no number for: it is made per factor. */
+    static final int MADE = -1;
+
+    static {
+        for (DataType t : DataType.values()) {
+            TYPES[t.ordinal()] =
+                    switch (t) {
+                        case INT8 -> nccl_h.ncclInt8();
+                        case UINT8 -> nccl_h.ncclUint8();
+                        case INT32 -> nccl_h.ncclInt32();
+                        case UINT32 -> nccl_h.ncclUint32();
+                        case INT64 -> nccl_h.ncclInt64();
+                        case UINT64 -> nccl_h.ncclUint64();
+                        case FLOAT16 -> nccl_h.ncclFloat16();
+                        case BFLOAT16 -> nccl_h.ncclBfloat16();
+                        case FLOAT32 -> nccl_h.ncclFloat32();
+                        case FLOAT64 -> nccl_h.ncclFloat64();
+                        case FLOAT8E4M3 -> nccl_h.ncclFloat8e4m3();
+                        case FLOAT8E5M2 -> nccl_h.ncclFloat8e5m2();
+                    };
+        }
+        for (ReduceOp.Kind k : ReduceOp.Kind.values()) {
+            OPS[k.ordinal()] =
+                    switch (k) {
+                        case SUM -> nccl_h.ncclSum();
+                        case PROD -> nccl_h.ncclProd();
+                        case MIN -> nccl_h.ncclMin();
+                        case MAX -> nccl_h.ncclMax();
+                        case AVG -> nccl_h.ncclAvg();
+                        case PRE_MUL_SUM -> MADE;
+                    };
+        }
+    }
+
+    private NcclCodes() {}
+
+    /** {@code ncclDataType_t}. */
+    static int of(DataType type) {
+        return TYPES[type.ordinal()];
+    }
+
+    /** {@code ncclRedOp_t}, or {@link #MADE}. */
+    static int of(ReduceOp op) {
+        return OPS[op.kind().ordinal()];
+    }
+}

@@ -1,0 +1,1212 @@
+package io.jccl.nccl;
+
+import io.jccl.Algorithm;
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.NcclCommunicator;
+import io.jccl.RankFailedException;
+import io.jccl.ReduceOp;
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.CudaException;
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.NcclConfig;
+import io.jccl.bindings.NcclException;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.bindings.generated.nccl.ncclWaitSignalDesc_t;
+import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.cuda.CudaBuffer;
+import io.jccl.cuda.CudaDevice;
+import io.jccl.cuda.CudaEvent;
+import io.jccl.cuda.CudaRuntime;
+import io.jccl.cuda.CudaStream;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.engine.Batch;
+import io.jccl.engine.Collective;
+import io.jccl.engine.EngineCommunicator;
+import io.jccl.engine.Request;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One GPU's end of a communicator of NCCL.
+ *
+ * <p>The calling thread hands each operation to NCCL, which enqueues it on the CUDA stream. NCCL's
+ * calls do not block ({@code blocking=0}): that alone lets another thread abort them. What NCCL lacks
+ * is a group of sends and receives.
+ *
+ * <p>What goes wrong later is found by {@link Watchdog}, which looks at every communicator now and
+ * then: an error of NCCL, a rank that failed, an operation that takes too long. It knows how far the
+ * GPU is from one event that it records itself, so an operation pays nothing for being watched.
+ */
+public final class NcclRank extends EngineCommunicator implements NcclCommunicator, CudaStream.Source {
+    /** Operations whose names are kept for reports; a power of two. */
+    private static final int REMEMBERED = 64;
+
+    private static final Duration ABORT_WAIT = Duration.ofSeconds(10);
+    private static final Duration REPORT_WAIT = Duration.ofSeconds(3);
+    private static final long BEAT_NANOS = 2_000_000_000L;
+    private static final long SILENCE_NANOS = 15_000_000_000L;
+    private static final long LEFT_NANOS = 5_000_000_000L;
+    private static final long ALIGNMENT = 4096;
+
+    private final NcclApi nccl;
+    private final CudaDevice device;
+    private final Members members;
+    private final CommunicatorOptions options;
+    private final boolean hasAllToAll;
+    private final boolean hasGather;
+
+    /** Memory of NCCL's late results and our scratch; freed when NCCL is done with all of it. */
+    private final Arena arena;
+
+    private final MemorySegment opSlot;
+    private final Buffer scalar;
+
+    /** One element on the device, for barriers. */
+    private final CudaBuffer token;
+
+    /** NCCL's handle; 0 when it was destroyed. */
+    private volatile long comm;
+
+    private final AtomicReference<@Nullable JcclException> failure = new AtomicReference<>();
+    private final AtomicBoolean aborting = new AtomicBoolean();
+    private volatile @Nullable Thread aborter;
+    private volatile boolean closed;
+
+    /** Whether the user's thread is inside NCCL, where an abort must not meet it. */
+    private volatile boolean inside;
+
+    // What the watchdog reads of the user's thread.
+    private final Request.Description[] history = new Request.Description[REMEMBERED];
+    private volatile long issued;
+    private volatile @Nullable CudaStream lastStream;
+
+    // The watchdog's own; guarded by lock, which whoever uses the handle outside the user's thread
+    // holds too.
+    private final ReentrantLock lock = new ReentrantLock();
+    private final long marker;
+    private long markedAt;
+    private long marked;
+    private long completed;
+    private long beats;
+    private long lastBeat;
+    private final long[] beatSeen;
+    private final @Nullable String[] beatText;
+    private boolean progressTold;
+    private int splits;
+
+    // The last pre-multiplied sum, which loops use again and again.
+    private @Nullable ReduceOp madeOf;
+    private @Nullable DataType madeFor;
+    private int made = NcclCodes.MADE;
+
+    NcclRank(
+            NcclApi nccl,
+            CudaDevice device,
+            Members members,
+            CommunicatorOptions options,
+            Resources resources,
+            long comm,
+            int rank,
+            int size) {
+        super(rank, size);
+        this.nccl = nccl;
+        this.device = device;
+        this.members = members;
+        this.options = options;
+        this.arena = resources.arena;
+        this.token = resources.token;
+        this.marker = resources.marker;
+        this.comm = comm;
+        this.opSlot = arena.allocate(ValueLayout.JAVA_INT);
+        this.scalar = Buffer.wrap(arena.allocate(8, 8), DataType.UINT8);
+        this.hasAllToAll = nccl.supports("ncclAlltoAll");
+        this.hasGather = nccl.supports("ncclGather") && nccl.supports("ncclScatter");
+        this.beatSeen = new long[size];
+        this.beatText = new String[size];
+        for (int i = 0; i < REMEMBERED; i++) {
+            history[i] = new Request.Description();
+        }
+        Watchdog.watch(this);
+    }
+
+    /**
+     * What a communicator has of its own before NCCL makes it, so that a lack of memory is noticed
+     * while nobody waits yet.
+     */
+    static final class Resources {
+        final Arena arena = Arena.ofShared();
+        final CudaBuffer token;
+        final long marker;
+
+        Resources(CudaDevice device) {
+            boolean done = false;
+            CudaBuffer t = null;
+            try {
+                t = (CudaBuffer) device.allocate(DataType.INT32, 1);
+                this.token = t;
+                this.marker = CudaEvent.newHandle(device, cudart_h.cudaEventDisableTiming());
+                done = true;
+            } finally {
+                if (!done) {
+                    if (t != null) {
+                        t.close();
+                    }
+                    arena.close();
+                }
+            }
+        }
+
+        void close() {
+            try {
+                token.close();
+            } finally {
+                CudaRuntime.api().cudaEventDestroy(marker);
+                arena.close();
+            }
+        }
+    }
+
+    // ---- Communicator
+
+    @Override
+    public Device device() {
+        return device;
+    }
+
+    @Override
+    public String engine() {
+        return "nccl";
+    }
+
+    @Override
+    public Algorithm algorithmFor(String operation, long blockBytes) {
+        Collective.ofMethod(operation);
+        return Algorithm.AUTO;
+    }
+
+    @Override
+    public String ncclVersion() {
+        return nccl.library().version().toString();
+    }
+
+    @Override
+    public NcclConfig config() {
+        return options.nccl();
+    }
+
+    // ---- what EngineCommunicator asks for
+
+    @Override
+    protected void checkUsable() {
+        JcclException e = failure.get();
+        if (e != null) {
+            throw e;
+        }
+        if (closed) {
+            throw new IllegalStateException(
+                    "communicator '" + members.name() + "' is closed on rank " + rank());
+        }
+    }
+
+    @Override
+    protected void checkBuffer(Buffer buffer, String name) {
+        if (!(buffer instanceof CudaBuffer b)) {
+            throw new IllegalArgumentException(
+                    name
+                            + " is memory of "
+                            + buffer.device()
+                            + ", expected memory of "
+                            + device
+                            + ", this rank's device; allocate it from device(), or wrap it with"
+                            + " Cuda.wrapAddress");
+        }
+        if (b.device() != device) {
+            throw new IllegalArgumentException(
+                    name + " is memory of " + b.device() + ", but rank " + rank() + " is on " + device);
+        }
+        if (!b.isOpen()) {
+            throw new IllegalStateException(name + " is closed: " + buffer);
+        }
+    }
+
+    @Override
+    protected boolean overlap(Buffer a, Buffer b) {
+        return a.address() < b.address() + b.byteSize() && b.address() < a.address() + a.byteSize();
+    }
+
+    @Override
+    protected boolean samePlace(Buffer a, long aAt, Buffer b, long bAt) {
+        int size = a.dataType().size();
+        return a.address() + aAt * size == b.address() + bAt * size;
+    }
+
+    @Override
+    protected boolean runsInline(Stream stream) {
+        CudaStream.of(stream, device);
+        return true;
+    }
+
+    @Override
+    protected void enqueue(Stream stream, Runnable work) {
+        throw new AssertionError("NCCL's work runs inline");
+    }
+
+    @Override
+    protected Stream driver() {
+        throw new AssertionError("NCCL's ranks run together");
+    }
+
+    @Override
+    protected boolean runsTogether() {
+        return true;
+    }
+
+    // ---- operations
+
+    @Override
+    protected void execute(Request r) {
+        CudaStream stream = note(r);
+        enter();
+        try {
+            settle(issue(r, stream), r.op.method());
+        } finally {
+            inside = false;
+        }
+    }
+
+    @Override
+    protected void execute(Batch batch) {
+        executeTogether(new EngineCommunicator[] {this}, new Batch[] {batch}, 1);
+    }
+
+    @Override
+    protected void executeTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
+        CudaDevice.refuseVirtualThread();
+        for (int i = 0; i < n; i++) {
+            ((NcclRank) engines[i]).enter();
+        }
+        try {
+            int result = nccl.ncclGroupStart();
+            settle(result, "ncclGroupStart");
+            String operation = "ncclGroupEnd";
+            NcclRank guilty = this;
+            RuntimeException thrown = null;
+            // The group is ended whatever happens: it belongs to the thread, and would swallow
+            // everything that comes after it.
+            try {
+                for (int i = 0; i < n && !failed(result); i++) {
+                    NcclRank rank = (NcclRank) engines[i];
+                    for (int j = 0; j < batches[i].size() && !failed(result); j++) {
+                        Request r = batches[i].get(j);
+                        result = rank.issue(r, rank.note(r));
+                        if (failed(result)) {
+                            operation = r.op.method();
+                            guilty = rank;
+                        }
+                    }
+                }
+            } catch (RuntimeException e) {
+                thrown = e;
+            }
+            int end = nccl.ncclGroupEnd();
+            if (thrown != null) {
+                throw thrown;
+            }
+            if (failed(result)) {
+                guilty.settle(result, operation);
+            }
+            for (int i = 0; i < n; i++) {
+                ((NcclRank) engines[i]).settle(end, "ncclGroupEnd");
+            }
+        } finally {
+            for (int i = 0; i < n; i++) {
+                ((NcclRank) engines[i]).inside = false;
+            }
+        }
+    }
+
+    private static boolean failed(int result) {
+        return result != nccl_h.ncclSuccess() && result != nccl_h.ncclInProgress();
+    }
+
+    /** Keeps an abort out until {@link #inside} is false again. */
+    private void enter() {
+        inside = true;
+        JcclException e = failure.get();
+        if (e != null) {
+            inside = false;
+            throw e;
+        }
+    }
+
+    /** Writes down what comes next, for the watchdog. */
+    private CudaStream note(Request r) {
+        CudaStream stream = (CudaStream) Objects.requireNonNull(r.stream);
+        if (stream != lastStream) {
+            stream.attach(this);
+            lastStream = stream;
+        }
+        long number = issued + 1;
+        history[(int) number & (REMEMBERED - 1)].set(r, number);
+        issued = number;
+        return stream;
+    }
+
+    /** Hands an operation to NCCL. */
+    private int issue(Request r, CudaStream stream) {
+        long h = stream.handle();
+        long c = comm;
+        int type = NcclCodes.of(r.type);
+        return switch (r.op) {
+            case BROADCAST ->
+                    nccl.ncclBroadcast(
+                            at(r.root == rank() ? r.send : r.recv),
+                            at(r.recv),
+                            r.count,
+                            type,
+                            r.root,
+                            c,
+                            h);
+            case REDUCE ->
+                    nccl.ncclReduce(
+                            at(r.send), at(r.recv), r.count, type, op(r), r.root, c, h);
+            case ALL_REDUCE ->
+                    nccl.ncclAllReduce(at(r.send), at(r.recv), r.count, type, op(r), c, h);
+            case ALL_GATHER -> nccl.ncclAllGather(at(r.send), at(r.recv), r.count, type, c, h);
+            case REDUCE_SCATTER ->
+                    nccl.ncclReduceScatter(at(r.send), at(r.recv), r.count, type, op(r), c, h);
+            case ALL_TO_ALL ->
+                    r.inPlace || !hasAllToAll
+                            ? blocks(r, type, c, h)
+                            : nccl.ncclAlltoAll(at(r.send), at(r.recv), r.count, type, c, h);
+            case GATHER ->
+                    hasGather
+                            ? nccl.ncclGather(
+                                    at(r.send), at(r.recv), r.count, type, r.root, c, h)
+                            : blocks(r, type, c, h);
+            case SCATTER ->
+                    hasGather
+                            ? nccl.ncclScatter(
+                                    at(r.send), at(r.recv), r.count, type, r.root, c, h)
+                            : blocks(r, type, c, h);
+            case GATHERV, SCATTERV, ALL_GATHERV, ALL_TO_ALLV -> blocks(r, type, c, h);
+            case REDUCE_SCATTERV -> reduceBlocks(r, type, c, h);
+            case BARRIER ->
+                    nccl.ncclAllReduce(
+                            token.address(),
+                            token.address(),
+                            1,
+                            NcclCodes.of(DataType.INT32),
+                            nccl_h.ncclSum(),
+                            c,
+                            h);
+            case SEND -> nccl.ncclSend(at(r.send), r.count, type, r.root, c, h);
+            case RECV -> nccl.ncclRecv(at(r.recv), r.count, type, r.root, c, h);
+        };
+    }
+
+    private static long at(@Nullable Buffer buffer) {
+        return buffer == null ? 0 : buffer.address();
+    }
+
+    /** Every exchange of blocks as a group of sends and receives. */
+    private int blocks(Request r, int type, long c, long h) {
+        int size = r.type.size();
+        long send = at(r.send);
+        long recv = at(r.recv);
+        boolean both = r.op == Collective.ALL_TO_ALL || r.op == Collective.ALL_TO_ALLV;
+        long copy = 0;
+        if (r.inPlace && both) {
+            // NCCL reads a block after another rank's may have overwritten it: send a copy.
+            long bytes = r.sendBuffer().byteSize();
+            if (bytes > 0) {
+                CudaApi cuda = CudaRuntime.api();
+                MemorySegment slot = CudaRuntime.slot();
+                CudaRuntime.check(cuda.cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
+                copy = slot.get(ValueLayout.JAVA_LONG, 0);
+                CudaRuntime.check(
+                        cuda.cudaMemcpyAsync(
+                                copy, send, bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
+                        "cudaMemcpyAsync");
+                send = copy;
+            }
+        }
+        int result = nccl.ncclGroupStart();
+        boolean v = r.op.vector();
+        for (int i = 0; i < size() && !failed(result); i++) {
+            boolean to = r.op.sends(rank(), r.root) && r.op.receives(i, r.root);
+            boolean from = r.op.sends(i, r.root) && r.op.receives(rank(), r.root);
+            long sendCount = !to ? 0 : v ? r.sendCounts[i] : r.count;
+            long recvCount = !from ? 0 : v ? r.recvCounts[i] : r.count;
+            long sendAt = send + size * (v ? r.sendDispls[i] : r.op.manySend() ? i * r.count : 0);
+            long recvAt = recv + size * (v ? r.recvDispls[i] : r.op.manyRecv() ? i * r.count : 0);
+            if (i == rank() && sendAt == recvAt) {
+                continue;
+            }
+            if (sendCount > 0) {
+                result = nccl.ncclSend(sendAt, sendCount, type, i, c, h);
+            }
+            if (recvCount > 0 && !failed(result)) {
+                result = nccl.ncclRecv(recvAt, recvCount, type, i, c, h);
+            }
+        }
+        int end = nccl.ncclGroupEnd();
+        if (copy != 0) {
+            // In a group of the user's own nothing is enqueued yet: the copy has to outlive it.
+            settle(failed(result) ? result : end, r.op.method());
+            CudaRuntime.check(CudaRuntime.api().cudaFreeAsync(copy, h), "cudaFreeAsync");
+        }
+        return failed(result) ? result : end;
+    }
+
+    /** reduceScatterv: a group of reductions, one to each rank. */
+    private int reduceBlocks(Request r, int type, long c, long h) {
+        int size = r.type.size();
+        int op = op(r);
+        int result = nccl.ncclGroupStart();
+        for (int i = 0; i < size() && !failed(result); i++) {
+            if (r.sendCounts[i] > 0) {
+                long from = at(r.send) + r.sendDispls[i] * size;
+                result =
+                        nccl.ncclReduce(
+                                from,
+                                i == rank() ? at(r.recv) : 0,
+                                r.sendCounts[i],
+                                type,
+                                op,
+                                i,
+                                c,
+                                h);
+            }
+        }
+        int end = nccl.ncclGroupEnd();
+        return failed(result) ? result : end;
+    }
+
+    /** NCCL's number of an operation, made for its factor if need be. */
+    private int op(Request r) {
+        int code = NcclCodes.of(r.reduceOp);
+        if (code != NcclCodes.MADE) {
+            return code;
+        }
+        if (made != NcclCodes.MADE && r.reduceOp.equals(madeOf) && r.type == madeFor) {
+            return made;
+        }
+        destroyMade();
+        try (Buffer one = Buffer.wrap(scalar.asSegment().asSlice(0, r.type.size()), r.type)) {
+            if (r.type.isInteger()) {
+                one.setLong(0, r.reduceOp.factorBits(r.type));
+            } else {
+                one.set(0, r.reduceOp.factor());
+            }
+        }
+        settle(
+                nccl.ncclRedOpCreatePreMulSum(
+                        opSlot,
+                        scalar.address(),
+                        NcclCodes.of(r.type),
+                        nccl_h.ncclScalarHostImmediate(),
+                        comm),
+                "ncclRedOpCreatePreMulSum");
+        made = opSlot.get(ValueLayout.JAVA_INT, 0);
+        madeOf = r.reduceOp;
+        madeFor = r.type;
+        return made;
+    }
+
+    private void destroyMade() {
+        if (made != NcclCodes.MADE) {
+            nccl.ncclRedOpDestroy(made, comm);
+            made = NcclCodes.MADE;
+        }
+    }
+
+    // ---- results and errors
+
+    /** Returns when NCCL is done with a call; throws what went wrong. */
+    private void settle(int result, String operation) {
+        if (result != nccl_h.ncclSuccess()) {
+            settleSlowly(result, operation);
+        }
+    }
+
+    private void settleSlowly(int result, String operation) {
+        int state = result;
+        if (state == nccl_h.ncclInProgress()) {
+            state = Pending.await(nccl, comm, options.timeout(), () -> failure.get() != null);
+            JcclException e = failure.get();
+            if (e != null) {
+                throw e;
+            }
+            if (state == nccl_h.ncclInProgress()) {
+                throw fail(
+                        new CollectiveTimeoutException(
+                                describe(operation)
+                                        + " is still in progress after "
+                                        + options.timeout()
+                                        + ", though it was only to be enqueued: a rank is missing,"
+                                        + " or connections cannot be made"));
+            }
+        }
+        if (state != nccl_h.ncclSuccess()) {
+            NcclException e = explained(state, operation);
+            // NCCL refuses an invalid argument before it has done anything.
+            throw state == nccl_h.ncclInvalidArgument() ? e : fail(e);
+        }
+    }
+
+    /** NCCL's own text, whose communicator it is, CUDA's error, and the settings in force. */
+    private NcclException explained(int result, String operation) {
+        NcclException plain = NcclException.of(nccl, result, operation, comm);
+        StringBuilder text = new StringBuilder(describe(operation)).append(": ");
+        text.append(plain.getMessage());
+        int cuda = CudaRuntime.api().cudaPeekAtLastError();
+        if (cuda != 0) {
+            text.append("; CUDA's last error is ")
+                    .append(CudaRuntime.api().cudaGetErrorName(cuda))
+                    .append(
+                            CudaException.isFatal(cuda)
+                                    ? ", after which this process cannot use CUDA any more"
+                                    : ", which is not sticky");
+        }
+        text.append(Settings.inForce());
+        return new NcclException(result, operation, text.toString());
+    }
+
+    private String describe(String operation) {
+        return operation
+                + " on rank "
+                + rank()
+                + " of "
+                + size()
+                + " of communicator '"
+                + members.name()
+                + "' ("
+                + device
+                + ")";
+    }
+
+    /** Makes the communicator unusable with an error, tells the others, and ends NCCL's work. */
+    private <E extends JcclException> E fail(E error) {
+        fail(error, true);
+        return error;
+    }
+
+    private void fail(JcclException error, boolean tell) {
+        if (!failure.compareAndSet(null, error)) {
+            return;
+        }
+        if (tell) {
+            try {
+                members.fail(String.valueOf(error.getMessage()));
+            } catch (RuntimeException e) {
+                error.addSuppressed(e);
+            }
+        }
+        startAbort();
+    }
+
+    @Override
+    public void throwIfFailed() {
+        JcclException e = failure.get();
+        if (e != null) {
+            throw e;
+        }
+    }
+
+    @Override
+    public void abort(String reason) {
+        Objects.requireNonNull(reason, "reason");
+        if (closed) {
+            return;
+        }
+        fail(
+                new RankFailedException(
+                        "communicator '"
+                                + members.name()
+                                + "' was aborted by rank "
+                                + rank()
+                                + ": "
+                                + reason),
+                true);
+    }
+
+    /** Aborts on a thread of its own: NCCL may take long, or for ever. */
+    private void startAbort() {
+        if (!aborting.compareAndSet(false, true)) {
+            return;
+        }
+        aborter =
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("jccl-abort-" + members.name() + "-" + rank())
+                        .start(this::abortNative);
+    }
+
+    private void abortNative() {
+        long deadline = System.nanoTime() + ABORT_WAIT.toNanos();
+        while (inside && System.nanoTime() < deadline) {
+            LockSupport.parkNanos(100_000);
+        }
+        lock.lock();
+        try {
+            long c = comm;
+            comm = 0;
+            if (c != 0) {
+                nccl.ncclCommAbort(c);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    // ---- the watchdog's look
+
+    /** Looks for what went wrong since the last look; never throws. */
+    void look(long now) {
+        if (closed || failure.get() != null || !lock.tryLock()) {
+            return;
+        }
+        try {
+            if (comm == 0) {
+                return;
+            }
+            int state = Pending.state(nccl, comm);
+            if (failed(state)) {
+                fail(explained(state, "an operation enqueued earlier"));
+                return;
+            }
+            lookAtProgress(now);
+            if (now - lastBeat > BEAT_NANOS / 8 || progressTold) {
+                lookAtOthers(now);
+            }
+        } catch (JcclException e) {
+            fail(e);
+        } catch (RuntimeException e) {
+            fail(new JcclException(describe("watching") + " failed: " + e, e));
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void lookAtProgress(long now) {
+        CudaApi cuda = CudaRuntime.api();
+        if (marked > completed) {
+            int result = cuda.cudaEventQuery(marker);
+            if (result == cudart_h.cudaErrorNotReady()) {
+                cuda.cudaGetLastError();
+                if (now - markedAt > options.timeout().toNanos()) {
+                    expire();
+                }
+                return;
+            }
+            CudaRuntime.check(result, "cudaEventQuery");
+            completed = marked;
+        }
+        long last = issued;
+        CudaStream stream = lastStream;
+        if (last > completed && stream != null && stream.recordIfNotCapturing(marker)) {
+            marked = last;
+            markedAt = now;
+        }
+    }
+
+    private String progressText() {
+        long last = issued;
+        if (last == completed) {
+            return "has completed all " + completed + " operations that it has enqueued";
+        }
+        Request.Description next = history[(int) (completed + 1) & (REMEMBERED - 1)];
+        return "has completed "
+                + completed
+                + " operations of "
+                + last
+                + (next.number() == completed + 1 ? "; the next is " + next : "");
+    }
+
+    /** Too long: asks the others how far they are, and gives up with a report. */
+    private void expire() {
+        members.askProgress();
+        members.tellProgress(progressText());
+        long deadline = System.nanoTime() + REPORT_WAIT.toNanos();
+        List<@Nullable String> all = members.progress();
+        while (all.contains(null) && System.nanoTime() < deadline) {
+            LockSupport.parkNanos(20_000_000);
+            all = members.progress();
+        }
+        StringBuilder report =
+                new StringBuilder("rank ")
+                        .append(rank())
+                        .append(" of communicator '")
+                        .append(members.name())
+                        .append("' (")
+                        .append(device)
+                        .append(") waited longer than ")
+                        .append(options.timeout())
+                        .append(" for ")
+                        .append(history[(int) (completed + 1) & (REMEMBERED - 1)])
+                        .append(", number ")
+                        .append(completed + 1)
+                        .append(':');
+        for (int r = 0; r < all.size(); r++) {
+            String said = all.get(r);
+            report.append("\n  rank ")
+                    .append(r)
+                    .append(said == null ? " gives no answer" : " " + said);
+        }
+        report.append("\nlook first at the ranks that are behind, or give no answer");
+        fail(new CollectiveTimeoutException(report.toString()));
+    }
+
+    private void lookAtOthers(long now) {
+        String failed = members.failure();
+        if (failed != null) {
+            fail(
+                    new RankFailedException(
+                            "communicator '" + members.name() + "' is broken: " + failed),
+                    false);
+            return;
+        }
+        if (!progressTold && members.isProgressAsked()) {
+            progressTold = true;
+            members.tellProgress(progressText());
+        }
+        if (now - lastBeat > BEAT_NANOS) {
+            lastBeat = now;
+            members.beat(++beats);
+            if (marked > completed) {
+                lookForSilence(now);
+            }
+        }
+    }
+
+    /** A rank that left, or gives no sign of life, while this one waits for it. */
+    private void lookForSilence(long now) {
+        long waiting = now - markedAt;
+        if (waiting > LEFT_NANOS) {
+            List<Integer> left = members.left();
+            if (!left.isEmpty()) {
+                fail(
+                        new RankFailedException(
+                                "rank(s) "
+                                        + left
+                                        + " of communicator '"
+                                        + members.name()
+                                        + "' closed it while rank "
+                                        + rank()
+                                        + " waits in "
+                                        + history[(int) (completed + 1) & (REMEMBERED - 1)]));
+                return;
+            }
+        }
+        for (int r = 0; r < size(); r++) {
+            String beat = r == rank() ? null : members.beatOf(r);
+            if (r == rank()) {
+                continue;
+            }
+            if (beatSeen[r] == 0 || !Objects.equals(beat, beatText[r])) {
+                beatSeen[r] = now;
+                beatText[r] = beat;
+            } else if (now - beatSeen[r] > SILENCE_NANOS) {
+                fail(
+                        new RankFailedException(
+                                "rank "
+                                        + r
+                                        + " of communicator '"
+                                        + members.name()
+                                        + "' has given no sign of life for "
+                                        + Duration.ofNanos(now - beatSeen[r]).toSeconds()
+                                        + " s while rank "
+                                        + rank()
+                                        + " waits in "
+                                        + history[(int) (completed + 1) & (REMEMBERED - 1)]
+                                        + ": its process was killed, or its machine is lost"));
+                return;
+            }
+        }
+    }
+
+    // ---- communicators made from this one
+
+    @Override
+    public @Nullable Communicator split(int colour, int key) {
+        checkUsable();
+        int number = ++splits;
+        int c = colour < 0 ? nccl_h.NCCL_SPLIT_NOCOLOR() : colour;
+        NcclRank child =
+                derive(
+                        "ncclCommSplit",
+                        colour >= 0,
+                        (slot, config) -> nccl.ncclCommSplit(comm, c, key, slot, config),
+                        (rank, size) ->
+                                members.child("split" + number + "." + colour, rank, size));
+        return child;
+    }
+
+    @Override
+    public NcclCommunicator shrink(List<Integer> excluded, boolean abort) {
+        if (closed) {
+            checkUsable();
+        }
+        for (int r : excluded) {
+            if (r < 0 || r >= size() || r == rank()) {
+                throw new IllegalArgumentException(
+                        "excluded names rank "
+                                + r
+                                + ", expected others than "
+                                + rank()
+                                + ", 0 to "
+                                + (size() - 1));
+            }
+        }
+        int number = ++splits;
+        int flags = abort ? nccl_h.NCCL_SHRINK_ABORT() : nccl_h.NCCL_SHRINK_DEFAULT();
+        try (Arena call = Arena.ofConfined()) {
+            MemorySegment list =
+                    call.allocateFrom(
+                            ValueLayout.JAVA_INT,
+                            excluded.stream().mapToInt(Integer::intValue).toArray());
+            return Objects.requireNonNull(
+                    derive(
+                            "ncclCommShrink",
+                            true,
+                            (slot, config) ->
+                                    nccl.ncclCommShrink(
+                                            comm, list, excluded.size(), slot, config, flags),
+                            (rank, size) -> members.child("shrink" + number, rank, size)));
+        }
+    }
+
+    @Override
+    public NcclCommunicator grow(String name, int size) {
+        checkUsable();
+        if (size <= size()) {
+            throw new IllegalArgumentException(
+                    "size is " + size + ", expected more than " + size() + ", the ranks there are");
+        }
+        Members grown = members.other(name, size);
+        try (Arena call = Arena.ofConfined()) {
+            MemorySegment id = call.allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());
+            if (rank() == 0) {
+                settle(nccl.ncclCommGetUniqueId(comm, id), "ncclCommGetUniqueId");
+                grown.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
+            }
+            MemorySegment mine = rank() == 0 ? id : MemorySegment.NULL;
+            return Objects.requireNonNull(
+                    derive(
+                            "ncclCommGrow",
+                            true,
+                            (slot, config) ->
+                                    nccl.ncclCommGrow(comm, size, mine, -1, slot, config),
+                            (rank, total) -> grown));
+        }
+    }
+
+    private interface Maker {
+        int make(MemorySegment slot, MemorySegment config);
+    }
+
+    private interface Naming {
+        Members name(int rank, int size);
+    }
+
+    private @Nullable NcclRank derive(
+            String operation, boolean member, Maker maker, Naming naming) {
+        Resources resources = new Resources(device);
+        boolean done = false;
+        try {
+            MemorySegment slot = resources.arena.allocate(ValueLayout.ADDRESS);
+            MemorySegment config = NcclWorld.config(nccl, options, resources.arena);
+            settle(maker.make(slot, config), operation);
+            if (!member) {
+                return null;
+            }
+            long made = NcclWorld.awaitHandle(nccl, slot, options.timeout(), describe(operation));
+            MemorySegment out = CudaRuntime.slot();
+            nccl.check(nccl.ncclCommUserRank(made, out), "ncclCommUserRank", made);
+            int rank = out.get(ValueLayout.JAVA_INT, 0);
+            nccl.check(nccl.ncclCommCount(made, out), "ncclCommCount", made);
+            int size = out.get(ValueLayout.JAVA_INT, 0);
+            NcclRank child =
+                    new NcclRank(
+                            nccl,
+                            device,
+                            naming.name(rank, size),
+                            options,
+                            resources,
+                            made,
+                            rank,
+                            size);
+            done = true;
+            return child;
+        } finally {
+            if (!done) {
+                resources.close();
+            }
+        }
+    }
+
+    @Override
+    public void revoke() {
+        checkUsable();
+        settle(
+                nccl.ncclCommRevoke(comm, nccl_h.NCCL_REVOKE_DEFAULT()),
+                "ncclCommRevoke");
+    }
+
+    @Override
+    public void suspend() {
+        checkUsable();
+        settle(nccl.ncclCommSuspend(comm, nccl_h.NCCL_SUSPEND_MEM()), "ncclCommSuspend");
+    }
+
+    @Override
+    public void resume() {
+        checkUsable();
+        settle(nccl.ncclCommResume(comm), "ncclCommResume");
+    }
+
+    @Override
+    public long memory(MemoryStatistic statistic) {
+        checkUsable();
+        MemorySegment slot = CudaRuntime.slot();
+        int code =
+                switch (statistic) {
+                    case SUSPENDABLE -> nccl_h.ncclStatGpuMemSuspend();
+                    case SUSPENDED -> nccl_h.ncclStatGpuMemSuspended();
+                    case PERSISTENT -> nccl_h.ncclStatGpuMemPersist();
+                    case TOTAL -> nccl_h.ncclStatGpuMemTotal();
+                };
+        settle(nccl.ncclCommMemStats(comm, code, slot), "ncclCommMemStats");
+        return slot.get(ValueLayout.JAVA_LONG, 0);
+    }
+
+    // ---- registration, windows, one-sided operations
+
+    /** Something that NCCL keeps for this communicator until it is closed. */
+    private final class Registered implements Window {
+        final long handle;
+        final boolean window;
+        final AtomicBoolean open = new AtomicBoolean(true);
+
+        Registered(long handle, boolean window) {
+            this.handle = handle;
+            this.window = window;
+        }
+
+        NcclRank owner() {
+            return NcclRank.this;
+        }
+
+        @Override
+        public void close() {
+            if (open.compareAndSet(true, false) && comm != 0) {
+                settle(
+                        window
+                                ? nccl.ncclCommWindowDeregister(comm, handle)
+                                : nccl.ncclCommDeregister(comm, handle),
+                        window ? "ncclCommWindowDeregister" : "ncclCommDeregister");
+            }
+        }
+    }
+
+    @Override
+    public Registration register(Buffer buffer) {
+        checkUsable();
+        checkBuffer(buffer, "buffer");
+        MemorySegment slot = CudaRuntime.slot();
+        settle(
+                nccl.ncclCommRegister(comm, buffer.address(), buffer.byteSize(), slot),
+                "ncclCommRegister");
+        return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), false);
+    }
+
+    @Override
+    public Window window(Buffer buffer, boolean symmetric) {
+        checkUsable();
+        checkBuffer(buffer, "buffer");
+        if (buffer.address() % ALIGNMENT != 0 || buffer.byteSize() % ALIGNMENT != 0) {
+            throw new IllegalArgumentException(
+                    "a window begins at and spans multiples of "
+                            + ALIGNMENT
+                            + " bytes, but "
+                            + buffer
+                            + " is "
+                            + buffer.byteSize()
+                            + " bytes at 0x"
+                            + Long.toHexString(buffer.address()));
+        }
+        MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
+        settle(
+                nccl.ncclCommWindowRegister(
+                        comm,
+                        buffer.address(),
+                        buffer.byteSize(),
+                        slot,
+                        symmetric
+                                ? nccl_h.NCCL_WIN_COLL_SYMMETRIC()
+                                : nccl_h.NCCL_WIN_DEFAULT()),
+                "ncclCommWindowRegister");
+        return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), true);
+    }
+
+    private long handleOf(Window window) {
+        if (window instanceof Registered r && r.owner() == this && r.open.get()) {
+            return r.handle;
+        }
+        throw new IllegalArgumentException(
+                "the window is closed, or of another communicator than '" + members.name() + "'");
+    }
+
+    @Override
+    public void putSignal(
+            Buffer source, int peer, Window window, long offsetBytes, Stream stream) {
+        checkUsable();
+        checkBuffer(source, "source");
+        long win = handleOf(window);
+        long h = CudaStream.of(stream, device).handle();
+        settle(
+                nccl.ncclPutSignal(
+                        source.address(),
+                        source.count(),
+                        NcclCodes.of(source.dataType()),
+                        peer,
+                        win,
+                        offsetBytes,
+                        0,
+                        0,
+                        0,
+                        comm,
+                        h),
+                "ncclPutSignal");
+    }
+
+    @Override
+    public void signal(int peer, Stream stream) {
+        checkUsable();
+        long h = CudaStream.of(stream, device).handle();
+        settle(nccl.ncclSignal(peer, 0, 0, 0, comm, h), "ncclSignal");
+    }
+
+    @Override
+    public void waitSignal(int peer, int count, Stream stream) {
+        checkUsable();
+        long h = CudaStream.of(stream, device).handle();
+        try (Arena call = Arena.ofConfined()) {
+            MemorySegment what = call.allocate(ncclWaitSignalDesc_t.layout());
+            ncclWaitSignalDesc_t.opCnt(what, count);
+            ncclWaitSignalDesc_t.peer(what, peer);
+            settle(nccl.ncclWaitSignal(1, what, comm, h), "ncclWaitSignal");
+        }
+    }
+
+    // ---- the end
+
+    @Override
+    public void close() {
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            if (failure.get() == null) {
+                finish();
+            }
+            closed = true;
+        }
+        Watchdog.forget(this);
+        try {
+            members.leave();
+        } catch (RuntimeException e) {
+            // The store is gone before us: nobody is left to be told.
+        }
+        CudaStream stream = lastStream;
+        if (stream != null) {
+            stream.detach(this);
+        }
+        if (awaitAbort()) {
+            release();
+        }
+    }
+
+    /** Waits for the work enqueued, then lets NCCL go; an error or a timeout ends in an abort. */
+    private void finish() {
+        try {
+            destroyMade();
+            if (nccl.supports("ncclCommFinalize")) {
+                settle(nccl.ncclCommFinalize(comm), "ncclCommFinalize");
+            }
+            lock.lock();
+            try {
+                long c = comm;
+                comm = 0;
+                nccl.check(nccl.ncclCommDestroy(c), "ncclCommDestroy", 0);
+            } finally {
+                lock.unlock();
+            }
+        } catch (JcclException e) {
+            // Closing is best effort: whoever waited for the work has seen its error.
+            fail(e, true);
+        }
+    }
+
+    private boolean awaitAbort() {
+        Thread t = aborter;
+        if (t == null) {
+            return true;
+        }
+        boolean interrupted = false;
+        long deadline = System.nanoTime() + ABORT_WAIT.toNanos();
+        while (t.isAlive() && System.nanoTime() < deadline) {
+            try {
+                t.join(Duration.ofNanos(Math.max(deadline - System.nanoTime(), 1)));
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        // NCCL that hangs in its abort still has our memory: better to leak it.
+        return !t.isAlive();
+    }
+
+    private void release() {
+        CudaRuntime.api().cudaEventDestroy(marker);
+        try {
+            token.close();
+        } catch (CudaException e) {
+            if (failure.get() == null) {
+                throw e;
+            }
+        } finally {
+            arena.close();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "rank "
+                + rank()
+                + " of "
+                + size()
+                + " of communicator '"
+                + members.name()
+                + "' on "
+                + device;
+    }
+}

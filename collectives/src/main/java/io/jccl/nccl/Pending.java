@@ -1,0 +1,45 @@
+package io.jccl.nccl;
+
+import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.cuda.CudaRuntime;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
+
+/** What a communicator that does not block is doing. */
+final class Pending {
+    private static final int SPINS = 100;
+    private static final long LONGEST_NANOS = 1_000_000;
+
+    private Pending() {}
+
+    /** The communicator's state: {@code ncclSuccess}, {@code ncclInProgress} or an error. */
+    static int state(NcclApi nccl, long comm) {
+        MemorySegment slot = CudaRuntime.slot();
+        int result = nccl.ncclCommGetAsyncError(comm, slot);
+        return result != nccl_h.ncclSuccess() ? result : slot.get(ValueLayout.JAVA_INT, 0);
+    }
+
+    /** Waits while it is in progress; the state then, still in progress when the time is over. */
+    static int await(NcclApi nccl, long comm, Duration timeout, BooleanSupplier giveUp) {
+        long began = System.nanoTime();
+        long pause = 10_000;
+        for (int i = 0; ; i++) {
+            int state = state(nccl, comm);
+            if (state != nccl_h.ncclInProgress()
+                    || giveUp.getAsBoolean()
+                    || System.nanoTime() - began > timeout.toNanos()) {
+                return state;
+            }
+            if (i < SPINS) {
+                Thread.onSpinWait();
+            } else {
+                LockSupport.parkNanos(pause);
+                pause = Math.min(pause * 2, LONGEST_NANOS);
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+package io.jccl.rendezvous;
+
+import io.jccl.CollectiveTimeoutException;
+import java.time.Duration;
+import java.util.concurrent.locks.LockSupport;
+
+/** Waits for a value by looking again, ever less often. */
+final class Waiting {
+    private static final long FIRST_NANOS = 100_000;
+    private static final long LONGEST_NANOS = 50_000_000;
+
+    private Waiting() {}
+
+    static byte[] await(Store store, String key, Duration timeout) {
+        long began = System.nanoTime();
+        long pause = FIRST_NANOS;
+        boolean interrupted = false;
+        try {
+            while (true) {
+                byte[] value = store.get(key);
+                if (value != null) {
+                    return value;
+                }
+                if (System.nanoTime() - began > timeout.toNanos()) {
+                    throw new CollectiveTimeoutException(
+                            "nobody has set '" + key + "' in " + store + " within " + timeout);
+                }
+                interrupted |= Thread.interrupted();
+                LockSupport.parkNanos(pause);
+                pause = Math.min(pause * 2, LONGEST_NANOS);
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+}
