@@ -4,10 +4,12 @@ import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.engine.Ranks;
 import io.jccl.host.HostWorld;
 import io.jccl.nccl.NcclWorld;
 import io.jccl.rendezvous.Store;
 import java.util.List;
+import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -55,16 +57,20 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Ranks on GPUs of this process, over NCCL.
+     * Ranks of this process by their devices: on GPUs over NCCL, on the host device as {@link
+     * #local(int, CommunicatorOptions)}.
      *
-     * @param devices one CUDA device for each rank, in rank order
+     * @param devices one for each rank, in rank order; GPUs that differ, or the host device as
+     *     often as there are ranks
      * @param options settings of all ranks
      * @return one communicator per rank, in rank order; give each to a thread of its own, or drive
      *     them from one with {@link Group#run(List, Runnable)}
+     * @throws IllegalArgumentException if host and GPUs are mixed, or a GPU is named twice
      * @throws JcclException if NCCL or a device fails, or it takes longer than the timeout
      */
     static List<Communicator> local(List<? extends Device> devices, CommunicatorOptions options) {
-        return NcclWorld.local(devices, options);
+        boolean host = devices.stream().allMatch(d -> d.kind() == Device.Kind.HOST);
+        return host ? local(devices.size(), options) : NcclWorld.local(devices, options);
     }
 
     /**
@@ -105,7 +111,24 @@ public interface Communicator extends AutoCloseable {
      *     are suppressed
      */
     static void runLocal(int size, CommunicatorOptions options, RankBody body) {
-        HostWorld.runLocal(size, options, body);
+        Objects.requireNonNull(body, "body");
+        Ranks.run(local(size, options), body);
+    }
+
+    /**
+     * Runs a function on every rank of a new communicator of this process's devices, each on a
+     * thread of its own, and waits, as {@link #runLocal(int, CommunicatorOptions, RankBody)} does.
+     *
+     * @param devices one for each rank, in rank order
+     * @param options settings of all ranks
+     * @param body what each rank runs; its communicator is closed afterwards
+     * @throws JcclException if a rank failed
+     * @see #local(List, CommunicatorOptions)
+     */
+    static void runLocal(
+            List<? extends Device> devices, CommunicatorOptions options, RankBody body) {
+        Objects.requireNonNull(body, "body");
+        Ranks.run(local(devices, options), body);
     }
 
     /**
@@ -143,6 +166,21 @@ public interface Communicator extends AutoCloseable {
      */
     static Communicator fromEnvironment(CommunicatorOptions options) {
         return HostWorld.fromEnvironment(System.getenv(), options);
+    }
+
+    /**
+     * Joins the ranks that a launcher started on this machine, each with its device: GPUs over
+     * NCCL, the host device as {@link #fromEnvironment(CommunicatorOptions)}.
+     *
+     * @param device this rank's device; all ranks have one of the same kind
+     * @param options settings, the same on all ranks
+     * @return this process's rank
+     * @throws JcclException if the other ranks do not come within the timeout, or NCCL fails
+     */
+    static Communicator fromEnvironment(Device device, CommunicatorOptions options) {
+        return device.kind() == Device.Kind.HOST
+                ? fromEnvironment(options)
+                : NcclWorld.fromEnvironment(System.getenv(), device, options);
     }
 
     /** What a rank runs. */

@@ -1,6 +1,7 @@
 package io.jccl.bench;
 
 import io.jccl.device.Buffer;
+import io.jccl.device.Device;
 import java.lang.foreign.MemorySegment;
 
 /** Fills buffers with a repeating table and counts the elements that differ from one. */
@@ -17,6 +18,14 @@ final class Checker {
      * @param from index of the first one in the endlessly repeated table
      */
     static void fill(Buffer to, long at, long count, MemorySegment table, long from) {
+        if (to.device().kind() != Device.Kind.HOST) {
+            try (Buffer part = to.slice(at, count);
+                    Buffer stage = Device.host().allocate(to.dataType(), count)) {
+                fill(stage, 0, count, table, from);
+                part.copyFrom(stage.asSegment());
+            }
+            return;
+        }
         MemorySegment memory = to.asSegment();
         int size = to.dataType().size();
         for (long done = 0; done < count; ) {
@@ -24,6 +33,22 @@ final class Checker {
             long length = Math.min(Patterns.PERIOD - start, count - done);
             MemorySegment.copy(table, start * size, memory, (at + done) * size, length * size);
             done += length;
+        }
+    }
+
+    /**
+     * Sets all bytes.
+     *
+     * @param to where to
+     * @param value each byte's value
+     */
+    static void poison(Buffer to, byte value) {
+        if (to.device().kind() == Device.Kind.HOST) {
+            to.asSegment().fill(value);
+            return;
+        }
+        try (Buffer stage = Device.host().allocate(to.dataType(), to.count())) {
+            to.copyFrom(stage.asSegment().fill(value));
         }
     }
 
@@ -38,6 +63,13 @@ final class Checker {
      * @return how many differ
      */
     static long wrong(Buffer in, long at, long count, MemorySegment table, long from) {
+        if (in.device().kind() != Device.Kind.HOST) {
+            try (Buffer part = in.slice(at, count);
+                    Buffer stage = Device.host().allocate(in.dataType(), count)) {
+                part.copyTo(stage.asSegment());
+                return wrong(stage, 0, count, table, from);
+            }
+        }
         MemorySegment memory = in.asSegment();
         int size = in.dataType().size();
         long wrong = 0;

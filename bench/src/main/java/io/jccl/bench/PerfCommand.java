@@ -5,6 +5,7 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Path;
@@ -201,6 +202,15 @@ final class PerfCommand implements Callable<Integer> {
                             + " operation (default: auto).")
     private Algorithm algorithm = Algorithm.AUTO;
 
+    @Option(
+            names = "--engine",
+            paramLabel = "<host|nccl>",
+            converter = Engine.Converter.class,
+            description =
+                    "host: CPU ranks in memory; nccl: one GPU for each rank, the first ones of the"
+                            + " process, or that of LOCAL_RANK (default: host, or JCCL_ENGINE).")
+    private @Nullable Engine engine;
+
     PerfCommand(Collective collective) {
         this(collective, System.getenv(), PerfRun.Seam.NONE);
     }
@@ -231,11 +241,12 @@ final class PerfCommand implements Callable<Integer> {
         if (launched.isEmpty()) {
             Patterns patterns = new Patterns(ranks);
             Communicator.runLocal(
-                    ranks,
+                    engine(line).devices(ranks),
                     config.options(),
                     c -> runRank(config, c, patterns, line.getOut(), line.getErr(), failures));
         } else {
-            try (Communicator c = Communicator.fromEnvironment(config.options())) {
+            Device device = engine(line).device(environment);
+            try (Communicator c = Communicator.fromEnvironment(device, config.options())) {
                 if (config.root() >= c.size()) {
                     throw new ParameterException(line, rootMessage(config.root(), c.size()));
                 }
@@ -244,6 +255,17 @@ final class PerfCommand implements Callable<Integer> {
             }
         }
         return failures.get() == 0 ? 0 : 1;
+    }
+
+    private Engine engine(CommandLine line) {
+        if (engine != null) {
+            return engine;
+        }
+        try {
+            return Engine.of(environment.getOrDefault(Engine.VARIABLE, "host"));
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(line, Engine.VARIABLE + ": " + e.getMessage(), e);
+        }
     }
 
     private void runRank(

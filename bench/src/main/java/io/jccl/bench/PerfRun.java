@@ -5,7 +5,9 @@ import io.jccl.Group;
 import io.jccl.ReduceOp;
 import io.jccl.bench.Collective.Operands;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -300,10 +302,8 @@ final class PerfRun {
     /** Fills what is sent and poisons what is received. */
     private void prepare(Buffers buffers, Case c, long seed, boolean inPlace) {
         Shape s = c.shape;
-        buffers.recv
-                .slice(0, inPlace ? s.larger() : s.recv())
-                .asSegment()
-                .fill(Patterns.poison(c.type));
+        Checker.poison(
+                buffers.recv.slice(0, inPlace ? s.larger() : s.recv()), Patterns.poison(c.type));
         if (collective.sends(rank, c.root)) {
             Checker.fill(
                     inPlace ? buffers.recv : buffers.send,
@@ -432,7 +432,12 @@ final class PerfRun {
         return name.isBlank() ? System.getenv().getOrDefault("HOSTNAME", "localhost") : name;
     }
 
-    private static String processor() {
+    private String processor() {
+        Device device = comm.device();
+        if (device.kind() == Device.Kind.CUDA) {
+            Cuda.DeviceInfo info = Cuda.info(device);
+            return info.pciBusId() + " " + info.model();
+        }
         String line = firstLine(Path.of("/proc/cpuinfo"), "model name");
         int colon = line.indexOf(':');
         return colon < 0 ? System.getProperty("os.arch", "CPU") : line.substring(colon + 1).trim();

@@ -167,20 +167,26 @@ public final class CudaDevice implements Device {
     /** Free and total memory in bytes, for messages. */
     String memory() {
         try {
-            return current(
-                    () -> {
-                        MemorySegment free = CudaRuntime.slot();
-                        MemorySegment total = CudaRuntime.otherSlot();
-                        CudaRuntime.check(
-                                CudaRuntime.api().cudaMemGetInfo(free, total), "cudaMemGetInfo");
-                        return CudaRuntime.readLong(free)
-                                + " of "
-                                + CudaRuntime.readLong(total)
-                                + " bytes are free";
-                    });
+            long[] both = freeAndTotal();
+            return both[0] + " of " + both[1] + " bytes are free";
         } catch (CudaException e) {
             return "how much is free is unknown: " + e.getMessage();
         }
+    }
+
+    long totalMemory() {
+        return freeAndTotal()[1];
+    }
+
+    private long[] freeAndTotal() {
+        return current(
+                () -> {
+                    MemorySegment free = CudaRuntime.slot();
+                    MemorySegment total = CudaRuntime.otherSlot();
+                    CudaRuntime.check(
+                            CudaRuntime.api().cudaMemGetInfo(free, total), "cudaMemGetInfo");
+                    return new long[] {CudaRuntime.readLong(free), CudaRuntime.readLong(total)};
+                });
     }
 
     /** A device attribute, such as {@code cudaDevAttrComputeCapabilityMajor}. */

@@ -5,10 +5,12 @@ import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.host.HostBuffer;
 import io.jccl.host.HostDevice;
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -16,6 +18,25 @@ import java.util.concurrent.atomic.AtomicBoolean;
 /** Memory of kinds other than {@code cudaMalloc}'s; see {@link io.jccl.device.Cuda}. */
 public final class CudaMemory {
     private CudaMemory() {}
+
+    /** More than the largest {@code cudaDeviceProp} of any version; the name comes first in all. */
+    private static final int PROPERTIES_BYTES = 8192;
+
+    /** See {@link io.jccl.device.Cuda#info}. */
+    public static Cuda.DeviceInfo info(CudaDevice device) {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment properties = arena.allocate(PROPERTIES_BYTES, 8);
+            CudaRuntime.check(
+                    CudaRuntime.api().cudaGetDeviceProperties(properties, device.index()),
+                    "cudaGetDeviceProperties");
+            return new Cuda.DeviceInfo(
+                    properties.getString(0),
+                    device.pciBusId(),
+                    device.attribute(cudart_h.cudaDevAttrComputeCapabilityMajor()),
+                    device.attribute(cudart_h.cudaDevAttrComputeCapabilityMinor()),
+                    device.totalMemory());
+        }
+    }
 
     /** See {@link io.jccl.device.Cuda#allocateForNccl}. */
     public static Buffer allocateForNccl(CudaDevice device, DataType type, long count) {
@@ -57,7 +78,7 @@ public final class CudaMemory {
     }
 
     /** See {@link io.jccl.device.Cuda#pin}. */
-    public static AutoCloseable pin(Buffer host) {
+    public static Cuda.Pin pin(Buffer host) {
         if (Objects.requireNonNull(host, "host").device().kind() != Device.Kind.HOST
                 || !host.asSegment().isNative()) {
             throw new IllegalArgumentException(

@@ -37,6 +37,34 @@ public final class Cuda {
     }
 
     /**
+     * What a device is.
+     *
+     * @param device a CUDA device
+     * @return its model, PCI address and compute capability
+     */
+    public static DeviceInfo info(Device device) {
+        return CudaMemory.info(CudaDevice.of(device));
+    }
+
+    /**
+     * What a CUDA device is.
+     *
+     * @param model such as {@code NVIDIA H200}
+     * @param pciBusId such as {@code 0000:3b:00.0}
+     * @param computeMajor compute capability, first number
+     * @param computeMinor compute capability, second number
+     * @param memoryBytes all of its memory
+     */
+    public record DeviceInfo(
+            String model, String pciBusId, int computeMajor, int computeMinor, long memoryBytes) {}
+
+    /** Host memory that is pinned until this is closed. */
+    public interface Pin extends AutoCloseable {
+        @Override
+        void close();
+    }
+
+    /**
      * Allocates from the device's memory pool in stream order, with whatever content: the memory is
      * there for work that the stream runs from now on, and closing the buffer gives it back behind
      * the work enqueued by then. Much faster than {@link Device#allocate}, which waits.
@@ -86,7 +114,7 @@ public final class Cuda {
      * @return the pin; closing it unpins. It has to be closed before the buffer
      * @throws IllegalArgumentException if the buffer is an array, or a device's
      */
-    public static AutoCloseable pin(Buffer host) {
+    public static Pin pin(Buffer host) {
         return CudaMemory.pin(host);
     }
 

@@ -156,10 +156,10 @@ final class Members {
         }
     }
 
-    /** Tells the others that this rank has closed its end. */
-    void leave() {
+    /** Tells the others that this rank has closed its end; true if it was the last to do so. */
+    boolean leave() {
         put(key("left", rank), "");
-        store.add(key("leaving"), 1);
+        return store.add(key("leaving"), 1) == size;
     }
 
     /** The ranks that have closed their end. */

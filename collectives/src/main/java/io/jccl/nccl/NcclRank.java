@@ -33,6 +33,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -86,6 +87,7 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
     private final AtomicBoolean aborting = new AtomicBoolean();
     private volatile @Nullable Thread aborter;
     private volatile boolean closed;
+    private @Nullable Runnable cleanUp;
 
     /** Whether the user's thread is inside NCCL, where an abort must not meet it. */
     private volatile boolean inside;
@@ -108,6 +110,11 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
     private final @Nullable String[] beatText;
     private boolean progressTold;
     private int splits;
+
+    /** Whether the user's thread fills a group, and what it copied for operations in place. */
+    private boolean grouped;
+
+    private final List<Long> copies = new ArrayList<>();
 
     // The last pre-multiplied sum, which loops use again and again.
     private @Nullable ReduceOp madeOf;
@@ -207,6 +214,11 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
     @Override
     public NcclConfig config() {
         return options.nccl();
+    }
+
+    /** Runs something when this rank has closed its end and the others have too. */
+    void whenLast(Runnable cleanUp) {
+        this.cleanUp = cleanUp;
     }
 
     // ---- what EngineCommunicator asks for
@@ -311,6 +323,7 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
             try {
                 for (int i = 0; i < n && !failed(result); i++) {
                     NcclRank rank = (NcclRank) engines[i];
+                    rank.grouped = true;
                     for (int j = 0; j < batches[i].size() && !failed(result); j++) {
                         Request r = batches[i].get(j);
                         result = rank.issue(r, rank.note(r));
@@ -332,9 +345,11 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
             }
             for (int i = 0; i < n; i++) {
                 ((NcclRank) engines[i]).settle(end, "ncclGroupEnd");
+                ((NcclRank) engines[i]).freeCopies();
             }
         } finally {
             for (int i = 0; i < n; i++) {
+                ((NcclRank) engines[i]).grouped = false;
                 ((NcclRank) engines[i]).inside = false;
             }
         }
@@ -390,21 +405,18 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
             case ALL_GATHER -> nccl.ncclAllGather(at(r.send), at(r.recv), r.count, type, c, h);
             case REDUCE_SCATTER ->
                     nccl.ncclReduceScatter(at(r.send), at(r.recv), r.count, type, op(r), c, h);
-            case ALL_TO_ALL ->
-                    r.inPlace || !hasAllToAll
-                            ? blocks(r, type, c, h)
-                            : nccl.ncclAlltoAll(at(r.send), at(r.recv), r.count, type, c, h);
+            case ALL_TO_ALL, ALL_TO_ALLV -> r.inPlace ? staged(r, type, c, h) : exchange(r, at(r.send), type, c, h);
             case GATHER ->
                     hasGather
                             ? nccl.ncclGather(
                                     at(r.send), at(r.recv), r.count, type, r.root, c, h)
-                            : blocks(r, type, c, h);
+                            : blocks(r, at(r.send), type, c, h);
             case SCATTER ->
                     hasGather
                             ? nccl.ncclScatter(
                                     at(r.send), at(r.recv), r.count, type, r.root, c, h)
-                            : blocks(r, type, c, h);
-            case GATHERV, SCATTERV, ALL_GATHERV, ALL_TO_ALLV -> blocks(r, type, c, h);
+                            : blocks(r, at(r.send), type, c, h);
+            case GATHERV, SCATTERV, ALL_GATHERV -> blocks(r, at(r.send), type, c, h);
             case REDUCE_SCATTERV -> reduceBlocks(r, type, c, h);
             case BARRIER ->
                     nccl.ncclAllReduce(
@@ -424,28 +436,53 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
         return buffer == null ? 0 : buffer.address();
     }
 
-    /** Every exchange of blocks as a group of sends and receives. */
-    private int blocks(Request r, int type, long c, long h) {
-        int size = r.type.size();
-        long send = at(r.send);
-        long recv = at(r.recv);
-        boolean both = r.op == Collective.ALL_TO_ALL || r.op == Collective.ALL_TO_ALLV;
-        long copy = 0;
-        if (r.inPlace && both) {
-            // NCCL reads a block after another rank's may have overwritten it: send a copy.
-            long bytes = r.sendBuffer().byteSize();
-            if (bytes > 0) {
-                CudaApi cuda = CudaRuntime.api();
-                MemorySegment slot = CudaRuntime.slot();
-                CudaRuntime.check(cuda.cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
-                copy = slot.get(ValueLayout.JAVA_LONG, 0);
-                CudaRuntime.check(
-                        cuda.cudaMemcpyAsync(
-                                copy, send, bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
-                        "cudaMemcpyAsync");
-                send = copy;
-            }
+    /** Every rank's blocks to every rank. */
+    private int exchange(Request r, long send, int type, long c, long h) {
+        return hasAllToAll && !r.op.vector()
+                ? nccl.ncclAlltoAll(send, at(r.recv), r.count, type, c, h)
+                : blocks(r, send, type, c, h);
+    }
+
+    /**
+     * The same in place: NCCL would read a block after another rank's has overwritten it, so a copy
+     * is sent. All of it is in stream order; nobody waits.
+     */
+    private int staged(Request r, int type, long c, long h) {
+        long bytes = r.sendBuffer().byteSize();
+        if (bytes == 0) {
+            return exchange(r, at(r.send), type, c, h);
         }
+        CudaApi cuda = CudaRuntime.api();
+        MemorySegment slot = CudaRuntime.slot();
+        CudaRuntime.check(cuda.cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
+        long copy = slot.get(ValueLayout.JAVA_LONG, 0);
+        CudaRuntime.check(
+                cuda.cudaMemcpyAsync(
+                        copy, at(r.send), bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
+                "cudaMemcpyAsync");
+        int result = exchange(r, copy, type, c, h);
+        if (grouped) {
+            copies.add(copy);
+        } else {
+            settle(result, r.op.method());
+            CudaRuntime.check(cuda.cudaFreeAsync(copy, h), "cudaFreeAsync");
+        }
+        return result;
+    }
+
+    /** Gives back the copies of a group, behind its work. */
+    private void freeCopies() {
+        for (int i = copies.size() - 1; i >= 0; i--) {
+            long h = Objects.requireNonNull(lastStream).handle();
+            CudaRuntime.check(
+                    CudaRuntime.api().cudaFreeAsync(copies.remove(i), h), "cudaFreeAsync");
+        }
+    }
+
+    /** An exchange of blocks as a group of sends and receives. */
+    private int blocks(Request r, long send, int type, long c, long h) {
+        int size = r.type.size();
+        long recv = at(r.recv);
         int result = nccl.ncclGroupStart();
         boolean v = r.op.vector();
         for (int i = 0; i < size() && !failed(result); i++) {
@@ -466,11 +503,6 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
             }
         }
         int end = nccl.ncclGroupEnd();
-        if (copy != 0) {
-            // In a group of the user's own nothing is enqueued yet: the copy has to outlive it.
-            settle(failed(result) ? result : end, r.op.method());
-            CudaRuntime.check(CudaRuntime.api().cudaFreeAsync(copy, h), "cudaFreeAsync");
-        }
         return failed(result) ? result : end;
     }
 
@@ -1130,7 +1162,11 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
         }
         Watchdog.forget(this);
         try {
-            members.leave();
+            boolean last = members.leave();
+            Runnable task = cleanUp;
+            if (last && task != null) {
+                task.run();
+            }
         } catch (RuntimeException e) {
             // The store is gone before us: nobody is left to be told.
         }

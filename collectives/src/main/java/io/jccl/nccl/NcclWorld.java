@@ -11,15 +11,24 @@ import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.cuda.CudaDevice;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.host.HostWorld;
 import io.jccl.rendezvous.Store;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -28,6 +37,7 @@ import java.util.concurrent.locks.LockSupport;
 /** Makes communicators over NCCL. */
 public final class NcclWorld {
     private static final AtomicInteger LOCAL = new AtomicInteger();
+    private static final int FOLDER_NAME_BYTES = 4096;
 
     private NcclWorld() {}
 
@@ -153,6 +163,53 @@ public final class NcclWorld {
                     return idFrom(members.await("id", left(deadline)), call);
                 },
                 (slot, id, arena) -> init(nccl, slot, size, id, rank, options, arena));
+    }
+
+    /** See {@link Communicator#fromEnvironment(Device, CommunicatorOptions)}. */
+    public static NcclRank fromEnvironment(
+            Map<String, String> env, Device device, CommunicatorOptions options) {
+        // The ranks find each other as processes of the host engine do, which knows runs apart and
+        // notices who died; rank 0 then names a folder that only this run has.
+        try (Communicator host = HostWorld.fromEnvironment(env, options);
+                Buffer name = host.device().allocate(DataType.UINT8, FOLDER_NAME_BYTES)) {
+            Path folder = host.rank() == 0 ? newFolder() : null;
+            if (folder != null) {
+                byte[] bytes = folder.toString().getBytes(StandardCharsets.UTF_8);
+                MemorySegment.copy(
+                        bytes, 0, name.asSegment(), ValueLayout.JAVA_BYTE, 0, bytes.length);
+            }
+            host.broadcast(name, 0, host.device().defaultStream());
+            Path shared = Path.of(name.asSegment().getString(0));
+            Store store = Store.folder(shared);
+            NcclRank made =
+                    join(store, "world", host.rank(), host.size(), device, options);
+            made.whenLast(() -> delete(shared));
+            return made;
+        }
+    }
+
+    private static Path newFolder() {
+        try {
+            Path folder = Files.createTempDirectory("jccl-store-");
+            if (folder.toString().length() >= FOLDER_NAME_BYTES / 4) {
+                throw new JcclException(
+                        "the path " + folder + " is too long: set -Djava.io.tmpdir to a shorter one");
+            }
+            return folder;
+        } catch (IOException e) {
+            throw new JcclException("no folder for the ranks to meet in can be made: " + e, e);
+        }
+    }
+
+    private static void delete(Path folder) {
+        try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
+            for (Path f : files) {
+                Files.deleteIfExists(f);
+            }
+            Files.deleteIfExists(folder);
+        } catch (IOException e) {
+            // Another rank is deleting it too.
+        }
     }
 
     /** See {@link NcclCommunicator#joinGrown}. */

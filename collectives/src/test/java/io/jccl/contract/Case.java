@@ -68,6 +68,23 @@ public record Case(
         MIXED
     }
 
+    /** The same case for an engine that chooses its algorithms itself. */
+    public Case withOwnAlgorithm() {
+        return new Case(
+                collective,
+                type,
+                op,
+                count,
+                ranks,
+                root,
+                inPlace,
+                Algorithm.AUTO,
+                data,
+                memory,
+                async,
+                seed);
+    }
+
     /** The same case for another collective or world. */
     Case with(Collective other, int size) {
         return new Case(

@@ -63,6 +63,16 @@ public abstract class EngineContractTest {
         return 1;
     }
 
+    /**
+     * What this engine makes of the cases.
+     *
+     * @param cases all cases of a world
+     * @return those to run
+     */
+    protected List<Case> adapt(List<Case> cases) {
+        return cases;
+    }
+
     private record World(List<Case> cases, Map<Integer, List<Failure>> failures, String incident) {}
 
     final Stream<Arguments> worldsAndCollectives() {
@@ -135,7 +145,9 @@ public abstract class EngineContractTest {
         }
         String only = System.getProperty("jccl.case");
         List<Case> cases =
-                only != null ? List.of(Case.parse(only)) : Cases.all(ranks, seed, thinness(ranks));
+                only != null
+                        ? List.of(Case.parse(only))
+                        : adapt(Cases.all(ranks, seed, thinness(ranks)));
         System.out.println(
                 getClass().getSimpleName()
                         + ": "

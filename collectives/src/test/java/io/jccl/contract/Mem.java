@@ -2,6 +2,7 @@ package io.jccl.contract;
 
 import io.jccl.contract.Case.Memory;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import java.lang.foreign.Arena;
@@ -31,19 +32,75 @@ final class Mem implements AutoCloseable {
     private final @Nullable Buffer owner;
     private final @Nullable Arena arena;
 
+    /** All of the device's memory that {@link #whole} mirrors, where the host cannot touch it. */
+    private final @Nullable Buffer mirrored;
+
     private Mem(
             Buffer buffer,
             MemorySegment whole,
             long start,
             @Nullable Buffer owner,
             @Nullable Arena arena) {
+        this(buffer, whole, start, owner, arena, null);
+    }
+
+    private Mem(
+            Buffer buffer,
+            MemorySegment whole,
+            long start,
+            @Nullable Buffer owner,
+            @Nullable Arena arena,
+            @Nullable Buffer mirrored) {
         this.buffer = buffer;
         this.whole = whole;
         this.start = start;
         this.end = start + buffer.byteSize();
         this.owner = owner;
         this.arena = arena;
+        this.mirrored = mirrored;
         poison();
+    }
+
+    /** Gives the device what the host has written. */
+    void push() {
+        if (mirrored != null) {
+            mirrored.copyFrom(whole);
+        }
+    }
+
+    /** Gives the host what the device has written. */
+    void pull() {
+        if (mirrored != null) {
+            mirrored.copyTo(whole);
+        }
+    }
+
+    /** Device memory of each kind that devices have, with guards and a mirror on the host. */
+    private static Mem onGpu(Device device, Memory kind, DataType type, long count) {
+        boolean guarded = kind != Memory.LIBRARY;
+        long room = guarded ? count + 2L * GUARD_ELEMENTS : count;
+        int from = !guarded ? 0 : kind == Memory.UNALIGNED ? 3 : 32;
+        Buffer all =
+                switch (kind) {
+                    case HEAP -> Cuda.allocateAsync(device.defaultStream(), type, room);
+                    case HEAP_TYPED -> Cuda.allocateForNccl(device, type, room);
+                    default -> device.allocate(type, room);
+                };
+        device.defaultStream().synchronize();
+        Buffer part =
+                kind == Memory.ADDRESS || kind == Memory.OFF_HEAP
+                        ? Cuda.wrapAddress(
+                                device, all.address() + (long) from * type.size(), type, count)
+                        : guarded ? all.slice(from, count) : all;
+        Arena arena = Arena.ofShared();
+        MemorySegment mirror = arena.allocate(Math.max(all.byteSize(), 1), 64);
+        return new Mem(
+                part,
+                mirror.asSlice(0, all.byteSize()),
+                (long) from * type.size(),
+                all,
+                arena,
+                all);
     }
 
     /**
@@ -53,6 +110,9 @@ final class Mem implements AutoCloseable {
      */
     static Mem allocate(Device device, Memory kind, int which, DataType type, long count) {
         int size = type.size();
+        if (device.kind() == Device.Kind.CUDA && kind != Memory.MIXED) {
+            return onGpu(device, kind, type, count);
+        }
         long bytes = count * size;
         long room = bytes + 2L * GUARD_ELEMENTS * size + 16;
         return switch (kind) {

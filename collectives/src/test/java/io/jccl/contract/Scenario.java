@@ -90,6 +90,9 @@ public final class Scenario {
 
     /** The algorithm asked for is used wherever it serves. */
     private void checkAlgorithm() {
+        if (!comm.engine().startsWith("host")) {
+            return;
+        }
         switch (c.collective()) {
             case RING, CHAIN, EXCHANGE, GROUP, SPLIT -> {}
             default -> {
@@ -217,6 +220,10 @@ public final class Scenario {
                 for (Region region : before) {
                     send.fill(made[region.rank], region.from, region.count, region.phase);
                 }
+                send.push();
+            }
+            if (recv != null) {
+                recv.push();
             }
         }
 
@@ -247,6 +254,7 @@ public final class Scenario {
             if (mem == null) {
                 return;
             }
+            mem.pull();
             long at = 0;
             for (Region r : regions.stream().sorted(BY_PLACE).toList()) {
                 report(name, "gap", mem.checkPoison(at, r.from - at));

@@ -1,0 +1,96 @@
+package io.jccl.bench;
+
+import io.jccl.device.Cuda;
+import io.jccl.device.Device;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.IntStream;
+import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.TypeConversionException;
+
+/** What a command's ranks run on. */
+enum Engine {
+    /** CPU ranks. */
+    HOST,
+    /** GPUs. */
+    NCCL;
+
+    /** The variable that chooses where {@code --engine} does not. */
+    static final String VARIABLE = "JCCL_ENGINE";
+
+    /** Says that NCCL may put several ranks on one GPU. */
+    private static final String SHARED = "NCCL_MULTI_RANK_GPU_ENABLE";
+
+    static Engine of(String name) {
+        return switch (name) {
+            case "host" -> HOST;
+            case "nccl" -> NCCL;
+            default ->
+                    throw new IllegalArgumentException(
+                            "engine '" + name + "' is unknown, expected host or nccl");
+        };
+    }
+
+    /** Devices for ranks of this process. */
+    List<? extends Device> devices(int ranks) {
+        return this == HOST
+                ? Collections.nCopies(ranks, Device.host())
+                : IntStream.range(0, ranks).mapToObj(Engine::gpu).toList();
+    }
+
+    /** The device of the one rank that this process is. */
+    Device device(Map<String, String> environment) {
+        if (this == HOST) {
+            return Device.host();
+        }
+        for (String name :
+                List.of(
+                        "LOCAL_RANK",
+                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                        "MPI_LOCALRANKID",
+                        "SLURM_LOCALID")) {
+            String value = environment.get(name);
+            if (value != null) {
+                try {
+                    return gpu(Integer.parseInt(value.trim()));
+                } catch (NumberFormatException e) {
+                    throw new IllegalArgumentException(
+                            name + " is '" + value + "', expected a number", e);
+                }
+            }
+        }
+        return gpu(0);
+    }
+
+    private static Device gpu(int index) {
+        int count = Cuda.deviceCount();
+        boolean shared = "1".equals(System.getenv(SHARED)) && count > 0;
+        if (index >= count && !shared) {
+            throw new IllegalArgumentException(
+                    "rank "
+                            + index
+                            + " of this machine needs GPU "
+                            + index
+                            + ", but the process sees "
+                            + count
+                            + "; start fewer ranks, use --engine host, or with NCCL 2.30 and newer"
+                            + " set "
+                            + SHARED
+                            + "=1 to share");
+        }
+        return Cuda.device(shared ? index % count : index);
+    }
+
+    /** For the command line. */
+    static final class Converter implements ITypeConverter<Engine> {
+        @Override
+        public Engine convert(String value) {
+            try {
+                return of(value);
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(e.getMessage());
+            }
+        }
+    }
+}

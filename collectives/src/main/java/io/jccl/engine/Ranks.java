@@ -1,0 +1,70 @@
+package io.jccl.engine;
+
+import io.jccl.Communicator;
+import io.jccl.bindings.JcclException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicReference;
+
+/** Runs the ranks of one process, each on a thread of its own. */
+public final class Ranks {
+    private Ranks() {}
+
+    /** See {@link Communicator#runLocal(List, io.jccl.CommunicatorOptions, Communicator.RankBody)}. */
+    public static void run(List<Communicator> ranks, Communicator.RankBody body) {
+        AtomicReference<RankError> first = new AtomicReference<>();
+        List<Throwable> errors = new ArrayList<>();
+        List<Thread> threads = new ArrayList<>();
+        for (Communicator c : ranks) {
+            threads.add(
+                    Thread.ofPlatform()
+                            .name("jccl-rank-" + c.rank())
+                            .start(() -> runRank(c, body, first, errors)));
+        }
+        boolean interrupted = false;
+        for (Thread t : threads) {
+            while (t.isAlive()) {
+                try {
+                    t.join();
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                    ranks.getFirst().abort("the thread that started the ranks was interrupted");
+                }
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        RankError f = first.get();
+        if (f != null) {
+            JcclException e = new JcclException("rank " + f.rank + " failed: " + f.error, f.error);
+            for (Throwable other : errors) {
+                if (other != f.error) {
+                    e.addSuppressed(other);
+                }
+            }
+            throw e;
+        }
+    }
+
+    private record RankError(int rank, Throwable error) {}
+
+    private static void runRank(
+            Communicator c,
+            Communicator.RankBody body,
+            AtomicReference<RankError> first,
+            List<Throwable> errors) {
+        try (c) {
+            try {
+                body.run(c);
+            } catch (Throwable t) {
+                // Before the communicator is closed, so that the others learn the reason.
+                first.compareAndSet(null, new RankError(c.rank(), t));
+                c.abort(t.toString());
+                synchronized (errors) {
+                    errors.add(t);
+                }
+            }
+        }
+    }
+}
