@@ -79,7 +79,7 @@ enum Engine {
                             + SHARED
                             + "=1 to share");
         }
-        return Cuda.device(shared ? index % count : index);
+        return shared ? Cuda.view(index % count) : Cuda.device(index);
     }
 
     /** For the command line. */

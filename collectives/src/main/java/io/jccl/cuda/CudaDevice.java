@@ -58,6 +58,22 @@ public final class CudaDevice implements Device {
 
     /** See {@link io.jccl.device.Cuda#device}. */
     public static CudaDevice of(int index) {
+        CudaDevice[] all = checked(index);
+        synchronized (all) {
+            if (all[index] == null) {
+                all[index] = new CudaDevice(index);
+            }
+            return all[index];
+        }
+    }
+
+    /** See {@link io.jccl.device.Cuda#view}. */
+    public static CudaDevice view(int index) {
+        checked(index);
+        return new CudaDevice(index);
+    }
+
+    private static CudaDevice[] checked(int index) {
         CudaDevice[] all = Holder.ALL;
         if (index < 0 || index >= all.length) {
             throw new IllegalArgumentException(
@@ -71,12 +87,7 @@ public final class CudaDevice implements Device {
                                     + (all.length - 1)
                                     + " (CUDA_VISIBLE_DEVICES limits what a process sees)");
         }
-        synchronized (all) {
-            if (all[index] == null) {
-                all[index] = new CudaDevice(index);
-            }
-            return all[index];
-        }
+        return all;
     }
 
     /** The CUDA device of a device, checked. */

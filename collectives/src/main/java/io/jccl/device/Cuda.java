@@ -37,6 +37,18 @@ public final class Cuda {
     }
 
     /**
+     * Another view of a CUDA device, with a default stream of its own, for several ranks on one
+     * GPU: work of two ranks in one stream would wait for each other. Buffers and streams of one
+     * view are refused by ranks of another.
+     *
+     * @param index its number in this process
+     * @return a new view, which lives as long as the process
+     */
+    public static Device view(int index) {
+        return CudaDevice.view(index);
+    }
+
+    /**
      * What a device is.
      *
      * @param device a CUDA device

@@ -113,13 +113,14 @@ public final class NcclWorld {
     }
 
     private static void checkDistinct(List<CudaDevice> gpus) {
-        Set<CudaDevice> seen = new HashSet<>();
+        Set<Integer> seen = new HashSet<>();
         for (CudaDevice gpu : gpus) {
-            if (!seen.add(gpu) && !"1".equals(System.getenv("NCCL_MULTI_RANK_GPU_ENABLE"))) {
+            if (!seen.add(gpu.index()) && !"1".equals(System.getenv("NCCL_MULTI_RANK_GPU_ENABLE"))) {
                 throw new IllegalArgumentException(
                         gpu
                                 + " is named twice, expected one device for each rank; NCCL 2.30 and"
-                                + " newer can share one if NCCL_MULTI_RANK_GPU_ENABLE=1");
+                                + " newer can share one, by views of it, if"
+                                + " NCCL_MULTI_RANK_GPU_ENABLE=1");
             }
         }
     }
