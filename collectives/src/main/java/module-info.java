@@ -1,4 +1,5 @@
 /** Communicators, devices and streams, with the host, NCCL and MPI engines. */
+@SuppressWarnings("module") // the module that runs the self-test is compiled later
 module io.jccl.collectives {
     requires transitive io.jccl.bindings;
     requires static transitive org.jspecify;
@@ -7,6 +8,8 @@ module io.jccl.collectives {
     requires static jdk.incubator.vector;
 
     exports io.jccl;
+    exports io.jccl.contract to
+            io.jccl.bench;
     exports io.jccl.device;
     exports io.jccl.rendezvous;
 }

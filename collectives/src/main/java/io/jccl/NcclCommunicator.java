@@ -9,8 +9,8 @@ import io.jccl.rendezvous.Store;
 import java.util.List;
 
 /**
- * What a communicator over NCCL can do beyond {@link Communicator}. Each method names the version of
- * NCCL that it needs; on an older one it throws {@link UnsupportedOperationException} with both
+ * What a communicator over NCCL can do beyond {@link Communicator}. Each method names the version
+ * of NCCL that it needs; on an older one it throws {@link UnsupportedOperationException} with both
  * versions.
  */
 public interface NcclCommunicator extends Communicator {

@@ -48,6 +48,9 @@ public final class Main {
                 new Entry("Train a small model data-parallel.", args -> new TrainDemo()));
         COMMANDS.put(
                 "run", new Entry("Start one process per rank on this machine.", RunCommand::new));
+        COMMANDS.put(
+                "selftest",
+                new Entry("Check every operation on the devices here.", args -> new SelfTestCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));

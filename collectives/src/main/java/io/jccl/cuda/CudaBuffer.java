@@ -15,8 +15,8 @@ import java.util.function.LongConsumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Elements in the memory of a GPU. Java never dereferences their address: single elements and arrays
- * are copied, which waits for the device.
+ * Elements in the memory of a GPU. Java never dereferences their address: single elements and
+ * arrays are copied, which waits for the device.
  */
 public final class CudaBuffer implements Buffer {
     /** Whose memory it is; one for a buffer and all its slices. */
@@ -57,29 +57,27 @@ public final class CudaBuffer implements Buffer {
     static CudaBuffer allocate(CudaDevice device, DataType type, long count) {
         long bytes = HostDevice.bytes(type, count);
         long address =
-                device.current(
-                        () -> {
-                            MemorySegment slot = CudaRuntime.slot();
-                            CudaApi api = CudaRuntime.api();
-                            allocated(
-                                    device,
-                                    api.cudaMalloc(slot, Math.max(bytes, 1)),
-                                    "cudaMalloc",
-                                    type,
-                                    count);
-                            return CudaRuntime.readLong(slot);
-                        });
+                device.current(() -> {
+                    MemorySegment slot = CudaRuntime.slot();
+                    CudaApi api = CudaRuntime.api();
+                    allocated(
+                            device,
+                            api.cudaMalloc(slot, Math.max(bytes, 1)),
+                            "cudaMalloc",
+                            type,
+                            count);
+                    return CudaRuntime.readLong(slot);
+                });
         return owned(
                 device,
                 address,
                 type,
                 count,
                 at ->
-                        device.current(
-                                () -> {
-                                    CudaRuntime.check(CudaRuntime.api().cudaFree(at), "cudaFree");
-                                    return null;
-                                }));
+                        device.current(() -> {
+                            CudaRuntime.check(CudaRuntime.api().cudaFree(at), "cudaFree");
+                            return null;
+                        }));
     }
 
     /** Memory of the device's pool, there when the stream gets to it. */
@@ -111,8 +109,7 @@ public final class CudaBuffer implements Buffer {
             DataType type,
             long count,
             @Nullable LongConsumer release) {
-        return new CudaBuffer(
-                device, new Allocation(address, release), true, address, type, count);
+        return new CudaBuffer(device, new Allocation(address, release), true, address, type, count);
     }
 
     /** See {@link io.jccl.device.Cuda#wrapAddress}. */
@@ -198,8 +195,7 @@ public final class CudaBuffer implements Buffer {
     @Override
     public Buffer slice(long from, long count) {
         Objects.checkFromIndexSize(from, count, this.count);
-        return new CudaBuffer(
-                device, allocation, false, open() + from * type.size(), type, count);
+        return new CudaBuffer(device, allocation, false, open() + from * type.size(), type, count);
     }
 
     @Override
@@ -261,16 +257,14 @@ public final class CudaBuffer implements Buffer {
     public Buffer zero() {
         long to = open();
         if (count > 0) {
-            device.current(
-                    () -> {
-                        CudaApi api = CudaRuntime.api();
-                        CudaRuntime.check(api.cudaMemset(to, 0, byteSize()), "cudaMemset");
-                        // cudaMemset of device memory may return before it is done, in order with
-                        // the null stream only: other streams must see zeros too.
-                        CudaRuntime.check(
-                                api.cudaStreamSynchronize(0), "cudaStreamSynchronize");
-                        return null;
-                    });
+            device.current(() -> {
+                CudaApi api = CudaRuntime.api();
+                CudaRuntime.check(api.cudaMemset(to, 0, byteSize()), "cudaMemset");
+                // cudaMemset of device memory may return before it is done, in order with
+                // the null stream only: other streams must see zeros too.
+                CudaRuntime.check(api.cudaStreamSynchronize(0), "cudaStreamSynchronize");
+                return null;
+            });
         }
         return this;
     }
@@ -293,9 +287,7 @@ public final class CudaBuffer implements Buffer {
         try (Arena arena = Arena.ofConfined()) {
             boolean stage = !checked(target).isNative();
             MemorySegment to =
-                    stage
-                            ? arena.allocate(Math.max(byteSize(), 1)).asSlice(0, byteSize())
-                            : target;
+                    stage ? arena.allocate(Math.max(byteSize(), 1)).asSlice(0, byteSize()) : target;
             copy(to.address(), open(), byteSize());
             if (stage) {
                 target.copyFrom(to);

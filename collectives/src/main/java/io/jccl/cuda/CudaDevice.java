@@ -18,8 +18,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * A GPU, by its number in this process (what {@code CUDA_VISIBLE_DEVICES} leaves).
  *
- * <p>The current device of the calling thread is put back after each call. A virtual thread could be
- * moved to another native thread while it is set, so it is refused.
+ * <p>The current device of the calling thread is put back after each call. A virtual thread could
+ * be moved to another native thread while it is set, so it is refused.
  */
 public final class CudaDevice implements Device {
     /** All devices, looked up once. */
@@ -190,14 +190,12 @@ public final class CudaDevice implements Device {
     }
 
     private long[] freeAndTotal() {
-        return current(
-                () -> {
-                    MemorySegment free = CudaRuntime.slot();
-                    MemorySegment total = CudaRuntime.otherSlot();
-                    CudaRuntime.check(
-                            CudaRuntime.api().cudaMemGetInfo(free, total), "cudaMemGetInfo");
-                    return new long[] {CudaRuntime.readLong(free), CudaRuntime.readLong(total)};
-                });
+        return current(() -> {
+            MemorySegment free = CudaRuntime.slot();
+            MemorySegment total = CudaRuntime.otherSlot();
+            CudaRuntime.check(CudaRuntime.api().cudaMemGetInfo(free, total), "cudaMemGetInfo");
+            return new long[] {CudaRuntime.readLong(free), CudaRuntime.readLong(total)};
+        });
     }
 
     /** A device attribute, such as {@code cudaDevAttrComputeCapabilityMajor}. */

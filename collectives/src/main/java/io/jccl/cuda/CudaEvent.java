@@ -28,14 +28,13 @@ public final class CudaEvent implements Event {
 
     /** A bare event, for those who need neither time nor an object. */
     public static long newHandle(CudaDevice device, int flags) {
-        return device.current(
-                () -> {
-                    MemorySegment slot = CudaRuntime.slot();
-                    CudaRuntime.check(
-                            CudaRuntime.api().cudaEventCreateWithFlags(slot, flags),
-                            "cudaEventCreateWithFlags");
-                    return CudaRuntime.readLong(slot);
-                });
+        return device.current(() -> {
+            MemorySegment slot = CudaRuntime.slot();
+            CudaRuntime.check(
+                    CudaRuntime.api().cudaEventCreateWithFlags(slot, flags),
+                    "cudaEventCreateWithFlags");
+            return CudaRuntime.readLong(slot);
+        });
     }
 
     long handle() {

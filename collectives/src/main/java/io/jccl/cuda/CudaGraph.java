@@ -101,8 +101,7 @@ public final class CudaGraph implements Graph {
             closed = true;
             try {
                 CudaRuntime.check(
-                        CudaRuntime.api().cudaGraphExecDestroy(executable),
-                        "cudaGraphExecDestroy");
+                        CudaRuntime.api().cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
             } finally {
                 hostFunctions.forEach(HostFunction::forget);
             }

@@ -43,23 +43,21 @@ public final class CudaMemory {
         long bytes = Math.max(HostDevice.bytes(type, count), 1);
         NcclApi nccl = NativeLibraries.nccl();
         long address =
-                device.current(
-                        () -> {
-                            MemorySegment slot = CudaRuntime.slot();
-                            nccl.check(nccl.ncclMemAlloc(slot, bytes), "ncclMemAlloc", 0);
-                            return CudaRuntime.readLong(slot);
-                        });
+                device.current(() -> {
+                    MemorySegment slot = CudaRuntime.slot();
+                    nccl.check(nccl.ncclMemAlloc(slot, bytes), "ncclMemAlloc", 0);
+                    return CudaRuntime.readLong(slot);
+                });
         return CudaBuffer.owned(
                 device,
                 address,
                 type,
                 count,
                 at ->
-                        device.current(
-                                () -> {
-                                    nccl.check(nccl.ncclMemFree(at), "ncclMemFree", 0);
-                                    return null;
-                                }));
+                        device.current(() -> {
+                            nccl.check(nccl.ncclMemFree(at), "ncclMemFree", 0);
+                            return null;
+                        }));
     }
 
     /** See {@link io.jccl.device.Cuda#pinned}. */
@@ -67,13 +65,13 @@ public final class CudaMemory {
         long bytes = HostDevice.bytes(type, count);
         MemorySegment memory = CudaDevice.allocatePinned(bytes);
         return HostBuffer.owning(
-                memory,
-                type,
-                count,
-                () ->
-                        CudaRuntime.check(
-                                CudaRuntime.api().cudaFreeHost(memory.address()),
-                                "cudaFreeHost"))
+                        memory,
+                        type,
+                        count,
+                        () ->
+                                CudaRuntime.check(
+                                        CudaRuntime.api().cudaFreeHost(memory.address()),
+                                        "cudaFreeHost"))
                 .zero();
     }
 
@@ -87,8 +85,7 @@ public final class CudaMemory {
         CudaApi api = CudaRuntime.api();
         long address = host.address();
         CudaRuntime.check(
-                api.cudaHostRegister(
-                        address, host.byteSize(), cudart_h.cudaHostRegisterPortable()),
+                api.cudaHostRegister(address, host.byteSize(), cudart_h.cudaHostRegisterPortable()),
                 "cudaHostRegister(" + host.byteSize() + " bytes)");
         AtomicBoolean pinned = new AtomicBoolean(true);
         return () -> {

@@ -43,7 +43,6 @@ public final class CudaStream implements Stream {
     private final AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
     private volatile boolean closed;
 
-
     /** Host functions of the capture under way; null while there is none. */
     private volatile @Nullable List<Long> capture;
 
@@ -55,14 +54,13 @@ public final class CudaStream implements Stream {
 
     static CudaStream create(CudaDevice device, int flags, boolean permanent) {
         long handle =
-                device.current(
-                        () -> {
-                            MemorySegment slot = CudaRuntime.slot();
-                            CudaRuntime.check(
-                                    CudaRuntime.api().cudaStreamCreateWithFlags(slot, flags),
-                                    "cudaStreamCreateWithFlags");
-                            return CudaRuntime.readLong(slot);
-                        });
+                device.current(() -> {
+                    MemorySegment slot = CudaRuntime.slot();
+                    CudaRuntime.check(
+                            CudaRuntime.api().cudaStreamCreateWithFlags(slot, flags),
+                            "cudaStreamCreateWithFlags");
+                    return CudaRuntime.readLong(slot);
+                });
         return new CudaStream(device, handle, !permanent);
     }
 
@@ -256,17 +254,14 @@ public final class CudaStream implements Stream {
         }
         CudaRuntime.check(
                 CudaRuntime.api()
-                        .cudaMemcpyAsync(
-                                to, from, bytes, cudart_h.cudaMemcpyDefault(), handle()),
+                        .cudaMemcpyAsync(to, from, bytes, cudart_h.cudaMemcpyDefault(), handle()),
                 "cudaMemcpyAsync");
     }
 
     /** The address that CUDA can use; addresses of all devices and the host are distinct. */
     private static long reachable(Buffer buffer, String name) {
         boolean open =
-                buffer instanceof CudaBuffer b
-                        ? b.isOpen()
-                        : buffer.asSegment().scope().isAlive();
+                buffer instanceof CudaBuffer b ? b.isOpen() : buffer.asSegment().scope().isAlive();
         if (!open) {
             throw new IllegalStateException(name + " is closed: " + buffer);
         }

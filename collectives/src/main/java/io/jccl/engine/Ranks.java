@@ -10,7 +10,9 @@ import java.util.concurrent.atomic.AtomicReference;
 public final class Ranks {
     private Ranks() {}
 
-    /** See {@link Communicator#runLocal(List, io.jccl.CommunicatorOptions, Communicator.RankBody)}. */
+    /**
+     * See {@link Communicator#runLocal(List, io.jccl.CommunicatorOptions, Communicator.RankBody)}.
+     */
     public static void run(List<Communicator> ranks, Communicator.RankBody body) {
         AtomicReference<RankError> first = new AtomicReference<>();
         List<Throwable> errors = new ArrayList<>();

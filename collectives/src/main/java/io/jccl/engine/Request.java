@@ -76,7 +76,9 @@ public final class Request extends QueuedWork {
         return describe(op, type, count, reduceOp.kind(), root);
     }
 
-    /** What an operation was, kept after its request is reused. Written by one thread, read by any. */
+    /**
+     * What an operation was, kept after its request is reused. Written by one thread, read by any.
+     */
     public static final class Description {
         private Collective op = Collective.BARRIER;
         private DataType type = DataType.INT8;

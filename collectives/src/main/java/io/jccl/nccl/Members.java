@@ -86,8 +86,7 @@ final class Members {
             long left = Math.max(deadline - System.nanoTime(), 0);
             Duration slice = Duration.ofNanos(Math.min(left, 200_000_000));
             try {
-                return new String(
-                        store.await(key(step, from), slice), StandardCharsets.UTF_8);
+                return new String(store.await(key(step, from), slice), StandardCharsets.UTF_8);
             } catch (CollectiveTimeoutException e) {
                 throwIfFailed();
                 if (left == 0) {
@@ -125,8 +124,7 @@ final class Members {
         while (true) {
             long left = Math.max(deadline - System.nanoTime(), 0);
             try {
-                return store.await(
-                        key(what), Duration.ofNanos(Math.min(left, 200_000_000)));
+                return store.await(key(what), Duration.ofNanos(Math.min(left, 200_000_000)));
             } catch (CollectiveTimeoutException e) {
                 throwIfFailed();
                 if (left == 0) {

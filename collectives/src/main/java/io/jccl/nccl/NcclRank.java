@@ -46,14 +46,15 @@ import org.jspecify.annotations.Nullable;
  * One GPU's end of a communicator of NCCL.
  *
  * <p>The calling thread hands each operation to NCCL, which enqueues it on the CUDA stream. NCCL's
- * calls do not block ({@code blocking=0}): that alone lets another thread abort them. What NCCL lacks
- * is a group of sends and receives.
+ * calls do not block ({@code blocking=0}): that alone lets another thread abort them. What NCCL
+ * lacks is a group of sends and receives.
  *
  * <p>What goes wrong later is found by {@link Watchdog}, which looks at every communicator now and
- * then: an error of NCCL, a rank that failed, an operation that takes too long. It knows how far the
- * GPU is from one event that it records itself, so an operation pays nothing for being watched.
+ * then: an error of NCCL, a rank that failed, an operation that takes too long. It knows how far
+ * the GPU is from one event that it records itself, so an operation pays nothing for being watched.
  */
-public final class NcclRank extends EngineCommunicator implements NcclCommunicator, CudaStream.Source {
+public final class NcclRank extends EngineCommunicator
+        implements NcclCommunicator, CudaStream.Source {
     /** Operations whose names are kept for reports; a power of two. */
     private static final int REMEMBERED = 64;
 
@@ -249,7 +250,13 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
         }
         if (b.device() != device) {
             throw new IllegalArgumentException(
-                    name + " is memory of " + b.device() + ", but rank " + rank() + " is on " + device);
+                    name
+                            + " is memory of "
+                            + b.device()
+                            + ", but rank "
+                            + rank()
+                            + " is on "
+                            + device);
         }
         if (!b.isOpen()) {
             throw new IllegalStateException(name + " is closed: " + buffer);
@@ -398,23 +405,21 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
                             c,
                             h);
             case REDUCE ->
-                    nccl.ncclReduce(
-                            at(r.send), at(r.recv), r.count, type, op(r), r.root, c, h);
+                    nccl.ncclReduce(at(r.send), at(r.recv), r.count, type, op(r), r.root, c, h);
             case ALL_REDUCE ->
                     nccl.ncclAllReduce(at(r.send), at(r.recv), r.count, type, op(r), c, h);
             case ALL_GATHER -> nccl.ncclAllGather(at(r.send), at(r.recv), r.count, type, c, h);
             case REDUCE_SCATTER ->
                     nccl.ncclReduceScatter(at(r.send), at(r.recv), r.count, type, op(r), c, h);
-            case ALL_TO_ALL, ALL_TO_ALLV -> r.inPlace ? staged(r, type, c, h) : exchange(r, at(r.send), type, c, h);
+            case ALL_TO_ALL, ALL_TO_ALLV ->
+                    r.inPlace ? staged(r, type, c, h) : exchange(r, at(r.send), type, c, h);
             case GATHER ->
                     hasGather
-                            ? nccl.ncclGather(
-                                    at(r.send), at(r.recv), r.count, type, r.root, c, h)
+                            ? nccl.ncclGather(at(r.send), at(r.recv), r.count, type, r.root, c, h)
                             : blocks(r, at(r.send), type, c, h);
             case SCATTER ->
                     hasGather
-                            ? nccl.ncclScatter(
-                                    at(r.send), at(r.recv), r.count, type, r.root, c, h)
+                            ? nccl.ncclScatter(at(r.send), at(r.recv), r.count, type, r.root, c, h)
                             : blocks(r, at(r.send), type, c, h);
             case GATHERV, SCATTERV, ALL_GATHERV -> blocks(r, at(r.send), type, c, h);
             case REDUCE_SCATTERV -> reduceBlocks(r, type, c, h);
@@ -885,8 +890,7 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
                         "ncclCommSplit",
                         colour >= 0,
                         (slot, config) -> nccl.ncclCommSplit(comm, c, key, slot, config),
-                        (rank, size) ->
-                                members.child("split" + number + "." + colour, rank, size));
+                        (rank, size) -> members.child("split" + number + "." + colour, rank, size));
         return child;
     }
 
@@ -943,8 +947,7 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
                     derive(
                             "ncclCommGrow",
                             true,
-                            (slot, config) ->
-                                    nccl.ncclCommGrow(comm, size, mine, -1, slot, config),
+                            (slot, config) -> nccl.ncclCommGrow(comm, size, mine, -1, slot, config),
                             (rank, total) -> grown));
         }
     }
@@ -996,9 +999,7 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
     @Override
     public void revoke() {
         checkUsable();
-        settle(
-                nccl.ncclCommRevoke(comm, nccl_h.NCCL_REVOKE_DEFAULT()),
-                "ncclCommRevoke");
+        settle(nccl.ncclCommRevoke(comm, nccl_h.NCCL_REVOKE_DEFAULT()), "ncclCommRevoke");
     }
 
     @Override
@@ -1090,9 +1091,7 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
                         buffer.address(),
                         buffer.byteSize(),
                         slot,
-                        symmetric
-                                ? nccl_h.NCCL_WIN_COLL_SYMMETRIC()
-                                : nccl_h.NCCL_WIN_DEFAULT()),
+                        symmetric ? nccl_h.NCCL_WIN_COLL_SYMMETRIC() : nccl_h.NCCL_WIN_DEFAULT()),
                 "ncclCommWindowRegister");
         return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), true);
     }
@@ -1106,8 +1105,7 @@ public final class NcclRank extends EngineCommunicator implements NcclCommunicat
     }
 
     @Override
-    public void putSignal(
-            Buffer source, int peer, Window window, long offsetBytes, Stream stream) {
+    public void putSignal(Buffer source, int peer, Window window, long offsetBytes, Stream stream) {
         checkUsable();
         checkBuffer(source, "source");
         long win = handleOf(window);

@@ -16,10 +16,10 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.host.HostWorld;
 import io.jccl.rendezvous.Store;
+import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
@@ -70,8 +70,7 @@ public final class NcclWorld {
             for (int r = 0; r < size && result == nccl_h.ncclSuccess(); r++) {
                 int previous = gpus.get(r).enter();
                 try {
-                    result =
-                            init(nccl, slots.get(r), size, id, r, options, resources.get(r).arena);
+                    result = init(nccl, slots.get(r), size, id, r, options, resources.get(r).arena);
                 } finally {
                     gpus.get(r).exit(previous);
                 }
@@ -83,8 +82,7 @@ public final class NcclWorld {
             nccl.completed(result, "ncclCommInitRank", 0);
             nccl.completed(end, "ncclGroupEnd", 0);
             for (int r = 0; r < size; r++) {
-                long comm =
-                        awaitHandle(nccl, slots.get(r), options.timeout(), "ncclCommInitRank");
+                long comm = awaitHandle(nccl, slots.get(r), options.timeout(), "ncclCommInitRank");
                 ranks.add(
                         new NcclRank(
                                 nccl,
@@ -115,7 +113,8 @@ public final class NcclWorld {
     private static void checkDistinct(List<CudaDevice> gpus) {
         Set<Integer> seen = new HashSet<>();
         for (CudaDevice gpu : gpus) {
-            if (!seen.add(gpu.index()) && !"1".equals(System.getenv("NCCL_MULTI_RANK_GPU_ENABLE"))) {
+            if (!seen.add(gpu.index())
+                    && !"1".equals(System.getenv("NCCL_MULTI_RANK_GPU_ENABLE"))) {
                 throw new IllegalArgumentException(
                         gpu
                                 + " is named twice, expected one device for each rank; NCCL 2.30 and"
@@ -182,8 +181,7 @@ public final class NcclWorld {
             host.broadcast(name, 0, host.device().defaultStream());
             Path shared = Path.of(name.asSegment().getString(0));
             Store store = Store.folder(shared);
-            NcclRank made =
-                    join(store, "world", host.rank(), host.size(), device, options);
+            NcclRank made = join(store, "world", host.rank(), host.size(), device, options);
             made.whenLast(() -> delete(shared));
             return made;
         }
@@ -194,7 +192,9 @@ public final class NcclWorld {
             Path folder = Files.createTempDirectory("jccl-store-");
             if (folder.toString().length() >= FOLDER_NAME_BYTES / 4) {
                 throw new JcclException(
-                        "the path " + folder + " is too long: set -Djava.io.tmpdir to a shorter one");
+                        "the path "
+                                + folder
+                                + " is too long: set -Djava.io.tmpdir to a shorter one");
             }
             return folder;
         } catch (IOException e) {
@@ -285,8 +285,7 @@ public final class NcclWorld {
             }
             nccl.completed(result, "ncclCommInitRank", 0);
             long comm = awaitInit(nccl, slot, members, deadline, options.timeout(), rank, size);
-            NcclRank made =
-                    new NcclRank(nccl, gpu, members, options, resources, comm, rank, size);
+            NcclRank made = new NcclRank(nccl, gpu, members, options, resources, comm, rank, size);
             done = true;
             return made;
         } catch (JcclException e) {
@@ -355,14 +354,12 @@ public final class NcclWorld {
             CommunicatorOptions options,
             Arena arena) {
         return nccl.supports("ncclCommInitRankConfig")
-                ? nccl.ncclCommInitRankConfig(
-                        slot, size, id, rank, config(nccl, options, arena))
+                ? nccl.ncclCommInitRankConfig(slot, size, id, rank, config(nccl, options, arena))
                 : nccl.ncclCommInitRank(slot, size, id, rank);
     }
 
     /** Waits for a handle and for the communicator behind it to be ready. */
-    static long awaitHandle(
-            NcclApi nccl, MemorySegment slot, Duration timeout, String operation) {
+    static long awaitHandle(NcclApi nccl, MemorySegment slot, Duration timeout, String operation) {
         long deadline = System.nanoTime() + timeout.toNanos();
         long comm = slot.get(ValueLayout.JAVA_LONG, 0);
         while (comm == 0 && System.nanoTime() < deadline) {

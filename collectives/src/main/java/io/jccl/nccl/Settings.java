@@ -12,12 +12,11 @@ final class Settings {
     static String inForce() {
         Map<String, String> set = new TreeMap<>();
         System.getenv()
-                .forEach(
-                        (name, value) -> {
-                            if (name.startsWith("NCCL_") || name.equals("CUDA_VISIBLE_DEVICES")) {
-                                set.put(name, value);
-                            }
-                        });
+                .forEach((name, value) -> {
+                    if (name.startsWith("NCCL_") || name.equals("CUDA_VISIBLE_DEVICES")) {
+                        set.put(name, value);
+                    }
+                });
         return set.isEmpty()
                 ? ""
                 : set.entrySet().stream()

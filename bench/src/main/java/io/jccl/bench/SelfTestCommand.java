@@ -1,0 +1,215 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.contract.Case;
+import io.jccl.contract.Cases;
+import io.jccl.contract.Collective;
+import io.jccl.contract.RankLoop;
+import io.jccl.device.Cuda;
+import io.jccl.device.Device;
+import java.io.PrintWriter;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicIntegerArray;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
+
+/** Runs what every engine has to do on the devices that are there, and prints a table. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Exit status: 0 if every case passed, 1 if one failed, 2 for a mistake on the command"
+                    + " line.",
+        })
+final class SelfTestCommand implements Callable<Integer> {
+    private static final Duration TIMEOUT = Duration.ofSeconds(60);
+    private static final int MOST_SHOWN = 5;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = {"-g", "--ngpus"},
+            paramLabel = "<count>",
+            converter = PerfCommand.Count.class,
+            description = "Ranks (default: all GPUs, or 4 on the host).")
+    private int ranks;
+
+    @Option(
+            names = "--engine",
+            paramLabel = "<host|nccl>",
+            converter = Engine.Converter.class,
+            description = "What to test (default: host, or JCCL_ENGINE).")
+    private @Nullable Engine engine;
+
+    @Option(
+            names = "--thin",
+            paramLabel = "<k>",
+            converter = PerfCommand.Count.class,
+            description = "Runs about one of k pairs of settings; 1 is all of them (default: 4).")
+    private int thin = 4;
+
+    @Option(
+            names = "--seed",
+            paramLabel = "<number>",
+            description = "Repeats a run (default: another one each time).")
+    private long seed = System.nanoTime() & 0xFFFFFF;
+
+    @Option(
+            names = "--minutes",
+            paramLabel = "<count>",
+            converter = PerfCommand.Count.class,
+            description = "Gives up after so long (default: 10).")
+    private int minutes = 10;
+
+    @Override
+    public Integer call() throws InterruptedException {
+        Engine chosen =
+                engine != null
+                        ? engine
+                        : Engine.of(System.getenv().getOrDefault(Engine.VARIABLE, "host"));
+        int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Cuda.deviceCount();
+        if (size == 0) {
+            throw new IllegalArgumentException(
+                    "this process sees no GPU, so there is nothing to test; see jccl doctor");
+        }
+        List<? extends Device> devices = chosen.devices(size);
+        List<Case> cases = Cases.all(size, seed, Math.max(thin, 1));
+        if (chosen != Engine.HOST) {
+            cases = cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
+        }
+        PrintWriter out = out();
+        out.println("# jccl " + Version.TEXT + " selftest, --seed " + seed + " --thin " + thin);
+        for (int r = 0; r < size; r++) {
+            out.println("# rank " + r + " on " + describe(devices.get(r)));
+        }
+        out.flush();
+        List<RankLoop.Failure> failures = run(devices, cases);
+        return print(out, cases, failures);
+    }
+
+    private static String describe(Device device) {
+        if (device.kind() == Device.Kind.HOST) {
+            return device.toString();
+        }
+        Cuda.DeviceInfo info = Cuda.info(device);
+        return device + " " + info.model() + " " + info.pciBusId();
+    }
+
+    private List<RankLoop.Failure> run(List<? extends Device> devices, List<Case> cases)
+            throws InterruptedException {
+        int size = devices.size();
+        List<RankLoop.Failure> failures = Collections.synchronizedList(new ArrayList<>());
+        Map<Integer, List<Communicator>> worlds = new ConcurrentHashMap<>();
+        AtomicIntegerArray at = new AtomicIntegerArray(size);
+        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
+        List<Thread> threads = new ArrayList<>();
+        for (int r = 0; r < size; r++) {
+            int rank = r;
+            Runnable loop =
+                    () ->
+                            RankLoop.run(
+                                    rank,
+                                    cases,
+                                    (algorithm, number) ->
+                                            worlds.computeIfAbsent(
+                                                            number,
+                                                            i ->
+                                                                    Communicator.local(
+                                                                            devices,
+                                                                            options.withAlgorithm(
+                                                                                    algorithm)))
+                                                    .get(rank),
+                                    index -> at.set(rank, index),
+                                    failures::add);
+            threads.add(Thread.ofPlatform().daemon().name("rank " + rank).start(loop));
+        }
+        long deadline = System.nanoTime() + TimeUnit.MINUTES.toNanos(minutes);
+        for (int r = 0; r < size; r++) {
+            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+            threads.get(r).join(Math.max(1, left));
+            if (threads.get(r).isAlive()) {
+                failures.add(
+                        new RankLoop.Failure(
+                                at.get(r), r, true, "does not end within the time given"));
+            }
+        }
+        return List.copyOf(failures);
+    }
+
+    /** One line per operation: cases, passed, failed, not run. */
+    private static int print(
+            PrintWriter out, List<Case> cases, List<RankLoop.Failure> failures) {
+        Map<Integer, RankLoop.Failure> first = new TreeMap<>();
+        int end = cases.size();
+        for (RankLoop.Failure f : failures) {
+            first.merge(f.index(), f, (a, b) -> a.rank() <= b.rank() ? a : b);
+            if (f.ends()) {
+                end = Math.min(end, f.index() + 1);
+            }
+        }
+        out.println(line("operation", "cases", "passed", "failed", "not run"));
+        int failed = 0;
+        int missed = 0;
+        for (Collective collective : Collective.values()) {
+            int[] count = new int[4];
+            for (int i = 0; i < cases.size(); i++) {
+                if (cases.get(i).collective() == collective) {
+                    count[0]++;
+                    count[first.containsKey(i) ? 2 : i < end ? 1 : 3]++;
+                }
+            }
+            failed += count[2];
+            missed += count[3];
+            out.println(line(collective.label(), count[0], count[1], count[2], count[3]));
+        }
+        first.values().stream()
+                .limit(MOST_SHOWN)
+                .forEach(
+                        f ->
+                                out.println(
+                                        "# FAILED "
+                                                + cases.get(f.index())
+                                                + " on rank "
+                                                + f.rank()
+                                                + ": "
+                                                + f.message()));
+        out.println(
+                "# "
+                        + cases.size()
+                        + " cases, "
+                        + failed
+                        + " failed, "
+                        + missed
+                        + " not run: "
+                        + (failed + missed == 0 ? "OK" : "FAILED"));
+        out.flush();
+        return failed + missed == 0 ? 0 : 1;
+    }
+
+    private static String line(Object... columns) {
+        return String.format(Locale.ROOT, "%-16s %8s %8s %8s %8s", columns);
+    }
+
+    private PrintWriter out() {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        return spec.commandLine().getOut();
+    }
+}
