@@ -21,6 +21,7 @@ import org.jspecify.annotations.Nullable;
 /** The machine that this process runs on. */
 final class LocalMachine implements Machine {
     private static final Path MAPS = Path.of("/proc/self/maps");
+    private static final Path LOADER_CACHE = Path.of("/etc/ld.so.cache");
 
     @Override
     public @Nullable String property(String name) {
@@ -117,22 +118,37 @@ final class LocalMachine implements Machine {
                             ? SymbolLookup.libraryLookup(Path.of(name), Arena.global())
                             : SymbolLookup.libraryLookup(name, Arena.global());
         } catch (IllegalArgumentException e) {
-            // The JVM does not say why.
-            String reason = DynamicLoader.whyNot(path ? realPath(name) : name);
-            if (!path && isAbsent(name, reason)) {
+            // The JVM does not say why, and to ask costs more than the whole search where nothing
+            // is installed: so only if there is something to ask about.
+            if (!path && !isKnown(name)) {
                 throw new OpenException(
                         OpenException.State.ABSENT, "not in its cache, nor in LD_LIBRARY_PATH");
             }
-            throw new OpenException(OpenException.State.BROKEN, reason);
+            String asked = path ? realPath(name) : name;
+            String reason = DynamicLoader.whyNot(asked);
+            String prefix = asked + ": ";
+            throw new OpenException(
+                    OpenException.State.BROKEN,
+                    reason.startsWith(prefix) ? reason.substring(prefix.length()) : reason);
         }
         return VersionProbe.probe(library, symbols);
     }
 
-    /** The same message may name a library that this one needs: then this one is there. */
-    private static boolean isAbsent(String name, String reason) {
-        return reason.startsWith(name + ": cannot open shared object file: No such file")
-                // musl
-                || reason.startsWith("Error loading shared library " + name + ":");
+    /** Whether the dynamic loader has a file of that name, though it did not load it. */
+    private boolean isKnown(String name) {
+        String folders = variable("LD_LIBRARY_PATH");
+        for (String folder : (folders == null ? "" : folders).split("[:;]", -1)) {
+            if (!folder.isEmpty() && kind(folder + "/" + name) == Kind.FILE) {
+                return true;
+            }
+        }
+        try {
+            // Names stand in it as they are, each between two zero bytes or after a slash.
+            return Files.readString(LOADER_CACHE, StandardCharsets.ISO_8859_1)
+                    .contains(name + '\0');
+        } catch (IOException e) {
+            return false;
+        }
     }
 
     /**
@@ -141,12 +157,14 @@ final class LocalMachine implements Machine {
      */
     private static void checkFormat(Path file) throws OpenException {
         byte[] head;
+        long size;
         try (InputStream in = Files.newInputStream(file)) {
-            head = in.readNBytes(20);
+            head = in.readNBytes(ElfHeader.BYTES);
+            size = Files.size(file);
         } catch (IOException e) {
             throw new OpenException(OpenException.State.BROKEN, "it cannot be read: " + e);
         }
-        String problem = ElfHeader.problem(head, System.getProperty("os.arch", ""));
+        String problem = ElfHeader.problem(head, size, System.getProperty("os.arch", ""));
         if (problem != null) {
             throw new OpenException(OpenException.State.BROKEN, problem);
         }

@@ -3,6 +3,7 @@ package io.jccl.bindings;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.regex.Pattern;
 
 /**
  * Executable pages of a file in this process, as a line of {@code /proc/self/maps} has them. Pages
@@ -16,6 +17,7 @@ import java.util.Optional;
  */
 record Mapping(long start, long end, String file, String path, boolean deleted) {
     private static final String DELETED = " (deleted)";
+    private static final Pattern SPACES = Pattern.compile(" +");
 
     /** Reads the whole text; lines of anything but executable file pages are left out. */
     static List<Mapping> parse(String maps) {
@@ -25,8 +27,11 @@ record Mapping(long start, long end, String file, String path, boolean deleted) 
     }
 
     private static Optional<Mapping> parseLine(String line) {
+        if (line.indexOf('/') < 0) {
+            return Optional.empty();
+        }
         // Address range, permissions, offset, device, inode, and the rest is the path.
-        String[] fields = line.split(" +", 6);
+        String[] fields = SPACES.split(line, 6);
         int dash = fields[0].indexOf('-');
         if (fields.length < 6
                 || dash < 0

@@ -383,7 +383,9 @@ class LibrarySearchTest {
     void aHomeOfAnOlderVersionSaysWhatItHolds() {
         machine.variable("CUDA_HOME", "/usr/local/cuda-11.8")
                 .library("/usr/local/cuda-11.8/lib64/libcudart.so.11.8.89", "11.8")
-                .link("/usr/local/cuda-11.8/lib64/libcudart.so.11.0", "/usr/local/cuda-11.8/lib64/libcudart.so.11.8.89");
+                .link(
+                        "/usr/local/cuda-11.8/lib64/libcudart.so.11.0",
+                        "/usr/local/cuda-11.8/lib64/libcudart.so.11.8.89");
         says(
                 missing(NativeLibrary.CUDART),
                 "holds no libcudart.so.13 or libcudart.so.12 (but libcudart.so.11.0,"
