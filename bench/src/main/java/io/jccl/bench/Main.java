@@ -50,7 +50,9 @@ public final class Main {
                 "run", new Entry("Start one process per rank on this machine.", RunCommand::new));
         COMMANDS.put(
                 "selftest",
-                new Entry("Check every operation on the devices here.", args -> new SelfTestCommand()));
+                new Entry(
+                        "Check every operation on the devices here.",
+                        args -> new SelfTestCommand()));
         COMMANDS.put(
                 "doctor",
                 new Entry(

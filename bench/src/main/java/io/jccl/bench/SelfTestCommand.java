@@ -153,8 +153,7 @@ final class SelfTestCommand implements Callable<Integer> {
     }
 
     /** One line per operation: cases, passed, failed, not run. */
-    private static int print(
-            PrintWriter out, List<Case> cases, List<RankLoop.Failure> failures) {
+    private static int print(PrintWriter out, List<Case> cases, List<RankLoop.Failure> failures) {
         Map<Integer, RankLoop.Failure> first = new TreeMap<>();
         int end = cases.size();
         for (RankLoop.Failure f : failures) {
@@ -180,15 +179,14 @@ final class SelfTestCommand implements Callable<Integer> {
         }
         first.values().stream()
                 .limit(MOST_SHOWN)
-                .forEach(
-                        f ->
-                                out.println(
-                                        "# FAILED "
-                                                + cases.get(f.index())
-                                                + " on rank "
-                                                + f.rank()
-                                                + ": "
-                                                + f.message()));
+                .forEach(f ->
+                        out.println(
+                                "# FAILED "
+                                        + cases.get(f.index())
+                                        + " on rank "
+                                        + f.rank()
+                                        + ": "
+                                        + f.message()));
         out.println(
                 "# "
                         + cases.size()

@@ -541,7 +541,8 @@ public final class NcclRank extends EngineCommunicator
         if (code != NcclCodes.MADE) {
             return code;
         }
-        if (made != NcclCodes.MADE && r.reduceOp.equals(madeOf) && r.type == madeFor) {
+        ReduceOp last = madeOf;
+        if (last != null && r.reduceOp.equals(last) && r.type == madeFor) {
             return made;
         }
         destroyMade();
@@ -570,6 +571,7 @@ public final class NcclRank extends EngineCommunicator
         if (made != NcclCodes.MADE) {
             nccl.ncclRedOpDestroy(made, comm);
             made = NcclCodes.MADE;
+            madeOf = null;
         }
     }
 
