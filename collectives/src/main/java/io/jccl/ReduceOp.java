@@ -62,8 +62,8 @@ public final class ReduceOp {
     /**
      * Sum of each rank's elements times its own factor. Ranks may pass different factors.
      *
-     * @param factor rounded to float32 for every type narrower than float64; integer types use its
-     *     integer part
+     * @param factor rounded to float32 for every type narrower than float64, and by NCCL to the
+     *     element type; integer types use its integer part
      * @return the operation
      */
     public static ReduceOp preMulSum(double factor) {

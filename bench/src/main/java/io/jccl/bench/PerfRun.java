@@ -396,7 +396,13 @@ final class PerfRun {
     /** Tells rank 0 where every rank runs. */
     private List<Report.RankInfo> gatherInfos() {
         byte[] mine =
-                (ProcessHandle.current().pid() + "\n" + hostName() + "\n" + processor())
+                (ProcessHandle.current().pid()
+                                + "\n"
+                                + hostName()
+                                + "\n"
+                                + comm.device().index()
+                                + "\n"
+                                + processor())
                         .getBytes(StandardCharsets.UTF_8);
         int length = Math.min(mine.length, INFO_BYTES);
         try (Buffer all = comm.device().allocate(DataType.UINT8, (long) INFO_BYTES * ranks)) {
@@ -412,15 +418,15 @@ final class PerfRun {
                     text[i] = (byte) all.getLong((long) r * INFO_BYTES + i);
                 }
                 String[] parts =
-                        new String(text, StandardCharsets.UTF_8).replace("\0", "").split("\n", 3);
+                        new String(text, StandardCharsets.UTF_8).replace("\0", "").split("\n", 4);
                 infos.add(
                         new Report.RankInfo(
                                 r,
                                 Long.parseLong(parts[0]),
                                 parts[1],
                                 comm.engine(),
-                                comm.device().index(),
-                                parts[2]));
+                                Integer.parseInt(parts[2]),
+                                parts[3]));
             }
             return infos;
         }

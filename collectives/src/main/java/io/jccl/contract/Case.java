@@ -68,8 +68,13 @@ public record Case(
         MIXED
     }
 
-    /** The same case for an engine that chooses its algorithms itself. */
+    /**
+     * The same case for a native library, which chooses its algorithms itself and takes the factor
+     * of a pre-multiplied sum in the element type: there the factors are such that no type rounds
+     * them.
+     */
     public Case withOwnAlgorithm() {
+        boolean narrow = !type.isInteger() && type.size() < Float.BYTES;
         return new Case(
                 collective,
                 type,
@@ -79,7 +84,7 @@ public record Case(
                 root,
                 inPlace,
                 Algorithm.AUTO,
-                data,
+                narrow && op == ReduceOp.Kind.PRE_MUL_SUM ? Data.EXACT : data,
                 memory,
                 async,
                 seed);

@@ -6,6 +6,7 @@ import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.host.HostDevice;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -215,10 +216,23 @@ public final class CudaBuffer implements Buffer {
         return one;
     }
 
+    /**
+     * Copies and waits, behind the work of the device's default stream. Not by {@code cudaMemcpy}:
+     * that waits for every ordinary stream of the device that happens to be current, whose work may
+     * be waiting for this very thread.
+     */
     private void copy(long to, long from, long bytes) {
+        Stream stream = device.defaultStream();
         CudaRuntime.check(
-                CudaRuntime.api().cudaMemcpy(to, from, bytes, cudart_h.cudaMemcpyDefault()),
-                "cudaMemcpy");
+                CudaRuntime.api()
+                        .cudaMemcpyAsync(
+                                to,
+                                from,
+                                bytes,
+                                cudart_h.cudaMemcpyDefault(),
+                                device.defaultHandle()),
+                "cudaMemcpyAsync");
+        stream.synchronize();
     }
 
     @Override
@@ -257,14 +271,11 @@ public final class CudaBuffer implements Buffer {
     public Buffer zero() {
         long to = open();
         if (count > 0) {
-            device.current(() -> {
-                CudaApi api = CudaRuntime.api();
-                CudaRuntime.check(api.cudaMemset(to, 0, byteSize()), "cudaMemset");
-                // cudaMemset of device memory may return before it is done, in order with
-                // the null stream only: other streams must see zeros too.
-                CudaRuntime.check(api.cudaStreamSynchronize(0), "cudaStreamSynchronize");
-                return null;
-            });
+            CudaRuntime.check(
+                    CudaRuntime.api()
+                            .cudaMemsetAsync(to, 0, byteSize(), device.defaultHandle()),
+                    "cudaMemsetAsync");
+            device.defaultStream().synchronize();
         }
         return this;
     }

@@ -35,11 +35,9 @@ public final class CudaDevice implements Device {
     private final int index;
     private final CudaStream defaultStream;
 
-    private CudaDevice(int index) {
+    private CudaDevice(int index, int streamFlags) {
         this.index = index;
-        // A stream of our own, not CUDA's null stream, which belongs to whatever device is current
-        // and cannot be captured. Being a blocking one, it stays in order with the null stream.
-        this.defaultStream = CudaStream.create(this, cudart_h.cudaStreamDefault(), true);
+        this.defaultStream = CudaStream.create(this, streamFlags, true);
     }
 
     /** Number of devices, 0 without a driver or a GPU. */
@@ -61,7 +59,10 @@ public final class CudaDevice implements Device {
         CudaDevice[] all = checked(index);
         synchronized (all) {
             if (all[index] == null) {
-                all[index] = new CudaDevice(index);
+                // A stream of our own, not CUDA's null stream, which belongs to whatever device is
+                // current and cannot be captured. It stays in order with the null stream, on
+                // which other libraries of the process may work.
+                all[index] = new CudaDevice(index, cudart_h.cudaStreamDefault());
             }
             return all[index];
         }
@@ -70,7 +71,8 @@ public final class CudaDevice implements Device {
     /** See {@link io.jccl.device.Cuda#view}. */
     public static CudaDevice view(int index) {
         checked(index);
-        return new CudaDevice(index);
+        // Streams in order with the null stream would be in order with those of other views.
+        return new CudaDevice(index, cudart_h.cudaStreamNonBlocking());
     }
 
     private static CudaDevice[] checked(int index) {
@@ -163,6 +165,11 @@ public final class CudaDevice implements Device {
     @Override
     public Stream defaultStream() {
         return defaultStream;
+    }
+
+    /** CUDA's handle of the default stream. */
+    long defaultHandle() {
+        return defaultStream.handle();
     }
 
     @Override
