@@ -23,6 +23,11 @@ public record CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclCon
     public CommunicatorOptions {
         Objects.requireNonNull(algorithm, "algorithm");
         Objects.requireNonNull(nccl, "nccl");
+        if (nccl.has(NcclConfig.Field.BLOCKING)) {
+            throw new IllegalArgumentException(
+                    "nccl sets blocking, which JCCL sets itself: calls that do not block are what"
+                            + " lets it abort them");
+        }
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("timeout is " + timeout + ", expected more than 0");
         }

@@ -272,8 +272,7 @@ public final class CudaBuffer implements Buffer {
         long to = open();
         if (count > 0) {
             CudaRuntime.check(
-                    CudaRuntime.api()
-                            .cudaMemsetAsync(to, 0, byteSize(), device.defaultHandle()),
+                    CudaRuntime.api().cudaMemsetAsync(to, 0, byteSize(), device.defaultHandle()),
                     "cudaMemsetAsync");
             device.defaultStream().synchronize();
         }

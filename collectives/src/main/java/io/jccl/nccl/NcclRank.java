@@ -36,6 +36,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
@@ -86,7 +88,7 @@ public final class NcclRank extends EngineCommunicator
 
     private final AtomicReference<@Nullable JcclException> failure = new AtomicReference<>();
     private final AtomicBoolean aborting = new AtomicBoolean();
-    private volatile @Nullable Thread aborter;
+    private volatile @Nullable Thread ending;
     private volatile boolean closed;
     private @Nullable Runnable cleanUp;
 
@@ -98,6 +100,9 @@ public final class NcclRank extends EngineCommunicator
     private volatile long issued;
     private volatile @Nullable CudaStream lastStream;
 
+    /** Streams on which an error of this communicator surfaces. */
+    private final Set<CudaStream> streams = ConcurrentHashMap.newKeySet();
+
     // The watchdog's own; guarded by lock, which whoever uses the handle outside the user's thread
     // holds too.
     private final ReentrantLock lock = new ReentrantLock();
@@ -107,6 +112,7 @@ public final class NcclRank extends EngineCommunicator
     private long completed;
     private long beats;
     private long lastBeat;
+    private long expiredAt;
     private final long[] beatSeen;
     private final @Nullable String[] beatText;
     private boolean progressTold;
@@ -352,12 +358,13 @@ public final class NcclRank extends EngineCommunicator
             }
             for (int i = 0; i < n; i++) {
                 ((NcclRank) engines[i]).settle(end, "ncclGroupEnd");
-                ((NcclRank) engines[i]).freeCopies();
             }
         } finally {
             for (int i = 0; i < n; i++) {
-                ((NcclRank) engines[i]).grouped = false;
-                ((NcclRank) engines[i]).inside = false;
+                NcclRank rank = (NcclRank) engines[i];
+                rank.grouped = false;
+                rank.freeCopies();
+                rank.inside = false;
             }
         }
     }
@@ -381,6 +388,7 @@ public final class NcclRank extends EngineCommunicator
         CudaStream stream = (CudaStream) Objects.requireNonNull(r.stream);
         if (stream != lastStream) {
             stream.attach(this);
+            streams.add(stream);
             lastStream = stream;
         }
         long number = issued + 1;
@@ -475,17 +483,17 @@ public final class NcclRank extends EngineCommunicator
         return result;
     }
 
-    /** Gives back the copies of a group, behind its work. */
+    /** Gives back the copies of a group, behind its work; an error here follows from another. */
     private void freeCopies() {
         for (int i = copies.size() - 1; i >= 0; i--) {
             long h = Objects.requireNonNull(lastStream).handle();
-            CudaRuntime.check(
-                    CudaRuntime.api().cudaFreeAsync(copies.remove(i), h), "cudaFreeAsync");
+            CudaRuntime.api().cudaFreeAsync(copies.remove(i), h);
         }
     }
 
     /** An exchange of blocks as a group of sends and receives. */
     private int blocks(Request r, long send, int type, long c, long h) {
+        CudaDevice.refuseVirtualThread();
         int size = r.type.size();
         long recv = at(r.recv);
         int result = nccl.ncclGroupStart();
@@ -513,6 +521,7 @@ public final class NcclRank extends EngineCommunicator
 
     /** reduceScatterv: a group of reductions, one to each rank. */
     private int reduceBlocks(Request r, int type, long c, long h) {
+        CudaDevice.refuseVirtualThread();
         int size = r.type.size();
         int op = op(r);
         int result = nccl.ncclGroupStart();
@@ -690,11 +699,27 @@ public final class NcclRank extends EngineCommunicator
         if (!aborting.compareAndSet(false, true)) {
             return;
         }
-        aborter =
+        start("abort", this::abortNative);
+    }
+
+    /** Runs NCCL's last call for this communicator on a thread that may hang. */
+    private void start(String what, Runnable last) {
+        ending =
                 Thread.ofPlatform()
                         .daemon()
-                        .name("jccl-abort-" + members.name() + "-" + rank())
-                        .start(this::abortNative);
+                        .name("jccl-" + what + "-" + members.name() + "-" + rank())
+                        .start(last);
+    }
+
+    private void destroyNative() {
+        lock.lock();
+        try {
+            long c = comm;
+            comm = 0;
+            nccl.ncclCommDestroy(c);
+        } finally {
+            lock.unlock();
+        }
     }
 
     private void abortNative() {
@@ -750,7 +775,7 @@ public final class NcclRank extends EngineCommunicator
             if (result == cudart_h.cudaErrorNotReady()) {
                 cuda.cudaGetLastError();
                 if (now - markedAt > options.timeout().toNanos()) {
-                    expire();
+                    expire(now);
                 }
                 return;
             }
@@ -770,7 +795,7 @@ public final class NcclRank extends EngineCommunicator
         if (last == completed) {
             return "has completed all " + completed + " operations that it has enqueued";
         }
-        Request.Description next = history[(int) (completed + 1) & (REMEMBERED - 1)];
+        Request.Description next = next();
         return "has completed "
                 + completed
                 + " operations of "
@@ -778,15 +803,21 @@ public final class NcclRank extends EngineCommunicator
                 + (next.number() == completed + 1 ? "; the next is " + next : "");
     }
 
-    /** Too long: asks the others how far they are, and gives up with a report. */
-    private void expire() {
-        members.askProgress();
-        members.tellProgress(progressText());
-        long deadline = System.nanoTime() + REPORT_WAIT.toNanos();
+    /**
+     * Too long: asks the others how far they are, and gives up with a report when all have answered
+     * or have had the time to. It must not wait for them: they may be looked at by this very
+     * thread.
+     */
+    private void expire(long now) {
+        if (expiredAt == 0) {
+            expiredAt = now;
+            progressTold = true;
+            members.askProgress();
+            members.tellProgress(progressText());
+        }
         List<@Nullable String> all = members.progress();
-        while (all.contains(null) && System.nanoTime() < deadline) {
-            LockSupport.parkNanos(20_000_000);
-            all = members.progress();
+        if (all.contains(null) && now - expiredAt < REPORT_WAIT.toNanos()) {
+            return;
         }
         StringBuilder report =
                 new StringBuilder("rank ")
@@ -798,7 +829,7 @@ public final class NcclRank extends EngineCommunicator
                         .append(") waited longer than ")
                         .append(options.timeout())
                         .append(" for ")
-                        .append(history[(int) (completed + 1) & (REMEMBERED - 1)])
+                        .append(next())
                         .append(", number ")
                         .append(completed + 1)
                         .append(':');
@@ -810,6 +841,11 @@ public final class NcclRank extends EngineCommunicator
         }
         report.append("\nlook first at the ranks that are behind, or give no answer");
         fail(new CollectiveTimeoutException(report.toString()));
+    }
+
+    /** The operation that this rank waits for. */
+    private Request.Description next() {
+        return history[(int) (completed + 1) & (REMEMBERED - 1)];
     }
 
     private void lookAtOthers(long now) {
@@ -849,7 +885,7 @@ public final class NcclRank extends EngineCommunicator
                                         + "' closed it while rank "
                                         + rank()
                                         + " waits in "
-                                        + history[(int) (completed + 1) & (REMEMBERED - 1)]));
+                                        + next()));
                 return;
             }
         }
@@ -873,7 +909,7 @@ public final class NcclRank extends EngineCommunicator
                                         + " s while rank "
                                         + rank()
                                         + " waits in "
-                                        + history[(int) (completed + 1) & (REMEMBERED - 1)]
+                                        + next()
                                         + ": its process was killed, or its machine is lost"));
                 return;
             }
@@ -1170,11 +1206,8 @@ public final class NcclRank extends EngineCommunicator
         } catch (RuntimeException e) {
             // The store is gone before us: nobody is left to be told.
         }
-        CudaStream stream = lastStream;
-        if (stream != null) {
-            stream.detach(this);
-        }
-        if (awaitAbort()) {
+        streams.forEach(stream -> stream.detach(this));
+        if (awaitNative()) {
             release();
         }
     }
@@ -1186,22 +1219,17 @@ public final class NcclRank extends EngineCommunicator
             if (nccl.supports("ncclCommFinalize")) {
                 settle(nccl.ncclCommFinalize(comm), "ncclCommFinalize");
             }
-            lock.lock();
-            try {
-                long c = comm;
-                comm = 0;
-                nccl.check(nccl.ncclCommDestroy(c), "ncclCommDestroy", 0);
-            } finally {
-                lock.unlock();
-            }
+            aborting.set(true);
+            start("destroy", this::destroyNative);
         } catch (JcclException e) {
             // Closing is best effort: whoever waited for the work has seen its error.
             fail(e, true);
         }
     }
 
-    private boolean awaitAbort() {
-        Thread t = aborter;
+    /** Whether NCCL is done with this communicator; waits for that, but not for ever. */
+    private boolean awaitNative() {
+        Thread t = ending;
         if (t == null) {
             return true;
         }
@@ -1217,7 +1245,7 @@ public final class NcclRank extends EngineCommunicator
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
-        // NCCL that hangs in its abort still has our memory: better to leak it.
+        // NCCL that hangs still has our memory: better to leak it.
         return !t.isAlive();
     }
 

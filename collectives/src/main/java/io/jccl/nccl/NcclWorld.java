@@ -338,11 +338,9 @@ public final class NcclWorld {
 
     /** What NCCL is told: the user's settings, and that no call blocks. */
     static MemorySegment config(NcclApi nccl, CommunicatorOptions options, Arena arena) {
-        NcclConfig settings = options.nccl();
-        if (!settings.has(NcclConfig.Field.BLOCKING)) {
-            settings = settings.with(NcclConfig.Field.BLOCKING, 0);
-        }
-        return settings.allocate(arena, nccl.library().version());
+        return options.nccl()
+                .with(NcclConfig.Field.BLOCKING, 0)
+                .allocate(arena, nccl.library().version());
     }
 
     private static int init(
