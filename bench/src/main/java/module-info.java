@@ -11,4 +11,6 @@ module io.jccl.bench {
     opens io.jccl.bench to
             com.fasterxml.jackson.databind,
             info.picocli;
+    opens io.jccl.bench.doctor to
+            com.fasterxml.jackson.databind;
 }

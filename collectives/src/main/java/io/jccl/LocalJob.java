@@ -1,6 +1,7 @@
 package io.jccl;
 
 import io.jccl.host.HostWorld;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.UUID;
 
@@ -40,6 +41,18 @@ public final class LocalJob {
                 "WORLD_SIZE", Integer.toString(size),
                 "LOCAL_RANK", Integer.toString(rank),
                 "LOCAL_WORLD_SIZE", Integer.toString(size));
+    }
+
+    /**
+     * Where the processes of a run share memory: what system property {@code jccl.shm.dir} or
+     * variable {@code JCCL_SHM_DIR} names, or else {@code /dev/shm}, or else the folder for
+     * temporary files.
+     *
+     * @return an existing folder
+     * @throws IllegalArgumentException if the setting names none
+     */
+    public static Path sharedFolder() {
+        return HostWorld.sharedFolder();
     }
 
     /**

@@ -48,6 +48,11 @@ public final class Main {
                 new Entry("Train a small model data-parallel.", args -> new TrainDemo()));
         COMMANDS.put(
                 "run", new Entry("Start one process per rank on this machine.", RunCommand::new));
+        COMMANDS.put(
+                "doctor",
+                new Entry(
+                        "Say what this machine has, what is wrong, and what to do.",
+                        args -> new DoctorCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
@@ -88,7 +93,8 @@ public final class Main {
      * @param args the arguments
      * @param out standard output
      * @param err standard error
-     * @return 0; 1 if a result was wrong or a rank failed; 2 for a mistake in the arguments
+     * @return 0; 1 if a result was wrong or a rank failed; 2 for a mistake in the arguments; some
+     *     commands have more
      */
     public static int execute(String[] args, PrintWriter out, PrintWriter err) {
         Entry entry = args.length == 0 ? null : COMMANDS.get(args[0]);

@@ -11,7 +11,12 @@ public sealed interface Discovery {
      * @param path the file or folder, or the bare file name where the dynamic loader was asked
      * @param outcome {@code loaded}, or the reason why it was not
      */
-    record Attempt(String how, String path, String outcome) {}
+    record Attempt(String how, String path, String outcome) {
+        @Override
+        public String toString() {
+            return how + ": " + path + ": " + outcome;
+        }
+    }
 
     /**
      * The library was found and loaded.
@@ -29,7 +34,20 @@ public sealed interface Discovery {
      * @param attempts all steps in order
      */
     record Missing(NativeLibrary library, String reason, List<Attempt> attempts)
-            implements Discovery {}
+            implements Discovery {
+        /**
+         * The reason, then a line for each step.
+         *
+         * @return the text of {@link NativeLibraryUnavailableException}
+         */
+        public String message() {
+            StringBuilder text = new StringBuilder(reason);
+            for (Attempt attempt : attempts) {
+                text.append("\n  ").append(attempt);
+            }
+            return text.toString();
+        }
+    }
 
     /**
      * All steps in order.

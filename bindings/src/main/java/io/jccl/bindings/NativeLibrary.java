@@ -4,22 +4,28 @@ import java.util.List;
 
 /** The native libraries that JCCL uses where they are installed. */
 public enum NativeLibrary {
-    /** NVIDIA's collective communication library. */
-    NCCL("NCCL", "jccl.nccl", List.of("libnccl.so.2")),
+    /** NVIDIA's collective communication library. The oldest usable one has send and receive. */
+    NCCL("NCCL", "jccl.nccl", "2.7", List.of("libnccl.so.2")),
     /** The CUDA runtime. */
-    CUDART("the CUDA runtime", "jccl.cudart", List.of("libcudart.so.13", "libcudart.so.12")),
+    CUDART(
+            "the CUDA runtime",
+            "jccl.cudart",
+            "12.0",
+            List.of("libcudart.so.13", "libcudart.so.12")),
     /** NVIDIA's dense linear algebra. */
-    CUBLAS("cuBLAS", "jccl.cublas", List.of("libcublas.so.13", "libcublas.so.12")),
+    CUBLAS("cuBLAS", "jccl.cublas", "12.0", List.of("libcublas.so.13", "libcublas.so.12")),
     /** An MPI with Open MPI's binary interface. */
-    MPI("MPI", "jccl.mpi", List.of("libmpi.so.40"));
+    MPI("MPI", "jccl.mpi", "4.0", List.of("libmpi.so.40"));
 
     private final String title;
     private final String property;
+    private final Version minimum;
     private final List<String> sonames;
 
-    NativeLibrary(String title, String property, List<String> sonames) {
+    NativeLibrary(String title, String property, String minimum, List<String> sonames) {
         this.title = title;
         this.property = property;
+        this.minimum = Version.of(minimum);
         this.sonames = sonames;
     }
 
@@ -39,6 +45,15 @@ public enum NativeLibrary {
      */
     public String property() {
         return property;
+    }
+
+    /**
+     * The oldest version that JCCL works with. An older library is refused, not half used.
+     *
+     * @return such as 2.7
+     */
+    public Version minimum() {
+        return minimum;
     }
 
     /**

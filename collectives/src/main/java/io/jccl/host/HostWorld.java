@@ -3,6 +3,7 @@ package io.jccl.host;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.bindings.JcclException;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -119,6 +120,11 @@ public final class HostWorld {
             }
         }
         return c;
+    }
+
+    /** See {@link io.jccl.LocalJob#sharedFolder}. */
+    public static Path sharedFolder() {
+        return SharedFolder.root();
     }
 
     /** See {@link io.jccl.LocalJob#cleanUp}. */

@@ -1,0 +1,85 @@
+package io.jccl.bench;
+
+import io.jccl.bench.doctor.Doctor;
+import io.jccl.bench.doctor.Machine;
+import io.jccl.bench.doctor.Report;
+import io.jccl.bench.doctor.Requirement;
+import java.io.PrintWriter;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
+import picocli.CommandLine.TypeConversionException;
+
+/** Says what this machine has for collectives, what is wrong, and what to do about it. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Exit status: 0 if the host engine works; 1 if it does not; 2 for a mistake in the"
+                    + " arguments; 4 if the host engine works, but something required does not.",
+        })
+final class DoctorCommand implements Callable<Integer> {
+    private final Supplier<Machine> machine;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(names = "--json", description = "Print one JSON document.")
+    private boolean json;
+
+    @Option(
+            names = "--require",
+            paramLabel = "<what>",
+            split = ",",
+            converter = What.class,
+            description =
+                    "Fail unless this is usable: nccl, cuda, cublas (each with a GPU) or mpi. May be"
+                            + " repeated, or a list with commas.")
+    private List<Requirement> required = new ArrayList<>();
+
+    DoctorCommand() {
+        this(Machine::local);
+    }
+
+    /**
+     * Creates the command for a test.
+     *
+     * @param machine what to examine
+     */
+    DoctorCommand(Supplier<Machine> machine) {
+        this.machine = machine;
+    }
+
+    /** Something that can be required. */
+    static final class What implements ITypeConverter<Requirement> {
+        @Override
+        public Requirement convert(String value) {
+            try {
+                return Requirement.of(value);
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(e.getMessage());
+            }
+        }
+    }
+
+    @Override
+    public Integer call() {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        PrintWriter out = spec.commandLine().getOut();
+        Report report = Doctor.examine(Version.TEXT, machine.get(), required);
+        out.println(json ? report.json() : report.text().stripTrailing());
+        out.flush();
+        return report.status();
+    }
+}

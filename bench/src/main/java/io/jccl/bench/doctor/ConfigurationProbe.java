@@ -1,0 +1,106 @@
+package io.jccl.bench.doctor;
+
+import io.jccl.bench.doctor.Facts.ConfigFile;
+import io.jccl.bench.doctor.Facts.Setting;
+import io.jccl.bench.doctor.Facts.Variable;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.regex.Pattern;
+
+/** Looks at settings from outside. Never shows what may be a secret. */
+final class ConfigurationProbe {
+    private static final String HIDDEN = "(hidden)";
+
+    /** Variables that bear on collectives; the others are nobody's business. */
+    private static final Pattern SHOWN =
+            Pattern.compile(
+                    "(NCCL|CUDA|NVIDIA|UCX|OMPI|PMIX|JCCL)_.*|LD_LIBRARY_PATH|LD_PRELOAD"
+                            + "|CONDA_PREFIX|RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE"
+                            + "|MASTER_ADDR|MASTER_PORT");
+
+    private static final Pattern SECRET =
+            Pattern.compile("TOKEN|SECRET|PASS|KEY|CREDENTIAL", Pattern.CASE_INSENSITIVE);
+
+    /** User and password in an address. */
+    private static final Pattern USER_INFO = Pattern.compile("(?<=://)[^/@\\s]+(?=@)");
+
+    private final Machine machine;
+
+    /** What set a variable, for all that NCCL will see as set. */
+    private final Map<String, String> setBy = new HashMap<>();
+
+    private ConfigurationProbe(Machine machine) {
+        this.machine = machine;
+        machine.environment().keySet().forEach(n -> setBy.put(n, "the environment"));
+    }
+
+    static Facts.Configuration examine(Machine machine) {
+        return new Facts.Configuration(
+                new ConfigurationProbe(machine).files(),
+                shown(machine.environment(), SHOWN),
+                shown(machine.properties(), Pattern.compile("jccl\\..*")));
+    }
+
+    private static List<Variable> shown(Map<String, String> all, Pattern names) {
+        List<Variable> shown = new ArrayList<>();
+        new TreeMap<>(all)
+                .forEach((name, value) -> {
+                    if (names.matcher(name).matches()) {
+                        shown.add(new Variable(name, safe(name, value)));
+                    }
+                });
+        return List.copyOf(shown);
+    }
+
+    private static String safe(String name, String value) {
+        return SECRET.matcher(name).find() ? HIDDEN : USER_INFO.matcher(value).replaceAll(HIDDEN);
+    }
+
+    /** NCCL reads one file of the user's and then the machine's; what is set stays set. */
+    private List<ConfigFile> files() {
+        String named = machine.environment().getOrDefault("NCCL_CONF_FILE", "");
+        ConfigFile own =
+                named.isEmpty()
+                        ? file(machine.property("user.home") + "/.nccl.conf", "the user's")
+                        : file(named, "NCCL_CONF_FILE");
+        return List.of(own, file("/etc/nccl.conf", "the machine's"));
+    }
+
+    private ConfigFile file(String path, String origin) {
+        String absolute = path.startsWith("/") ? path : machine.property("user.dir") + "/" + path;
+        Reading<String> text =
+                Bounded.call(
+                                "reading " + absolute,
+                                machine.patience(),
+                                () -> machine.files().text(absolute))
+                        .flatMap(r -> r);
+        if (!machine.files().exists(absolute)) {
+            return new ConfigFile(absolute, origin, ConfigFile.ABSENT, List.of());
+        }
+        return switch (text) {
+            case Reading.Known<String>(String t) ->
+                    new ConfigFile(absolute, origin, ConfigFile.READ, settings(t, absolute));
+            case Reading.Unknown<String>(String reason) ->
+                    new ConfigFile(absolute, origin, reason, List.of());
+        };
+    }
+
+    /** NCCL's grammar: a comment's # is the first character, and names are taken as they stand. */
+    private List<Setting> settings(String text, String path) {
+        List<Setting> settings = new ArrayList<>();
+        for (String line : text.lines().toList()) {
+            int equals = line.indexOf('=');
+            if (line.startsWith("#") || equals < 0) {
+                continue;
+            }
+            String name = line.substring(0, equals);
+            settings.add(
+                    new Setting(name, safe(name, line.substring(equals + 1)), setBy.get(name)));
+            setBy.putIfAbsent(name, path);
+        }
+        return List.copyOf(settings);
+    }
+}

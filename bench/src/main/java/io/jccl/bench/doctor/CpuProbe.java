@@ -1,0 +1,119 @@
+package io.jccl.bench.doctor;
+
+import io.jccl.bench.doctor.Facts.NumaNode;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+
+/** Looks at the processors. */
+final class CpuProbe {
+    private static final String CPUS = "/sys/devices/system/cpu/";
+    private static final String NODES = "/sys/devices/system/node";
+    private static final String INFO = "/proc/cpuinfo";
+    private static final String HUGE = "/sys/kernel/mm/transparent_hugepage/";
+    private static final Pattern CHOSEN = Pattern.compile("\\[([^]]+)]");
+
+    private final MachineFiles files;
+
+    private CpuProbe(MachineFiles files) {
+        this.files = files;
+    }
+
+    static Facts.Cpu examine(Machine machine, Cgroups cgroups) {
+        return new CpuProbe(machine.files()).examine(machine.processors(), cgroups);
+    }
+
+    private Facts.Cpu examine(int processors, Cgroups cgroups) {
+        Reading<List<Integer>> online = files.text(CPUS + "online").map(CpuList::parse);
+        return new Facts.Cpu(
+                model(),
+                ids(online, "physical_package_id").map(Set::size),
+                cores(online),
+                online.map(List::size).or(files.lines(INFO).flatMap(CpuProbe::listed)),
+                processors,
+                ProcessStatus.field(files, "Cpus_allowed_list"),
+                cgroups.cpuLimit(),
+                ProcessStatus.field(files, INFO, "flags")
+                        .map(f -> (" " + f + " ").contains(" hypervisor ")),
+                numaNodes(),
+                // Bit 1 is about tiers of memory.
+                files.number("/proc/sys/kernel/numa_balancing").map(n -> (n & 1) != 0),
+                chosen("enabled"),
+                chosen("shmem_enabled"));
+    }
+
+    /** x86 names its model; ARM gives the designer's number and the part's; POWER calls it cpu. */
+    private Reading<String> model() {
+        Reading<String> arm =
+                ProcessStatus.field(files, INFO, "CPU implementer")
+                        .flatMap(i ->
+                                ProcessStatus.field(files, INFO, "CPU part")
+                                        .map(p -> "ARM implementer " + i + " part " + p));
+        return ProcessStatus.field(files, INFO, "model name")
+                .or(arm)
+                .or(ProcessStatus.field(files, INFO, "cpu"));
+    }
+
+    private static Reading<Integer> listed(List<String> lines) {
+        long count = lines.stream().filter(l -> l.matches("processor\\s*:.*")).count();
+        return count == 0
+                ? Reading.unknown("no 'processor' in " + INFO)
+                : Reading.known(Math.toIntExact(count));
+    }
+
+    private Reading<Integer> cores(Reading<List<Integer>> online) {
+        Reading<Set<String>> siblings = ids(online, "core_cpus_list");
+        return siblings.or(ids(online, "thread_siblings_list")).map(Set::size);
+    }
+
+    /** The different contents of a topology file over all CPUs; unknown if one cannot be read. */
+    private Reading<Set<String>> ids(Reading<List<Integer>> online, String file) {
+        return online.flatMap(cpus -> {
+            Set<String> ids = new HashSet<>();
+            for (int cpu : cpus) {
+                Reading<String> id = files.text(CPUS + "cpu" + cpu + "/topology/" + file);
+                if (!(id instanceof Reading.Known<String>(String value))) {
+                    return id.map(Set::of);
+                }
+                ids.add(value);
+            }
+            return ids.isEmpty() ? Reading.unknown("no CPU is online") : Reading.known(ids);
+        });
+    }
+
+    private Reading<List<NumaNode>> numaNodes() {
+        return files.names(NODES)
+                .map(names ->
+                        names.stream()
+                                .filter(n -> n.matches("node\\d+"))
+                                .map(n -> numaNode(Integer.parseInt(n.substring(4))))
+                                .collect(Collectors.toUnmodifiableList()));
+    }
+
+    private NumaNode numaNode(int node) {
+        String folder = NODES + "/node" + node;
+        return new NumaNode(
+                node,
+                files.text(folder + "/cpulist"),
+                nodeMemory(folder, node, "MemTotal"),
+                nodeMemory(folder, node, "MemFree"));
+    }
+
+    private Reading<Long> nodeMemory(String folder, int node, String name) {
+        return ProcessStatus.kilobytes(files, folder + "/meminfo", "Node " + node + " " + name);
+    }
+
+    /** The word in brackets. */
+    private Reading<String> chosen(String file) {
+        return files.text(HUGE + file)
+                .flatMap(t -> {
+                    Matcher m = CHOSEN.matcher(t);
+                    return m.find()
+                            ? Reading.known(m.group(1))
+                            : Reading.unknown("makes no sense: '" + Texts.excerpt(t) + "'");
+                });
+    }
+}

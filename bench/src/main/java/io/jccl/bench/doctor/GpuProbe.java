@@ -1,0 +1,11 @@
+package io.jccl.bench.doctor;
+
+/** What CUDA says about its GPUs. */
+public interface GpuProbe {
+    /**
+     * Asks the driver. May take long: the caller bounds it.
+     *
+     * @return its version and devices, or why there are none
+     */
+    Reading<Facts.Cuda> ask();
+}

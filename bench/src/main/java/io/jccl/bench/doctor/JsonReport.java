@@ -1,0 +1,81 @@
+package io.jccl.bench.doctor;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.PropertyNamingStrategies;
+import com.fasterxml.jackson.databind.SerializationFeature;
+import com.fasterxml.jackson.databind.SerializerProvider;
+import com.fasterxml.jackson.databind.module.SimpleModule;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.fasterxml.jackson.databind.ser.std.StdSerializer;
+import com.fasterxml.jackson.databind.ser.std.ToStringSerializer;
+import com.fasterxml.jackson.databind.type.TypeFactory;
+import io.jccl.bindings.Version;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.Map;
+import java.util.TreeMap;
+
+/**
+ * The report as JSON: the facts' components under their own names. What is unknown is null there,
+ * and its reason stands under {@code unknown}, by JSON pointer.
+ */
+final class JsonReport {
+    /** Rises when a field goes away or changes its meaning; new fields may come at any time. */
+    private static final int SCHEMA = 1;
+
+    private JsonReport() {}
+
+    static String of(Report report) {
+        Map<String, String> unknown = new TreeMap<>();
+        ObjectMapper mapper = mapper(unknown);
+        ObjectNode root = mapper.createObjectNode();
+        root.put("schema", SCHEMA);
+        root.put("jccl_version", report.version());
+        root.put("exit_status", report.status());
+        ObjectNode facts = mapper.valueToTree(report.facts());
+        root.setAll(facts);
+        root.set("required", mapper.valueToTree(report.required()));
+        root.set("problems", mapper.valueToTree(report.problems()));
+        root.set("unknown", mapper.valueToTree(unknown));
+        try {
+            return mapper.writeValueAsString(root);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private static ObjectMapper mapper(Map<String, String> unknown) {
+        return new ObjectMapper()
+                .enable(SerializationFeature.INDENT_OUTPUT)
+                .enable(SerializationFeature.WRITE_ENUMS_USING_TO_STRING)
+                .setPropertyNamingStrategy(PropertyNamingStrategies.SNAKE_CASE)
+                .registerModule(
+                        new SimpleModule()
+                                .addSerializer(new ReadingSerializer(unknown))
+                                .addSerializer(Version.class, ToStringSerializer.instance));
+    }
+
+    private static final class ReadingSerializer extends StdSerializer<Reading<?>> {
+        private static final long serialVersionUID = 1L;
+
+        private final transient Map<String, String> unknown;
+
+        ReadingSerializer(Map<String, String> unknown) {
+            super(TypeFactory.defaultInstance().constructType(Reading.class));
+            this.unknown = unknown;
+        }
+
+        @Override
+        public void serialize(Reading<?> reading, JsonGenerator to, SerializerProvider provider)
+                throws IOException {
+            switch (reading) {
+                case Reading.Known<?>(Object value) -> provider.defaultSerializeValue(value, to);
+                case Reading.Unknown<?>(String reason) -> {
+                    unknown.put(to.getOutputContext().pathAsPointer().toString(), reason);
+                    to.writeNull();
+                }
+            }
+        }
+    }
+}

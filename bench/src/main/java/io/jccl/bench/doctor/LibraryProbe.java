@@ -1,0 +1,67 @@
+package io.jccl.bench.doctor;
+
+import io.jccl.bindings.Discovery;
+import io.jccl.bindings.LoadedLibrary;
+import io.jccl.bindings.NativeLibrary;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import org.jspecify.annotations.Nullable;
+
+/** Lets native libraries be found, and tells how it went. */
+final class LibraryProbe {
+    private LibraryProbe() {}
+
+    static List<Facts.Library> examine(Machine machine) {
+        return Arrays.stream(NativeLibrary.values()).map(l -> library(machine, l)).toList();
+    }
+
+    static String name(NativeLibrary library) {
+        return library.name().toLowerCase(Locale.ROOT);
+    }
+
+    private static Facts.Library library(Machine machine, NativeLibrary library) {
+        // Loading runs the library's own initialisers.
+        Reading<Discovery> discovery =
+                Bounded.call(
+                        "loading " + library.title(),
+                        machine.patience(),
+                        () -> machine.libraries().discover(library));
+        Reading<List<Libraries.Copy>> copies =
+                Bounded.call(
+                                "looking for copies of " + library.title(),
+                                machine.patience(),
+                                () -> machine.libraries().copies(library))
+                        .flatMap(r -> r);
+        return switch (discovery) {
+            case Reading.Known<Discovery>(Discovery.Found(LoadedLibrary l, var attempts)) ->
+                    entry(library, l, null, attempts, copies.map(c -> others(c, l)));
+            case Reading.Known<Discovery>(Discovery.Missing m) ->
+                    entry(library, null, m.reason(), m.attempts(), copies);
+            case Reading.Unknown<Discovery>(String reason) ->
+                    entry(library, null, reason, List.of(), copies);
+        };
+    }
+
+    private static List<Libraries.Copy> others(List<Libraries.Copy> copies, LoadedLibrary loaded) {
+        return copies.stream().filter(c -> !c.path().equals(loaded.path())).toList();
+    }
+
+    private static Facts.Library entry(
+            NativeLibrary library,
+            @Nullable LoadedLibrary loaded,
+            @Nullable String reason,
+            List<Discovery.Attempt> attempts,
+            Reading<List<Libraries.Copy>> copies) {
+        return new Facts.Library(
+                name(library),
+                library.title(),
+                loaded != null,
+                loaded == null ? null : loaded.version().toString(),
+                loaded == null ? null : loaded.path(),
+                loaded == null ? null : loaded.how(),
+                reason,
+                attempts,
+                copies);
+    }
+}

@@ -1,0 +1,57 @@
+package io.jccl.bench.doctor;
+
+import java.util.Locale;
+
+/** How values look in the report. */
+final class Texts {
+    private static final int EXCERPT = 60;
+    private static final String[] UNITS = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+
+    private Texts() {}
+
+    /** A size; -1 is no limit. */
+    static String bytes(long bytes) {
+        if (bytes < 0) {
+            return "unlimited";
+        }
+        double value = bytes;
+        int unit = 0;
+        while (value >= 1024 && unit < UNITS.length - 1) {
+            value /= 1024;
+            unit++;
+        }
+        return unit == 0 ? bytes + " B" : String.format(Locale.ROOT, "%.1f %s", value, UNITS[unit]);
+    }
+
+    /** A number; -1 is no limit. */
+    static String limit(long number) {
+        return number < 0 ? "unlimited" : Long.toString(number);
+    }
+
+    /** The value, or {@code unknown (reason)}. */
+    static String text(Reading<?> reading) {
+        return switch (reading) {
+            case Reading.Known<?>(Object value) -> value.toString();
+            case Reading.Unknown<?>(String reason) -> "unknown (" + reason + ")";
+        };
+    }
+
+    /** One line of what may be long and full of control characters. */
+    static String excerpt(String text) {
+        String line = printable(text);
+        return line.length() <= EXCERPT ? line : line.substring(0, EXCERPT) + "...";
+    }
+
+    /** Nothing that a terminal would take for a command. */
+    static String printable(String text) {
+        StringBuilder b = new StringBuilder(text.length());
+        text.codePoints()
+                .map(c -> Character.isISOControl(c) || !Character.isDefined(c) ? '?' : c)
+                .forEach(b::appendCodePoint);
+        return b.toString();
+    }
+
+    static String count(int n, String noun) {
+        return n + " " + noun + (n == 1 ? "" : "s");
+    }
+}

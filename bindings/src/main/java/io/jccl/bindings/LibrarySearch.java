@@ -1,0 +1,499 @@
+package io.jccl.bindings;
+
+import io.jccl.bindings.Discovery.Attempt;
+import io.jccl.bindings.LibraryPlaces.Place;
+import io.jccl.bindings.LibraryPlaces.Setting;
+import io.jccl.bindings.Machine.Kind;
+import io.jccl.bindings.Machine.Opened;
+import io.jccl.bindings.OpenException.State;
+import java.lang.foreign.SymbolLookup;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.Collectors;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One search for one library.
+ *
+ * <p>What somebody set on purpose is used or the search fails: going on to another copy would hide
+ * the mistake. A library of which one process must not hold two copies is looked for among the
+ * files mapped already, before and after it is loaded.
+ *
+ * <p><b>Threads:</b> one.
+ */
+final class LibrarySearch {
+    /** How it ended, and the library's symbols if it was found. */
+    record Result(Discovery discovery, @Nullable SymbolLookup symbols) {}
+
+    private static final String MAPPED = "already mapped in this process";
+    private static final String LOADER = "dynamic loader";
+    private static final String OPEN_MPI = "JCCL's MPI bindings need Open MPI 4 or newer for now";
+
+    private final NativeLibrary library;
+    private final Machine machine;
+    private final LibraryPlaces places;
+    private final List<Attempt> attempts = new ArrayList<>();
+    private final Set<String> seen = new HashSet<>();
+
+    /** The first file that was there but did not serve. */
+    private @Nullable String unusable;
+
+    /** Why it did not serve. */
+    private String why = "";
+
+    /** The first library seen that serves the same purpose but is another. */
+    private @Nullable String relative;
+
+    private LibrarySearch(NativeLibrary library, Machine machine) {
+        this.library = library;
+        this.machine = machine;
+        this.places = new LibraryPlaces(library, machine);
+    }
+
+    static Result search(NativeLibrary library, Machine machine) {
+        return new LibrarySearch(library, machine).run();
+    }
+
+    /** Every file of a library that some step of a search could meet, without loading any. */
+    static List<LibraryFile> files(NativeLibrary library, Machine machine) {
+        LibrarySearch search = new LibrarySearch(library, machine);
+        Map<String, LibraryFile> found = new LinkedHashMap<>();
+        for (Mapping copy : search.copies()) {
+            found.put(copy.path(), new LibraryFile(library, copy.path(), MAPPED));
+        }
+        List<Place> all = new ArrayList<>();
+        for (Setting setting : search.places.settings()) {
+            String path = search.places.absolute(setting.value());
+            if (setting.file() && machine.kind(path) == Kind.FILE) {
+                String real = machine.realPath(path);
+                found.putIfAbsent(real, new LibraryFile(library, real, setting.how()));
+            } else {
+                all.add(search.places.below(setting));
+            }
+        }
+        all.addAll(search.places.hints());
+        all.addAll(search.places.loaderPath());
+        all.addAll(search.places.usual());
+        for (Place place : all) {
+            for (String file : search.filesIn(place.folders())) {
+                String real = machine.realPath(file);
+                found.putIfAbsent(real, new LibraryFile(library, real, place.how()));
+            }
+        }
+        return List.copyOf(found.values());
+    }
+
+    private Result run() {
+        String platform = platformRefusal();
+        if (platform != null) {
+            return missing("this machine", machine.property("os.name"), platform);
+        }
+        String refusal = machine.nativeAccessRefusal();
+        if (refusal != null) {
+            return missing("this JVM", "native access", refusal);
+        }
+        List<Mapping> copies = copies();
+        if (oneCopy() && copies.size() > 1) {
+            attempts.addAll(
+                    copies.stream().map(c -> new Attempt(MAPPED, c.path(), "found")).toList());
+            return refused(bothMapped(copies));
+        }
+        for (Setting setting : places.settings()) {
+            Result result = follow(setting, copies);
+            if (result != null) {
+                return result;
+            }
+        }
+        for (Mapping copy : copies) {
+            // A file that is gone can only be had by the name that the loader keeps.
+            String name = copy.deleted() ? sonameOf(copy) : copy.path();
+            Result result = tryOpenAlone(MAPPED, name, copy.path());
+            if (result != null) {
+                return result;
+            }
+        }
+        Result result = look(places.hints());
+        for (String soname : library.sonames()) {
+            result = result == null ? tryOpenAlone(LOADER, soname, soname) : result;
+        }
+        // What lies in the loader's own folders it has refused; here is told why.
+        result = result == null ? look(places.loaderPath()) : result;
+        result = result == null ? look(places.usual()) : result;
+        return result == null ? missing(notFound()) : result;
+    }
+
+    private @Nullable String platformRefusal() {
+        String os = machine.property("os.name");
+        String bits = machine.property("sun.arch.data.model");
+        if ("Linux".equals(os) && !"32".equals(bits)) {
+            return null;
+        }
+        return capitalized(library.title())
+                + " cannot be used here: this is "
+                + os
+                + " on "
+                + machine.property("os.arch")
+                + ", and JCCL calls native libraries on 64-bit Linux only; the host engine needs"
+                + " none";
+    }
+
+    // --- What is set on purpose.
+
+    /** Null if the search goes on. */
+    private @Nullable Result follow(Setting setting, List<Mapping> copies) {
+        String path = places.absolute(setting.value());
+        Kind kind = machine.kind(path);
+        if (kind == Kind.FILE && setting.file()) {
+            return load(setting, path, copies);
+        }
+        if (kind != Kind.FOLDER) {
+            return broken(
+                    setting,
+                    path,
+                    switch (kind) {
+                        case FILE -> "is a file";
+                        case CLOSED -> "this user may not read";
+                        default -> "does not exist";
+                    });
+        }
+        Place place = places.below(setting);
+        List<String> files = filesIn(place.folders());
+        if (!files.isEmpty()) {
+            return load(setting, files.getFirst(), copies);
+        }
+        String others = others(place);
+        if (setting.binding()) {
+            return broken(setting, path, "holds no " + sonames() + others);
+        }
+        place.folders().forEach(this::firstLook);
+        note(setting.how(), path, "no " + sonames() + " in it" + others);
+        return null;
+    }
+
+    private Result load(Setting setting, String file, List<Mapping> copies) {
+        if (oneCopy()) {
+            for (Mapping copy : copies) {
+                if (copy.deleted() || !machine.sameFile(copy.path(), file)) {
+                    note(setting.how(), file, "refused: another copy is mapped already");
+                    return refused(
+                            twoCopies()
+                                    + ": "
+                                    + copy.path()
+                                    + (copy.deleted() ? " (deleted or replaced since)" : "")
+                                    + " is mapped already, and "
+                                    + setting.how()
+                                    + " names "
+                                    + file
+                                    + "; let both be one file, or remove the setting to use the"
+                                    + " mapped one");
+                }
+            }
+        }
+        Result result = tryOpen(setting.how(), file, file);
+        if (result != null) {
+            return result;
+        }
+        return missing(
+                capitalized(library.title())
+                        + " cannot be used: "
+                        + setting.how()
+                        + " is '"
+                        + setting.value()
+                        + "', "
+                        + (file.equals(setting.value()) ? "which" : "but " + file)
+                        + " does not serve: "
+                        + why
+                        + "; correct or remove the setting");
+    }
+
+    private Result broken(Setting setting, String path, String problem) {
+        note(setting.how(), path, problem);
+        return missing(
+                capitalized(library.title())
+                        + " was not loaded: "
+                        + setting.how()
+                        + " is '"
+                        + setting.value()
+                        + "', which "
+                        + problem
+                        + "; expected "
+                        + (setting.file() ? "a file, or " : "")
+                        + "a folder with "
+                        + sonames()
+                        + " in it or in its "
+                        + places.subfolders()
+                        + ": correct or remove the setting");
+    }
+
+    /** What a folder has instead, so that the reader sees at once that it is the wrong version. */
+    private String others(Place place) {
+        List<String> found = new ArrayList<>();
+        for (String folder : place.folders()) {
+            for (String name : machine.list(folder)) {
+                if (stems().stream().anyMatch(stem -> isVersionOf(stem, name))
+                        && !found.contains(name)) {
+                    found.add(name);
+                }
+            }
+        }
+        return found.isEmpty() ? "" : " (but " + String.join(", ", found) + advice(found) + ")";
+    }
+
+    private String advice(List<String> names) {
+        return names.stream().anyMatch(places.relatives()::containsKey) ? ": " + OPEN_MPI : "";
+    }
+
+    // --- Places that may or may not hold the library.
+
+    private @Nullable Result look(List<Place> list) {
+        for (Place place : list) {
+            // Many names lead to one folder, such as /usr/local/cuda.
+            List<String> fresh = place.folders().stream().filter(this::firstLook).toList();
+            if (fresh.isEmpty() && place.folders().stream().anyMatch(this::isFolder)) {
+                continue;
+            }
+            List<String> files = filesIn(fresh);
+            for (String file : files) {
+                Result result = tryOpenAlone(place.how(), file, file);
+                if (result != null) {
+                    return result;
+                }
+            }
+            if (files.isEmpty()) {
+                note(place.how(), place.path(), nothingIn(place, fresh));
+            }
+        }
+        return null;
+    }
+
+    private String nothingIn(Place place, List<String> fresh) {
+        for (String folder : fresh) {
+            for (Map.Entry<String, String> other : places.relatives().entrySet()) {
+                String file = folder + "/" + other.getKey();
+                if (machine.kind(file) == Kind.FILE) {
+                    if (relative == null) {
+                        relative = other.getValue() + " at " + file;
+                    }
+                    return "no " + sonames() + " in it, but " + other.getValue();
+                }
+            }
+        }
+        return switch (machine.kind(place.path())) {
+            case CLOSED -> "this user may not read it";
+            case FILE -> "is a file";
+            default -> fresh.isEmpty() ? "no such folder" : "no " + sonames() + " in it";
+        };
+    }
+
+    private boolean firstLook(String folder) {
+        return isFolder(folder) && seen.add(machine.realPath(folder));
+    }
+
+    private boolean isFolder(String path) {
+        return machine.kind(path) == Kind.FOLDER;
+    }
+
+    /** The library's files in some folders: the best file name first, then the best folder. */
+    private List<String> filesIn(List<String> folders) {
+        List<String> found = new ArrayList<>();
+        for (String soname : library.sonames()) {
+            for (String folder : folders) {
+                String file = folder + "/" + soname;
+                if (machine.kind(file) == Kind.FILE) {
+                    found.add(file);
+                }
+            }
+        }
+        return found;
+    }
+
+    // --- Loading.
+
+    /** Null if it did not serve and another may be tried. */
+    private @Nullable Result tryOpenAlone(String how, String name, String shown) {
+        Result result = tryOpen(how, name, shown);
+        if (result == null && oneCopy() && !copies().isEmpty()) {
+            // It cannot be unloaded, and a better one must not be loaded beside it.
+            return missing(notUsable());
+        }
+        return result;
+    }
+
+    /** Null if it did not serve; then {@link #why} says why, unless it is not there at all. */
+    private @Nullable Result tryOpen(String how, String name, String shown) {
+        Opened opened;
+        try {
+            opened = machine.open(library, name);
+        } catch (OpenException e) {
+            note(how, shown, e.reason());
+            if (e.state() != State.ABSENT || !how.equals(LOADER)) {
+                fail(shown, e.reason());
+            }
+            return null;
+        }
+        String path = pathOf(opened, name);
+        String problem = null;
+        if (oneCopy()) {
+            List<Mapping> copies = copies();
+            if (copies.size() > 1) {
+                problem = bothMapped(copies);
+            }
+        }
+        if (!opened.version().atLeast(library.minimum())) {
+            problem =
+                    "it is version "
+                            + opened.version()
+                            + ", older than "
+                            + library.minimum()
+                            + ", the oldest that JCCL works with: "
+                            + install();
+        }
+        if (problem != null) {
+            note(how, shown, problem);
+            fail(path, problem);
+            return null;
+        }
+        note(how, path, "loaded");
+        LoadedLibrary loaded = new LoadedLibrary(library, opened.version(), path, how);
+        return new Result(new Discovery.Found(loaded, List.copyOf(attempts)), opened.symbols());
+    }
+
+    private void fail(String file, String problem) {
+        if (unusable == null) {
+            unusable = file;
+            why = problem;
+        }
+    }
+
+    /** Where a library really came from: the file that its code lies in. */
+    private String pathOf(Opened opened, String name) {
+        for (Mapping mapping : machine.mappings()) {
+            if (mapping.contains(opened.address())) {
+                return mapping.path();
+            }
+        }
+        return name.startsWith("/") ? machine.realPath(name) : name;
+    }
+
+    /**
+     * Whether two copies in one process do harm. Two NCCLs mix up each other's global state, two
+     * MPIs would both be the same rank; two CUDA runtimes are common, as NCCL has its own.
+     */
+    private boolean oneCopy() {
+        return library == NativeLibrary.NCCL || library == NativeLibrary.MPI;
+    }
+
+    /** How the names of the library's files start, in every version. */
+    private List<String> stems() {
+        return switch (library) {
+            case NCCL -> List.of("libnccl.so");
+            case CUDART -> List.of("libcudart.so");
+            case CUBLAS -> List.of("libcublas.so");
+            case MPI -> List.of("libmpi.so", "libmpich.so", "libmpi_abi.so");
+        };
+    }
+
+    /** The library's files in this process, each once, the best name first. */
+    private List<Mapping> copies() {
+        List<String> names = oneCopy() ? stems() : library.sonames();
+        Map<String, Mapping> found = new LinkedHashMap<>();
+        for (String start : names) {
+            for (Mapping mapping : machine.mappings()) {
+                if (isVersionOf(start, mapping.name())) {
+                    found.putIfAbsent(mapping.file(), mapping);
+                }
+            }
+        }
+        return List.copyOf(found.values());
+    }
+
+    private static boolean isVersionOf(String stem, String name) {
+        return name.equals(stem) || name.startsWith(stem + ".");
+    }
+
+    private String sonameOf(Mapping copy) {
+        return library.sonames().stream()
+                .filter(copy.name()::startsWith)
+                .findFirst()
+                .orElse(library.sonames().getFirst());
+    }
+
+    // --- Words.
+
+    private void note(String how, String path, String outcome) {
+        attempts.add(new Attempt(how, path, outcome));
+    }
+
+    private Result missing(String how, @Nullable String path, String reason) {
+        note(how, String.valueOf(path), reason);
+        return missing(reason);
+    }
+
+    private Result missing(String reason) {
+        return new Result(new Discovery.Missing(library, reason, List.copyOf(attempts)), null);
+    }
+
+    private Result refused(String reason) {
+        return missing(capitalized(library.title()) + " was refused: " + reason);
+    }
+
+    private String twoCopies() {
+        return "two copies of " + library.title() + " in one process corrupt each other";
+    }
+
+    private String bothMapped(List<Mapping> copies) {
+        return twoCopies()
+                + ", and "
+                + copies.stream().map(Mapping::path).collect(Collectors.joining(" and "))
+                + " are mapped; let everything in this process load one file (see LD_LIBRARY_PATH,"
+                + " LD_PRELOAD and -D"
+                + library.property()
+                + ")";
+    }
+
+    private String notUsable() {
+        return capitalized(library.title())
+                + " was found but cannot be used: "
+                + unusable
+                + " does not serve: "
+                + why;
+    }
+
+    private String notFound() {
+        if (unusable != null) {
+            return notUsable();
+        }
+        return capitalized(library.title())
+                + " was not found"
+                + (relative == null ? "" : ", but " + relative + "; " + OPEN_MPI)
+                + ": "
+                + install()
+                + ", or set "
+                + String.join(", ", places.homes())
+                + " or -D"
+                + library.property()
+                + "=FILE";
+    }
+
+    private String install() {
+        return switch (library) {
+            case NCCL -> "install libnccl2, or pip install nvidia-nccl-cu13";
+            case CUDART -> "install the CUDA toolkit 12 or 13, or pip install nvidia-cuda-runtime";
+            case CUBLAS -> "install the CUDA toolkit 12 or 13, or pip install nvidia-cublas";
+            case MPI -> "install Open MPI (openmpi-bin on Debian, openmpi on Fedora)";
+        };
+    }
+
+    private String sonames() {
+        return String.join(" or ", library.sonames());
+    }
+
+    private static String capitalized(String text) {
+        // Names such as cuBLAS stay as they are.
+        return text.startsWith("the ") ? "T" + text.substring(1) : text;
+    }
+}

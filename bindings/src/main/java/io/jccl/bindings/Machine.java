@@ -1,0 +1,51 @@
+package io.jccl.bindings;
+
+import java.lang.foreign.SymbolLookup;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/** What the search for native libraries sees of a machine; tests play machines of every kind. */
+interface Machine {
+    /** What a path leads to, symbolic links followed. */
+    enum Kind {
+        NOTHING,
+        FILE,
+        FOLDER,
+        /** Something that this user may not look at. */
+        CLOSED
+    }
+
+    /** A library in this process. */
+    record Opened(SymbolLookup symbols, long address, Version version) {}
+
+    /** A system property. */
+    @Nullable String property(String name);
+
+    /** An environment variable. */
+    @Nullable String variable(String name);
+
+    /** What is there. */
+    Kind kind(String path);
+
+    /** The names in a folder, sorted; none if it cannot be listed. */
+    List<String> list(String folder);
+
+    /** The path with symbolic links resolved, or the path itself where that cannot be done. */
+    String realPath(String path);
+
+    /** Whether two paths lead to one file. */
+    boolean sameFile(String a, String b);
+
+    /** The files that this process executes code from, now. */
+    List<Mapping> mappings();
+
+    /** Why native code may not be called at all; null if it may. */
+    @Nullable String nativeAccessRefusal();
+
+    /**
+     * Loads a library and asks it for its version.
+     *
+     * @param name a path, or a bare file name for the dynamic loader to find
+     */
+    Opened open(NativeLibrary library, String name) throws OpenException;
+}

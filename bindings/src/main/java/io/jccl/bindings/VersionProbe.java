@@ -1,0 +1,139 @@
+package io.jccl.bindings;
+
+import io.jccl.bindings.Machine.Opened;
+import io.jccl.bindings.OpenException.State;
+import java.lang.foreign.Arena;
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.SymbolLookup;
+import java.lang.foreign.ValueLayout;
+import java.lang.invoke.MethodHandle;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * Asks a library for its version by the one function that needs no device, no driver and no
+ * initialization. A library without that function is another library.
+ */
+final class VersionProbe {
+    private static final Pattern OPEN_MPI =
+            Pattern.compile(
+                    "Open MPI v(\\d{1,6})\\.(\\d{1,6})(?:\\.(\\d{1,6}))?.*", Pattern.DOTALL);
+
+    /** Enough for every MPI: MPICH's standard limit is the largest known. */
+    private static final int MPI_TEXT_BYTES = 8192;
+
+    private VersionProbe() {}
+
+    static Opened probe(NativeLibrary library, SymbolLookup symbols) throws OpenException {
+        String function =
+                switch (library) {
+                    case NCCL -> "ncclGetVersion";
+                    case CUDART -> "cudaRuntimeGetVersion";
+                    case CUBLAS -> "cublasGetProperty";
+                    case MPI -> "MPI_Get_library_version";
+                };
+        MemorySegment address =
+                symbols.find(function)
+                        .orElseThrow(() ->
+                                new OpenException(
+                                        State.LOADED,
+                                        "it has no function "
+                                                + function
+                                                + ", so it is not "
+                                                + library.title()));
+        return new Opened(symbols, address.address(), version(library, function, address));
+    }
+
+    private static Version version(NativeLibrary library, String function, MemorySegment address)
+            throws OpenException {
+        return switch (library) {
+            case NCCL -> Version.ofNccl(number(function, address));
+            case CUDART -> Version.ofCuda(number(function, address));
+            case CUBLAS ->
+                    new Version(
+                            property(function, address, 0),
+                            property(function, address, 1),
+                            property(function, address, 2));
+            case MPI -> ofMpi(mpiText(function, address));
+        };
+    }
+
+    /** Reads what an MPI says of itself. */
+    static Version ofMpi(String text) throws OpenException {
+        Matcher matcher = OPEN_MPI.matcher(text);
+        if (!matcher.matches()) {
+            String first = text.lines().findFirst().orElse("").strip().replaceAll("\\s+", " ");
+            throw new OpenException(
+                    State.LOADED,
+                    "it says that it is '"
+                            + first.substring(0, Math.min(first.length(), 80))
+                            + "'; JCCL's MPI bindings need Open MPI 4 or newer for now");
+        }
+        String patch = matcher.group(3);
+        return new Version(
+                Integer.parseInt(matcher.group(1)),
+                Integer.parseInt(matcher.group(2)),
+                patch == null ? -1 : Integer.parseInt(patch));
+    }
+
+    private static int number(String function, MemorySegment address) throws OpenException {
+        MethodHandle handle = handle(address, ValueLayout.ADDRESS);
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment out = arena.allocate(ValueLayout.JAVA_INT);
+            int status;
+            try {
+                status = (int) handle.invokeExact(out);
+            } catch (Throwable t) {
+                throw new LinkageError(function, t);
+            }
+            check(function, status);
+            return out.get(ValueLayout.JAVA_INT, 0);
+        }
+    }
+
+    private static int property(String function, MemorySegment address, int which)
+            throws OpenException {
+        MethodHandle handle = handle(address, ValueLayout.JAVA_INT, ValueLayout.ADDRESS);
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment out = arena.allocate(ValueLayout.JAVA_INT);
+            int status;
+            try {
+                status = (int) handle.invokeExact(which, out);
+            } catch (Throwable t) {
+                throw new LinkageError(function, t);
+            }
+            check(function, status);
+            return out.get(ValueLayout.JAVA_INT, 0);
+        }
+    }
+
+    private static String mpiText(String function, MemorySegment address) throws OpenException {
+        MethodHandle handle = handle(address, ValueLayout.ADDRESS, ValueLayout.ADDRESS);
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment text = arena.allocate(MPI_TEXT_BYTES);
+            MemorySegment length = arena.allocate(ValueLayout.JAVA_INT);
+            int status;
+            try {
+                status = (int) handle.invokeExact(text, length);
+            } catch (Throwable t) {
+                throw new LinkageError(function, t);
+            }
+            check(function, status);
+            return text.getString(0);
+        }
+    }
+
+    private static void check(String function, int status) throws OpenException {
+        if (status != 0) {
+            throw new OpenException(State.LOADED, function + " returned " + status);
+        }
+    }
+
+    private static MethodHandle handle(MemorySegment address, MemoryLayout... arguments) {
+        return Linker.nativeLinker()
+                .downcallHandle(address, FunctionDescriptor.of(ValueLayout.JAVA_INT, arguments));
+    }
+}
