@@ -12,9 +12,6 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.lang.reflect.Parameter;
-import java.net.URI;
-import java.net.URISyntaxException;
-import java.net.URL;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -187,7 +184,7 @@ enum BoundLibrary {
 
     /** Structs, and typedefs of structs: they extend them. */
     Stream<Class<?>> structs() {
-        try (Stream<Path> files = Files.list(rootOf(header).resolve(packagePath()))) {
+        try (Stream<Path> files = Files.list(Path.of(ChildJvm.rootOf(header), packagePath()))) {
             return files
                     .map(file -> file.getFileName().toString())
                     .filter(name -> name.endsWith(".class") && name.indexOf('$') < 0)
@@ -217,23 +214,5 @@ enum BoundLibrary {
     private static boolean hasMethod(Class<?> type, String name) {
         return Arrays.stream(type.getMethods())
                 .anyMatch(m -> m.getName().equals(name) && m.getParameterCount() == 0);
-    }
-
-    /** The folder that a class was loaded from, also if it is patched into a module. */
-    static Path rootOf(Class<?> type) {
-        URL url = type.getResource(type.getSimpleName() + ".class");
-        if (url == null || !url.getProtocol().equals("file")) {
-            throw new IllegalStateException(type + " is not in a folder, but " + url);
-        }
-        try {
-            URI uri = url.toURI();
-            Path root = Path.of(uri);
-            for (int i = 0; i < type.getName().split("\\.", -1).length; i++) {
-                root = root.getParent() == null ? root : root.getParent();
-            }
-            return root;
-        } catch (URISyntaxException e) {
-            throw new IllegalStateException(e);
-        }
     }
 }

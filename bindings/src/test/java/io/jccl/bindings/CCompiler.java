@@ -38,18 +38,22 @@ final class CCompiler {
      */
     CCompiler(Path folder) {
         this.folder = folder;
+        this.command = find();
+    }
+
+    /** The name of the compiler; the test is skipped where there is none. */
+    static String find() {
         List<String> names =
                 Stream.of(System.getenv().getOrDefault("CC", ""), "cc", "gcc", "clang")
                         .filter(name -> !name.isBlank())
                         .toList();
-        this.command =
-                names.stream()
-                        .filter(name -> onPath(name).isPresent())
-                        .findFirst()
-                        .orElseThrow(() ->
-                                Need.CC.absent(
-                                        "there is no C compiler on the PATH: none of "
-                                                + String.join(", ", names)));
+        return names.stream()
+                .filter(name -> onPath(name).isPresent())
+                .findFirst()
+                .orElseThrow(() ->
+                        Need.CC.absent(
+                                "there is no C compiler on the PATH: none of "
+                                        + String.join(", ", names)));
     }
 
     /** A program by its path, or by its name on the PATH. */

@@ -9,7 +9,7 @@ import org.junit.jupiter.api.Assumptions;
 /**
  * What tests need of the machine. Where it is missing a test is skipped with the reason, unless the
  * system property {@code jccl.test.require} or the variable {@code JCCL_TEST_REQUIRE} lists the
- * need, such as {@code nccl,cc}: then the test fails.
+ * need, such as {@code nccl,cc}, or is {@code all}: then the test fails.
  */
 enum Need {
     /** A C compiler. */
@@ -30,6 +30,9 @@ enum Need {
                             System.getenv().getOrDefault("JCCL_TEST_REQUIRE", "")));
 
     static Set<Need> parse(String list) {
+        if (list.strip().equals("all")) {
+            return EnumSet.allOf(Need.class);
+        }
         Set<Need> needs = EnumSet.noneOf(Need.class);
         Arrays.stream(list.split(",", -1))
                 .map(String::strip)

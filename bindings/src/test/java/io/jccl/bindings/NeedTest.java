@@ -12,6 +12,7 @@ class NeedTest {
     void listsAreRead() {
         assertEquals(Set.of(), Need.parse(""));
         assertEquals(Set.of(Need.CC, Need.NCCL), Need.parse(" nccl,CC ,"));
+        assertEquals(Set.of(Need.values()), Need.parse("all"));
         assertThrows(IllegalArgumentException.class, () -> Need.parse("nccl,gpus"));
     }
 
