@@ -26,7 +26,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
-import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -55,8 +55,11 @@ class ArgumentTest {
     private static final Map<BoundLibrary, NativeApi> TABLES = new EnumMap<>(BoundLibrary.class);
     private static SymbolLookup symbols = name -> Optional.empty();
 
-    @BeforeAll
-    static void compile() {
+    @BeforeEach
+    void compile() {
+        if (!TABLES.isEmpty()) {
+            return;
+        }
         String structs =
                 FUNCTIONS.stream()
                         .flatMap(f -> Binder.descriptor(f.method()).argumentLayouts().stream())

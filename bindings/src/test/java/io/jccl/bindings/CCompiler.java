@@ -10,8 +10,10 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import java.util.stream.Stream;
 
 /** The system's C compiler, and other programs that tests start. */
@@ -124,16 +126,21 @@ final class CCompiler {
         }
     }
 
-    /** Runs a program that ends within two minutes. */
     static Outcome start(List<String> words) {
+        return start(words, environment -> {});
+    }
+
+    /** Runs a program that ends within two minutes, in a changed environment. */
+    static Outcome start(List<String> words, Consumer<Map<String, String>> change) {
         try {
             Path output = Files.createTempFile("jccl", ".log");
             try {
-                Process process =
+                ProcessBuilder builder =
                         new ProcessBuilder(words)
                                 .redirectErrorStream(true)
-                                .redirectOutput(output.toFile())
-                                .start();
+                                .redirectOutput(output.toFile());
+                change.accept(builder.environment());
+                Process process = builder.start();
                 boolean ended = process.waitFor(2, TimeUnit.MINUTES);
                 process.destroyForcibly();
                 String text = Files.readString(output, StandardCharsets.ISO_8859_1);

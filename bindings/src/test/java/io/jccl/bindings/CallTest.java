@@ -23,7 +23,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -88,8 +88,11 @@ class CallTest {
 
     private static SymbolLookup symbols = name -> Optional.empty();
 
-    @BeforeAll
-    static void compile() {
+    @BeforeEach
+    void compile() {
+        if (symbols.find("jccl_long").isPresent()) {
+            return;
+        }
         Path library = new CCompiler(folder).library("jccldouble", CCompiler.source("double.c"));
         symbols = SymbolLookup.libraryLookup(library, Arena.global());
     }

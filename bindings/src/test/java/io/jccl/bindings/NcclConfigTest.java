@@ -35,10 +35,10 @@ class NcclConfigTest {
     private static final int UNDEF = Integer.MIN_VALUE;
 
     /**
-     * A version of nccl.h that added fields.
+     * A version of nccl.h: one that added fields, or the last before such a one.
      *
-     * @param version the first release with them
-     * @param added their declarations
+     * @param version of the release
+     * @param added declarations of the new fields
      */
     record Header(String version, String... added) {
         @Override
@@ -55,6 +55,7 @@ class NcclConfigTest {
                             "unsigned int magic",
                             "unsigned int version",
                             "int blocking"),
+                    new Header("2.16.5"),
                     new Header(
                             "2.17.1",
                             "int cgaClusterSize",
@@ -62,7 +63,9 @@ class NcclConfigTest {
                             "int maxCTAs",
                             "const char *netName"),
                     new Header("2.18.1", "int splitShare"),
+                    new Header("2.25.1"),
                     new Header("2.26.2", "int trafficClass"),
+                    new Header("2.26.6"),
                     new Header(
                             "2.27.3",
                             "const char *commName",
@@ -70,9 +73,13 @@ class NcclConfigTest {
                             "int CTAPolicy",
                             "int shrinkShare",
                             "int nvlsCTAs"),
+                    new Header("2.27.7"),
                     new Header("2.28.3", "int nChannelsPerNetPeer", "int nvlinkCentricSched"),
+                    new Header("2.28.9"),
                     new Header("2.29.2", "int graphUsageMode", "int numRmaCtx"),
+                    new Header("2.29.7"),
                     new Header("2.30.3", "int maxP2pPeers"),
+                    new Header("2.30.4"),
                     new Header("2.30.7", "int graphStreamOrdering"));
 
     @TempDir static Path folder;

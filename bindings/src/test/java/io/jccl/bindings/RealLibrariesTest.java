@@ -421,7 +421,8 @@ class RealLibrariesTest {
                                 "--patch-module",
                                 "io.jccl.bindings=" + ChildJvm.rootOf(MpiMain.class),
                                 "--module",
-                                "io.jccl.bindings/" + MpiMain.class.getName()));
+                                "io.jccl.bindings/" + MpiMain.class.getName()),
+                        RealLibrariesTest::alone);
         for (String line : outcome.lines()) {
             if (line.startsWith("missing: ")) {
                 throw Need.MPI.absent(line.substring("missing: ".length()));
@@ -447,5 +448,11 @@ class RealLibrariesTest {
         assertEquals("UNKNOWN(12345)", said.get("unknown code"));
         assertEquals("true", said.get("clock"));
         assertEquals("true", said.get("finalized"));
+    }
+
+    /** No rank of a world that these tests may run in, and no daemon, which would need ssh. */
+    private static void alone(Map<String, String> environment) {
+        environment.keySet().removeIf(name -> name.matches("(OMPI|PMIX|PMI|SLURM|ORTE|OPAL)_.*"));
+        environment.put("OMPI_MCA_ess_singleton_isolated", "1");
     }
 }

@@ -20,7 +20,7 @@ import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
-import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -33,15 +33,21 @@ import org.junit.jupiter.params.provider.MethodSource;
 class SignatureTest {
     @TempDir static Path folder;
 
+    private static boolean loaded;
+
     /** Generated code looks a symbol up before it tells the signature: any symbol will do. */
-    @BeforeAll
-    static void loadSymbols() {
+    @BeforeEach
+    void loadSymbols() {
+        if (loaded) {
+            return;
+        }
         String source =
                 Arrays.stream(BoundLibrary.values())
                         .flatMap(library -> library.generatedFunctions().stream())
                         .map(name -> "void " + name + "(void) {}\n")
                         .collect(Collectors.joining());
         System.load(new CCompiler(folder).library("jcclsymbols", source).toString());
+        loaded = true;
     }
 
     static Stream<Function> functions() {
