@@ -158,6 +158,9 @@ class NativeLibrariesTest {
             assertMissing(
                     output, "which does not serve: it is cut short: it has " + size + " bytes of");
             assertFalse(output.contains("stack guard"), output);
+            assertMissing(
+                    new ChildJvm().variable("LD_LIBRARY_PATH", temp).run("discover=NCCL"),
+                    "does not serve: " + part + ": it is cut short: it has " + size + " bytes of");
         }
 
         @Test

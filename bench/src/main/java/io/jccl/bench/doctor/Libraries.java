@@ -18,7 +18,10 @@ public interface Libraries {
 
                 @Override
                 public Reading<List<Copy>> copies(NativeLibrary library) {
-                    return Reading.unknown("not looked for");
+                    return Reading.known(
+                            NativeLibraries.candidates(library).stream()
+                                    .map(f -> new Copy(f.path(), FileVersion.of(library, f.path())))
+                                    .toList());
                 }
             };
 

@@ -21,7 +21,8 @@ import org.openjdk.jmh.annotations.Warmup;
 
 /**
  * What a call of NCCL costs, by the nearly empty {@code ncclGetVersion}: through our table, through
- * jextract's method, and through JNI. {@code bench/peers/bindings} builds the JNI twin and runs this.
+ * jextract's method, and through JNI. {@code bench/peers/bindings} builds the JNI twin and runs
+ * this.
  */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
