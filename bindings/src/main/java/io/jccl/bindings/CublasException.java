@@ -33,12 +33,18 @@ public class CublasException extends JcclException {
                 "%s failed: %s (%s %s)"
                         .formatted(
                                 operation,
-                                library.cublasGetStatusName(status)
+                                name(library, status)
                                         + ", "
                                         + library.cublasGetStatusString(status),
                                 library.library().library().title(),
                                 library.library().version());
         return new CublasException(status, operation, message);
+    }
+
+    /** What cuBLAS calls a status; it says "unrecognized status" of one it does not know. */
+    private static String name(CublasApi library, int status) {
+        String name = library.cublasGetStatusName(status);
+        return name.startsWith("CUBLAS_STATUS_") ? name : "UNKNOWN(" + status + ")";
     }
 
     /**

@@ -23,18 +23,14 @@ final class ElfHeader {
     private ElfHeader() {}
 
     /**
-     * Why a file is no library for a processor; null if it may be one. The dynamic loader does not
-     * notice all of this: a file that is cut short ends the process when its missing pages are
-     * read.
+     * Why a file is no library for a processor; null if it may be one.
      *
      * @param head how the file starts
      * @param size its length
      * @param arch the processor, as the JVM calls it
      */
     static @Nullable String problem(byte[] head, long size, String arch) {
-        // Little-endian, as all machines are that these libraries exist for.
-        ByteBuffer header =
-                ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN).put(head).clear();
+        ByteBuffer header = header(head);
         if (header.getInt(0) != MAGIC) {
             return "it is no shared library, or a damaged one: it does not start as an ELF file";
         }
@@ -51,6 +47,18 @@ final class ElfHeader {
         if (size > MACHINE + 1 && machine != expected) {
             return "it is a library for " + name(machine) + ", and this JVM runs on " + arch;
         }
+        return shortage(head, size);
+    }
+
+    /**
+     * What a 64-bit ELF file lacks at its end; null if nothing. The dynamic loader does not notice:
+     * the process ends with SIGBUS when it reads pages that are not there.
+     */
+    static @Nullable String shortage(byte[] head, long size) {
+        ByteBuffer header = header(head);
+        if (header.getInt(0) != MAGIC || (size > CLASS && header.get(CLASS) != CLASS_64)) {
+            return null;
+        }
         // Linkers put the table of sections last.
         long end =
                 header.getLong(SECTIONS_AT)
@@ -58,6 +66,11 @@ final class ElfHeader {
         return size >= Math.max(end, BYTES)
                 ? null
                 : "it is cut short: it has " + size + " bytes of at least " + Math.max(end, BYTES);
+    }
+
+    /** Little-endian, as all machines are that these libraries exist for. */
+    private static ByteBuffer header(byte[] head) {
+        return ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN).put(head).clear();
     }
 
     private static String name(int machine) {

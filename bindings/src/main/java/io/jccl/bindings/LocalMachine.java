@@ -1,5 +1,6 @@
 package io.jccl.bindings;
 
+import io.jccl.bindings.OpenException.State;
 import java.io.IOException;
 import java.io.InputStream;
 import java.lang.foreign.Arena;
@@ -107,43 +108,70 @@ final class LocalMachine implements Machine {
 
     @Override
     public Opened open(NativeLibrary library, String name) throws OpenException {
-        boolean path = name.startsWith("/");
-        if (path) {
-            checkFormat(Path.of(name));
+        return name.startsWith("/") ? openFile(library, name) : openByLoader(library, name);
+    }
+
+    private Opened openFile(NativeLibrary library, String name) throws OpenException {
+        Path file = Path.of(name);
+        // The JVM warns about the stack guard of anything that is no ELF file.
+        String problem = header(file).problem(System.getProperty("os.arch", ""));
+        if (problem != null) {
+            throw new OpenException(State.BROKEN, problem);
         }
         SymbolLookup symbols;
         try {
-            symbols =
-                    path
-                            ? SymbolLookup.libraryLookup(Path.of(name), Arena.global())
-                            : SymbolLookup.libraryLookup(name, Arena.global());
+            symbols = SymbolLookup.libraryLookup(file, Arena.global());
         } catch (IllegalArgumentException e) {
-            // The JVM does not say why, and to ask costs more than the whole search where nothing
-            // is installed: so only if there is something to ask about.
-            if (!path && !isKnown(name)) {
-                throw new OpenException(
-                        OpenException.State.ABSENT, "not in its cache, nor in LD_LIBRARY_PATH");
-            }
-            String asked = path ? realPath(name) : name;
-            String reason = DynamicLoader.whyNot(asked);
-            String prefix = asked + ": ";
-            throw new OpenException(
-                    OpenException.State.BROKEN,
-                    reason.startsWith(prefix) ? reason.substring(prefix.length()) : reason);
+            throw cannotOpen(realPath(name));
         }
         return VersionProbe.probe(library, symbols);
     }
 
-    /** Whether the dynamic loader has a file of that name, though it did not load it. */
-    private boolean isKnown(String name) {
-        String folders = variable("LD_LIBRARY_PATH");
-        for (String folder : (folders == null ? "" : folders).split("[:;]", -1)) {
-            if (!folder.isEmpty() && kind(folder + "/" + name) == Kind.FILE) {
-                return true;
+    private Opened openByLoader(NativeLibrary library, String name) throws OpenException {
+        // It takes the first file that fits.
+        for (String file : inLoaderPath(name)) {
+            String problem = header(Path.of(file)).shortage();
+            if (problem != null) {
+                throw new OpenException(State.BROKEN, file + ": " + problem);
             }
         }
+        SymbolLookup symbols;
         try {
-            // Names stand in it as they are, each between two zero bytes or after a slash.
+            symbols = SymbolLookup.libraryLookup(name, Arena.global());
+        } catch (IllegalArgumentException e) {
+            // To ask for the reason costs more than the whole search where nothing is installed.
+            if (inLoaderPath(name).isEmpty() && !inLoaderCache(name)) {
+                throw new OpenException(State.ABSENT, "not in its cache, nor in LD_LIBRARY_PATH");
+            }
+            throw cannotOpen(name);
+        }
+        return VersionProbe.probe(library, symbols);
+    }
+
+    /** The JVM does not say why it cannot open a library. */
+    private static OpenException cannotOpen(String name) {
+        String reason = DynamicLoader.whyNot(name);
+        String prefix = name + ": ";
+        return new OpenException(
+                State.BROKEN,
+                reason.startsWith(prefix) ? reason.substring(prefix.length()) : reason);
+    }
+
+    private List<String> inLoaderPath(String name) {
+        List<String> files = new ArrayList<>();
+        String folders = variable("LD_LIBRARY_PATH");
+        for (String folder : (folders == null ? "" : folders).split("[:;]", -1)) {
+            String file = folder + "/" + name;
+            if (!folder.isEmpty() && kind(file) == Kind.FILE && Files.isReadable(Path.of(file))) {
+                files.add(file);
+            }
+        }
+        return files;
+    }
+
+    private static boolean inLoaderCache(String name) {
+        try {
+            // Names stand in it as they are, with a zero byte behind.
             return Files.readString(LOADER_CACHE, StandardCharsets.ISO_8859_1)
                     .contains(name + '\0');
         } catch (IOException e) {
@@ -151,22 +179,21 @@ final class LocalMachine implements Machine {
         }
     }
 
-    /**
-     * Reads the first bytes, which tell what the dynamic loader would not say so clearly. HotSpot
-     * also warns about the stack guard of anything that is no ELF file.
-     */
-    private static void checkFormat(Path file) throws OpenException {
-        byte[] head;
-        long size;
-        try (InputStream in = Files.newInputStream(file)) {
-            head = in.readNBytes(ElfHeader.BYTES);
-            size = Files.size(file);
-        } catch (IOException e) {
-            throw new OpenException(OpenException.State.BROKEN, "it cannot be read: " + e);
+    private record Header(byte[] head, long size) {
+        @Nullable String problem(String arch) {
+            return ElfHeader.problem(head, size, arch);
         }
-        String problem = ElfHeader.problem(head, size, System.getProperty("os.arch", ""));
-        if (problem != null) {
-            throw new OpenException(OpenException.State.BROKEN, problem);
+
+        @Nullable String shortage() {
+            return ElfHeader.shortage(head, size);
+        }
+    }
+
+    private static Header header(Path file) throws OpenException {
+        try (InputStream in = Files.newInputStream(file)) {
+            return new Header(in.readNBytes(ElfHeader.BYTES), Files.size(file));
+        } catch (IOException e) {
+            throw new OpenException(State.BROKEN, "it cannot be read: " + e);
         }
     }
 }

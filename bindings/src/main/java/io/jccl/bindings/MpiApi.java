@@ -1098,13 +1098,15 @@ public interface MpiApi extends NativeApi {
      * MPI's text for an error code.
      *
      * @param code an error code
-     * @return its text
+     * @return its text, or {@code UNKNOWN(12345)} for what is no error code
      */
     default String errorString(int code) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment text = arena.allocate(mpi_h.MPI_MAX_ERROR_STRING() + 1L);
             MemorySegment length = arena.allocate(ValueLayout.JAVA_INT);
-            return MPI_Error_string(code, text, length) == 0 ? text.getString(0) : "no text";
+            return MPI_Error_string(code, text, length) == 0
+                    ? text.getString(0)
+                    : "UNKNOWN(" + code + ")";
         }
     }
 }

@@ -341,7 +341,7 @@ public interface NcclApi extends NativeApi {
     @Since("2.30.4")
     int ncclParamGetU64(long handle, MemorySegment out);
 
-    /** Reads a parameter as text. {@code out}: const char*, valid until this thread's next call. */
+    /** Reads a parameter that is text. {@code out}: const char*, until this thread's next call. */
     @Since("2.30.4")
     int ncclParamGetStr(long handle, MemorySegment out);
 

@@ -1,13 +1,11 @@
 package io.jccl.bindings;
 
-import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
@@ -19,26 +17,23 @@ final class CLibrary {
 
     /** Skips the test where none can be made. */
     static void need() {
-        boolean gcc =
-                Arrays.stream(
-                                System.getenv()
-                                        .getOrDefault("PATH", "")
-                                        .split(File.pathSeparator, -1))
-                        .anyMatch(folder -> Files.isExecutable(Path.of(folder, "gcc")));
-        Needs.that(LINUX && gcc, "gcc", "needs Linux, and gcc on the PATH to make a library");
+        if (!LINUX) {
+            throw Need.CC.absent("needs Linux to load a library that a test makes");
+        }
+        CCompiler.find();
     }
 
     /**
      * Makes a library.
      *
      * @param file where; its name becomes the soname, its folders are made
-     * @param options more for gcc
+     * @param options more for the compiler
      */
     static Path compile(Path file, String source, String... options) {
         List<String> command =
                 new ArrayList<>(
                         List.of(
-                                "gcc",
+                                CCompiler.find(),
                                 "-shared",
                                 "-fPIC",
                                 "-Wl,-soname," + file.getFileName(),

@@ -102,7 +102,7 @@ final class ChildJvm {
     }
 
     /** Surefire patches the test classes into the module: only a resource tells where they lie. */
-    private static String rootOf(Class<?> type) {
+    static String rootOf(Class<?> type) {
         String inside = type.getName().replace('.', '/') + ".class";
         URL url = type.getResource(type.getSimpleName() + ".class");
         String text = String.valueOf(url);

@@ -3,6 +3,7 @@ package io.jccl.bindings;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -157,6 +158,9 @@ class NativeLibrariesTest {
             assertMissing(
                     output, "which does not serve: it is cut short: it has " + size + " bytes of");
             assertFalse(output.contains("stack guard"), output);
+            assertMissing(
+                    new ChildJvm().variable("LD_LIBRARY_PATH", temp).run("discover=NCCL"),
+                    "does not serve: " + part + ": it is cut short: it has " + size + " bytes of");
         }
 
         @Test
@@ -376,18 +380,18 @@ class NativeLibrariesTest {
 
     @Test
     void theInstalledCudaRuntime() {
-        assertInstalled(NativeLibrary.CUDART, "cudart", "libcudart.so.1");
+        assertInstalled(NativeLibrary.CUDART, "libcudart.so.1");
     }
 
     @Test
     void theInstalledMpi() {
-        assertInstalled(NativeLibrary.MPI, "openmpi", "libmpi.so.40");
+        assertInstalled(NativeLibrary.MPI, "libmpi.so.40");
     }
 
-    private static void assertInstalled(NativeLibrary library, String what, String name) {
+    private static void assertInstalled(NativeLibrary library, String name) {
         String output = new ChildJvm().run("discover=" + library);
         boolean present = !output.startsWith("MISSING " + capitalized(library) + " was not found");
-        Needs.that(present, what, library.title() + " is not installed here");
+        assumeTrue(present, library.title() + " is not installed here");
         String first = output.lines().findFirst().orElse("");
         assertTrue(first.startsWith("FOUND " + library.title() + " "), output);
         Path path = Path.of(first.replaceFirst(".* from ", "").replaceFirst(" \\([^)]*\\)$", ""));
