@@ -1,0 +1,475 @@
+/*
+ * What the test doubles of libcudart and libnccl export: the functions that JCCL binds, with the
+ * binary interface of CUDA 13.0 and NCCL 2.30.7, and jccl_double_* to steer and watch the doubles.
+ * README.md says what they are. Declared here so that no header of CUDA or NCCL is needed; enums
+ * are int, as in the binary interface.
+ */
+#ifndef JCCL_DOUBLE_H
+#define JCCL_DOUBLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define JCD_API __attribute__((visibility("default")))
+
+/* ---- steering the doubles; all exported by libcudart.so.13, the first also by libnccl.so.2 */
+
+/* "jccl test double of libcudart" or "... libnccl": no real library has this symbol. */
+JCD_API const char *jccl_double_name(void);
+/* How often a function was called in this process, by its name; -1 if it was never called. */
+JCD_API long jccl_double_calls(const char *function);
+/*
+ * Live objects of a kind: streams, events, allocations, host, registered, pools, graphs, execs,
+ * ipc, comms, registrations, windows, redops, jobs; -1 for another kind; "all" for their sum.
+ * allocations holds device, managed and pool memory; host pinned memory; jobs ids of communicators
+ * that no rank has taken up.
+ */
+JCD_API long jccl_double_live(const char *kind);
+/*
+ * Adds rules: function[@who]:which:action[+action...][;...], see README.md. Returns the number of
+ * rules added, or -1 if the text is not understood, in which case none was.
+ */
+JCD_API int jccl_double_inject(const char *rules);
+/* Removes all rules. */
+JCD_API void jccl_double_clear(void);
+/* Ends all injected hangs and stalls that are under way. */
+JCD_API void jccl_double_release(void);
+/* From now on every call of the runtime returns this error; 0 ends that (real CUDA never does). */
+JCD_API void jccl_double_sticky(int error);
+/* 1: from now on NCCL's collectives and point-to-point calls do nothing and succeed; 0: no more. */
+JCD_API void jccl_double_noop(int on);
+/* The value of a field of the configuration a communicator runs with; INT_MIN if unknown. */
+JCD_API int jccl_double_config(void *comm, const char *field);
+
+/* ---- CUDA runtime */
+
+typedef int cudaError_t;
+typedef struct jcd_stream *cudaStream_t;
+typedef struct jcd_event *cudaEvent_t;
+typedef struct jcd_pool *cudaMemPool_t;
+typedef struct jcd_graph *cudaGraph_t;
+typedef struct jcd_node *cudaGraphNode_t;
+typedef struct jcd_exec *cudaGraphExec_t;
+typedef void (*cudaHostFn_t)(void *);
+
+typedef struct {
+  char reserved[64];
+} cudaIpcMemHandle_t, cudaIpcEventHandle_t;
+
+struct cudaMemPoolPtrExportData {
+  unsigned char reserved[64];
+};
+
+struct cudaPointerAttributes {
+  int type, device;
+  void *devicePointer, *hostPointer;
+  long reserved[8];
+};
+
+struct cudaMemLocation {
+  int type, id;
+};
+
+struct cudaMemAccessDesc {
+  struct cudaMemLocation location;
+  int flags;
+};
+
+struct cudaMemPoolProps {
+  int allocType, handleTypes;
+  struct cudaMemLocation location;
+  void *win32SecurityAttributes;
+  size_t maxSize;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+
+typedef struct {
+  int result;
+  cudaGraphNode_t errorNode, errorFromNode;
+} cudaGraphExecUpdateResultInfo;
+
+struct cudaDeviceProp {
+  char name[256];
+  char uuid[16];
+  char luid[8];
+  unsigned luidDeviceNodeMask;
+  size_t totalGlobalMem, sharedMemPerBlock;
+  int regsPerBlock, warpSize;
+  size_t memPitch;
+  int maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
+  size_t totalConstMem;
+  int major, minor;
+  size_t textureAlignment, texturePitchAlignment;
+  int multiProcessorCount, integrated, canMapHostMemory;
+  int textures[39]; /* maxTexture1D to maxSurfaceCubemapLayered */
+  size_t surfaceAlignment;
+  int concurrentKernels, ECCEnabled, pciBusID, pciDeviceID, pciDomainID, tccDriver;
+  int asyncEngineCount, unifiedAddressing, memoryBusWidth, l2CacheSize, persistingL2CacheMaxSize;
+  int maxThreadsPerMultiProcessor, streamPrioritiesSupported;
+  int globalL1CacheSupported, localL1CacheSupported;
+  size_t sharedMemPerMultiprocessor;
+  int regsPerMultiprocessor, managedMemory, isMultiGpuBoard, multiGpuBoardGroupID;
+  int hostNativeAtomicSupported, pageableMemoryAccess, concurrentManagedAccess;
+  int computePreemptionSupported, canUseHostPointerForRegisteredMem, cooperativeLaunch;
+  size_t sharedMemPerBlockOptin;
+  int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost;
+  int maxBlocksPerMultiProcessor, accessPolicyMaxWindowSize;
+  size_t reservedSharedMemPerBlock;
+  int hostRegisterSupported, sparseCudaArraySupported, hostRegisterReadOnlySupported;
+  int timelineSemaphoreInteropSupported, memoryPoolsSupported, gpuDirectRDMASupported;
+  unsigned gpuDirectRDMAFlushWritesOptions;
+  int gpuDirectRDMAWritesOrdering;
+  unsigned memoryPoolSupportedHandleTypes;
+  int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch;
+  int unifiedFunctionPointers, deviceNumaConfig, deviceNumaId, mpsEnabled, hostNumaId;
+  unsigned gpuPciDeviceID, gpuPciSubsystemID;
+  int hostNumaMultinodeIpcSupported;
+  int reserved[56];
+};
+
+enum {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorDeviceUninitialized = 201,
+  cudaErrorUnsupportedLimit = 215,
+  cudaErrorOperatingSystem = 304,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorIllegalState = 401,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
+  cudaErrorPeerAccessNotEnabled = 705,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorHostMemoryNotRegistered = 713,
+  cudaErrorNotPermitted = 800,
+  cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureMerge = 902,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908,
+  cudaErrorGraphExecUpdateFailure = 910
+};
+
+enum {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
+
+enum {
+  cudaMemoryTypeUnregistered,
+  cudaMemoryTypeHost,
+  cudaMemoryTypeDevice,
+  cudaMemoryTypeManaged
+};
+
+enum { cudaStreamNonBlocking = 1 };
+enum { cudaEventBlockingSync = 1, cudaEventDisableTiming = 2, cudaEventInterprocess = 4 };
+enum {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
+enum {
+  cudaGraphNodeTypeKernel = 0,
+  cudaGraphNodeTypeMemcpy = 1,
+  cudaGraphNodeTypeMemset = 2,
+  cudaGraphNodeTypeHost = 3,
+  cudaGraphNodeTypeEmpty = 5,
+  cudaGraphNodeTypeWaitEvent = 6,
+  cudaGraphNodeTypeEventRecord = 7
+};
+
+JCD_API cudaError_t cudaRuntimeGetVersion(int *version);
+JCD_API cudaError_t cudaDriverGetVersion(int *version);
+JCD_API const char *cudaGetErrorName(cudaError_t error);
+JCD_API const char *cudaGetErrorString(cudaError_t error);
+JCD_API cudaError_t cudaGetLastError(void);
+JCD_API cudaError_t cudaPeekAtLastError(void);
+
+JCD_API cudaError_t cudaGetDeviceCount(int *count);
+JCD_API cudaError_t cudaGetDevice(int *device);
+JCD_API cudaError_t cudaSetDevice(int device);
+JCD_API cudaError_t cudaInitDevice(int device, unsigned deviceFlags, unsigned flags);
+JCD_API cudaError_t cudaSetDeviceFlags(unsigned flags);
+JCD_API cudaError_t cudaGetDeviceFlags(unsigned *flags);
+JCD_API cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device);
+JCD_API cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
+JCD_API cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int device);
+JCD_API cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id);
+JCD_API cudaError_t cudaDeviceGetLimit(size_t *value, int limit);
+JCD_API cudaError_t cudaDeviceSetLimit(int limit, size_t value);
+JCD_API cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
+JCD_API cudaError_t cudaDeviceSynchronize(void);
+JCD_API cudaError_t cudaDeviceReset(void);
+
+JCD_API cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
+JCD_API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+JCD_API cudaError_t cudaDeviceDisablePeerAccess(int peer);
+JCD_API cudaError_t cudaDeviceGetP2PAttribute(int *value, int attr, int src, int dst);
+
+JCD_API cudaError_t cudaMalloc(void **ptr, size_t size);
+JCD_API cudaError_t cudaFree(void *ptr);
+JCD_API cudaError_t cudaMallocManaged(void **ptr, size_t size, unsigned flags);
+JCD_API cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
+JCD_API cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *ptr);
+JCD_API cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, int kind);
+JCD_API cudaError_t cudaMemcpyAsync(
+    void *dst, const void *src, size_t count, int kind, cudaStream_t stream);
+JCD_API cudaError_t cudaMemcpyPeer(
+    void *dst, int dstDevice, const void *src, int srcDevice, size_t count);
+JCD_API cudaError_t cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice,
+    size_t count, cudaStream_t stream);
+JCD_API cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
+    size_t width, size_t height, int kind, cudaStream_t stream);
+JCD_API cudaError_t cudaMemset(void *ptr, int value, size_t count);
+JCD_API cudaError_t cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t stream);
+
+JCD_API cudaError_t cudaHostAlloc(void **ptr, size_t size, unsigned flags);
+JCD_API cudaError_t cudaMallocHost(void **ptr, size_t size);
+JCD_API cudaError_t cudaFreeHost(void *ptr);
+JCD_API cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned flags);
+JCD_API cudaError_t cudaHostUnregister(void *ptr);
+JCD_API cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
+JCD_API cudaError_t cudaHostGetFlags(unsigned *flags, void *host);
+
+JCD_API cudaError_t cudaMallocAsync(void **ptr, size_t size, cudaStream_t stream);
+JCD_API cudaError_t cudaMallocFromPoolAsync(
+    void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream);
+JCD_API cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream);
+JCD_API cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *props);
+JCD_API cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool);
+JCD_API cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep);
+JCD_API cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, int attr, void *value);
+JCD_API cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, int attr, void *value);
+JCD_API cudaError_t cudaMemPoolSetAccess(
+    cudaMemPool_t pool, const struct cudaMemAccessDesc *list, size_t count);
+JCD_API cudaError_t cudaMemPoolGetAccess(
+    int *flags, cudaMemPool_t pool, struct cudaMemLocation *location);
+JCD_API cudaError_t cudaMemPoolExportToShareableHandle(
+    void *handle, cudaMemPool_t pool, int type, unsigned flags);
+JCD_API cudaError_t cudaMemPoolImportFromShareableHandle(
+    cudaMemPool_t *pool, void *handle, int type, unsigned flags);
+JCD_API cudaError_t cudaMemPoolExportPointer(struct cudaMemPoolPtrExportData *data, void *ptr);
+JCD_API cudaError_t cudaMemPoolImportPointer(
+    void **ptr, cudaMemPool_t pool, struct cudaMemPoolPtrExportData *data);
+JCD_API cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device);
+JCD_API cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device);
+JCD_API cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool);
+
+JCD_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr);
+JCD_API cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle, unsigned flags);
+JCD_API cudaError_t cudaIpcCloseMemHandle(void *ptr);
+JCD_API cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event);
+JCD_API cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle);
+
+JCD_API cudaError_t cudaStreamCreate(cudaStream_t *stream);
+JCD_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+JCD_API cudaError_t cudaStreamCreateWithPriority(
+    cudaStream_t *stream, unsigned flags, int priority);
+JCD_API cudaError_t cudaStreamDestroy(cudaStream_t stream);
+JCD_API cudaError_t cudaStreamQuery(cudaStream_t stream);
+JCD_API cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+JCD_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+JCD_API cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags);
+JCD_API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority);
+JCD_API cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id);
+JCD_API cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device);
+JCD_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data);
+
+JCD_API cudaError_t cudaEventCreate(cudaEvent_t *event);
+JCD_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+JCD_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+JCD_API cudaError_t cudaEventRecordWithFlags(
+    cudaEvent_t event, cudaStream_t stream, unsigned flags);
+JCD_API cudaError_t cudaEventQuery(cudaEvent_t event);
+JCD_API cudaError_t cudaEventSynchronize(cudaEvent_t event);
+JCD_API cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
+JCD_API cudaError_t cudaEventDestroy(cudaEvent_t event);
+
+JCD_API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode);
+JCD_API cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+JCD_API cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status);
+JCD_API cudaError_t cudaThreadExchangeStreamCaptureMode(int *mode);
+JCD_API cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned flags);
+JCD_API cudaError_t cudaGraphClone(cudaGraph_t *clone, cudaGraph_t original);
+JCD_API cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+JCD_API cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
+JCD_API cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, int *type);
+JCD_API cudaError_t cudaGraphInstantiate(
+    cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+JCD_API cudaError_t cudaGraphInstantiateWithFlags(
+    cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+JCD_API cudaError_t cudaGraphExecUpdate(
+    cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info);
+JCD_API cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
+JCD_API cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+JCD_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+JCD_API cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned flags);
+
+/* ---- NCCL */
+
+typedef int ncclResult_t;
+typedef struct ncclComm *ncclComm_t;
+typedef struct jcd_window *ncclWindow_t;
+typedef struct jcd_param *ncclParamHandle_t;
+
+typedef struct {
+  char internal[128];
+} ncclUniqueId;
+
+enum {
+  ncclSuccess,
+  ncclUnhandledCudaError,
+  ncclSystemError,
+  ncclInternalError,
+  ncclInvalidArgument,
+  ncclInvalidUsage,
+  ncclRemoteError,
+  ncclInProgress,
+  ncclTimeout
+};
+
+enum { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg, ncclNumOps };
+
+enum {
+  ncclInt8,
+  ncclUint8,
+  ncclInt32,
+  ncclUint32,
+  ncclInt64,
+  ncclUint64,
+  ncclFloat16,
+  ncclFloat32,
+  ncclFloat64,
+  ncclBfloat16,
+  ncclFloat8e4m3,
+  ncclFloat8e5m2,
+  ncclNumTypes
+};
+
+enum { ncclScalarDevice, ncclScalarHostImmediate };
+
+typedef struct {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cgaClusterSize, minCTAs, maxCTAs;
+  const char *netName;
+  int splitShare, trafficClass;
+  const char *commName;
+  int collnetEnable, CTAPolicy, shrinkShare, nvlsCTAs, nChannelsPerNetPeer, nvlinkCentricSched;
+  int graphUsageMode, numRmaCtx, maxP2pPeers, graphStreamOrdering;
+} ncclConfig_t;
+
+typedef struct {
+  size_t size;
+  unsigned magic, version;
+  float estimatedTime;
+} ncclSimInfo_t;
+
+typedef struct {
+  int opCnt, peer, sigIdx, ctx;
+} ncclWaitSignalDesc_t;
+
+JCD_API ncclResult_t ncclGetVersion(int *version);
+JCD_API const char *ncclGetErrorString(ncclResult_t result);
+JCD_API const char *ncclGetLastError(ncclComm_t comm);
+JCD_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
+JCD_API ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+JCD_API ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank);
+JCD_API ncclResult_t ncclCommInitRankConfig(
+    ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config);
+JCD_API ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, int nId,
+    ncclUniqueId *ids, ncclConfig_t *config);
+JCD_API ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devices);
+JCD_API ncclResult_t ncclCommFinalize(ncclComm_t comm);
+JCD_API ncclResult_t ncclCommDestroy(ncclComm_t comm);
+JCD_API ncclResult_t ncclCommAbort(ncclComm_t comm);
+JCD_API ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
+JCD_API ncclResult_t ncclCommSplit(
+    ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config);
+JCD_API ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int excludeCount,
+    ncclComm_t *newcomm, ncclConfig_t *config, int flags);
+JCD_API ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id);
+JCD_API ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank,
+    ncclComm_t *newcomm, ncclConfig_t *config);
+JCD_API ncclResult_t ncclCommCount(ncclComm_t comm, int *count);
+JCD_API ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device);
+JCD_API ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank);
+JCD_API ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+JCD_API ncclResult_t ncclCommResume(ncclComm_t comm);
+JCD_API ncclResult_t ncclCommMemStats(ncclComm_t comm, int stat, uint64_t *value);
+JCD_API ncclResult_t ncclMemAlloc(void **ptr, size_t size);
+JCD_API ncclResult_t ncclMemFree(void *ptr);
+JCD_API ncclResult_t ncclCommRegister(ncclComm_t comm, void *buff, size_t size, void **handle);
+JCD_API ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle);
+JCD_API ncclResult_t ncclCommWindowRegister(
+    ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags);
+JCD_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
+JCD_API ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr);
+JCD_API ncclResult_t ncclRedOpCreatePreMulSum(
+    int *op, void *scalar, int datatype, int residence, ncclComm_t comm);
+JCD_API ncclResult_t ncclRedOpDestroy(int op, ncclComm_t comm);
+
+JCD_API ncclResult_t ncclReduce(const void *send, void *recv, size_t count, int type, int op,
+    int root, ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclBcast(
+    void *buff, size_t count, int type, int root, ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, int type, int root,
+    ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, int type, int op,
+    ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, int type,
+    int op, ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, int type,
+    ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, int type,
+    ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclGather(const void *send, void *recv, size_t count, int type, int root,
+    ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclScatter(const void *send, void *recv, size_t count, int type, int root,
+    ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclSend(
+    const void *send, size_t count, int type, int peer, ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclRecv(
+    void *recv, size_t count, int type, int peer, ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclPutSignal(const void *local, size_t count, int type, int peer,
+    ncclWindow_t win, size_t offset, int sigIdx, int ctx, unsigned flags, ncclComm_t comm,
+    cudaStream_t stream);
+JCD_API ncclResult_t ncclSignal(
+    int peer, int sigIdx, int ctx, unsigned flags, ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclWaitSignal(
+    int nDesc, ncclWaitSignalDesc_t *descs, ncclComm_t comm, cudaStream_t stream);
+JCD_API ncclResult_t ncclGroupStart(void);
+JCD_API ncclResult_t ncclGroupEnd(void);
+JCD_API ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info);
+
+JCD_API ncclResult_t ncclParamBind(ncclParamHandle_t *out, const char *key);
+JCD_API ncclResult_t ncclParamGetI8(ncclParamHandle_t h, int8_t *out);
+JCD_API ncclResult_t ncclParamGetI16(ncclParamHandle_t h, int16_t *out);
+JCD_API ncclResult_t ncclParamGetI32(ncclParamHandle_t h, int32_t *out);
+JCD_API ncclResult_t ncclParamGetI64(ncclParamHandle_t h, int64_t *out);
+JCD_API ncclResult_t ncclParamGetU8(ncclParamHandle_t h, uint8_t *out);
+JCD_API ncclResult_t ncclParamGetU16(ncclParamHandle_t h, uint16_t *out);
+JCD_API ncclResult_t ncclParamGetU32(ncclParamHandle_t h, uint32_t *out);
+JCD_API ncclResult_t ncclParamGetU64(ncclParamHandle_t h, uint64_t *out);
+JCD_API ncclResult_t ncclParamGetStr(ncclParamHandle_t h, const char **out);
+JCD_API ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, int *len);
+JCD_API ncclResult_t ncclParamGetParameter(const char *key, const char **value, int *len);
+JCD_API ncclResult_t ncclParamGetAllParameterKeys(const char ***table, int *len);
+JCD_API void ncclParamDumpAll(void);
+
+#endif

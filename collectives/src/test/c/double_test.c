@@ -1,0 +1,1469 @@
+/*
+ * Drives the doubles of libcudart and libnccl through their C interface alone. Exit status 0 if all
+ * went well. Arguments: names of tests, or none for all; "-f" leaves out those that fork.
+ */
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "double.h"
+
+#define CHECK(condition) \
+  do { \
+    if (!(condition)) { \
+      fprintf(stderr, "%s:%d: in process %d: %s\n", __FILE__, __LINE__, getpid(), #condition); \
+      abort(); \
+    } \
+  } while (0)
+#define IS(expected, actual) \
+  do { \
+    long is_ = (long)(actual), wants_ = (long)(expected); \
+    if (is_ != wants_) { \
+      fprintf(stderr, "%s:%d: in process %d: %s is %ld, expected %ld; %s\n", __FILE__, __LINE__, \
+          getpid(), #actual, is_, wants_, ncclGetLastError(NULL)); \
+      abort(); \
+    } \
+  } while (0)
+#define OK(call) IS(0, call)
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void pause_ms(int ms) { usleep((useconds_t)ms * 1000); }
+
+static void no_leaks(void) {
+  static const char *const KINDS[] = {"streams", "events", "allocations", "host", "registered",
+      "pools", "graphs", "execs", "ipc", "comms", "registrations", "windows", "redops", "jobs"};
+  for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
+    if (jccl_double_live(KINDS[i]) != 0) {
+      fprintf(stderr, "%ld %s left\n", jccl_double_live(KINDS[i]), KINDS[i]);
+      abort();
+    }
+  }
+  OK(jccl_double_live("all"));
+  IS(-1, jccl_double_live("elephants"));
+}
+
+/* ---- the runtime */
+
+static void test_names(void) {
+  CHECK(strstr(jccl_double_name(), "jccl test double of lib") != NULL);
+  int v = 0;
+  OK(cudaRuntimeGetVersion(&v));
+  IS(13000, v);
+  OK(cudaDriverGetVersion(&v));
+  IS(13000, v);
+  OK(ncclGetVersion(&v));
+  IS(23007, v);
+  IS(1, jccl_double_calls("ncclGetVersion"));
+  IS(-1, jccl_double_calls("cudaNever"));
+  CHECK(strcmp(cudaGetErrorName(2), "cudaErrorMemoryAllocation") == 0);
+  CHECK(strstr(cudaGetErrorString(2), "jccl double") != NULL);
+  CHECK(strstr(ncclGetErrorString(5), "jccl double") != NULL);
+}
+
+static void test_devices(void) {
+  int n = 0, d = -1, can = -1;
+  OK(cudaGetDeviceCount(&n));
+  IS(8, n);
+  OK(cudaGetDevice(&d));
+  IS(0, d);
+  IS(cudaErrorInvalidDevice, cudaSetDevice(8));
+  IS(cudaErrorInvalidDevice, cudaPeekAtLastError());
+  IS(cudaErrorInvalidDevice, cudaGetLastError());
+  OK(cudaGetLastError());
+  OK(cudaSetDevice(3));
+  char id[16];
+  OK(cudaDeviceGetPCIBusId(id, sizeof id, 3));
+  OK(cudaDeviceGetByPCIBusId(&d, id));
+  IS(3, d);
+  struct cudaDeviceProp p;
+  OK(cudaGetDeviceProperties(&p, 3));
+  CHECK(strstr(p.name, "double") != NULL);
+  IS(1L << 30, p.totalGlobalMem);
+  OK(cudaDeviceCanAccessPeer(&can, 0, 1));
+  IS(1, can);
+  OK(cudaDeviceEnablePeerAccess(1, 0));
+  IS(cudaErrorPeerAccessAlreadyEnabled, cudaDeviceEnablePeerAccess(1, 0));
+  OK(cudaDeviceDisablePeerAccess(1));
+  IS(cudaErrorPeerAccessNotEnabled, cudaDeviceDisablePeerAccess(1));
+  OK(cudaSetDevice(0));
+}
+
+static void test_memory(void) {
+  unsigned char *a = NULL, *big = NULL, back[100];
+  size_t left = 0, total = 0, left2 = 0;
+  OK(cudaMemGetInfo(&left, &total));
+  OK(cudaMalloc((void **)&a, 100));
+  OK(cudaMemGetInfo(&left2, &total));
+  IS(100, left - left2);
+  OK(cudaMemcpy(back, a, 100, cudaMemcpyDeviceToHost));
+  IS(0xA5, back[57]);
+  IS(cudaErrorInvalidValue, cudaMemcpy(back, a + 1, 100, cudaMemcpyDefault));
+  IS(cudaErrorInvalidValue, cudaMemcpy(back, a, 100, cudaMemcpyHostToDevice));
+  IS(cudaErrorInvalidMemcpyDirection, cudaMemcpy(back, a, 100, 7));
+  struct cudaPointerAttributes at;
+  OK(cudaPointerGetAttributes(&at, a + 5));
+  IS(cudaMemoryTypeDevice, at.type);
+  IS(0, at.device);
+  CHECK(at.devicePointer == a + 5 && at.hostPointer == NULL);
+  OK(cudaPointerGetAttributes(&at, back));
+  IS(cudaMemoryTypeUnregistered, at.type);
+  IS(cudaErrorInvalidValue, cudaFree(a + 5));
+  OK(cudaFree(a));
+  IS(0xDD, a[57]); /* what only the double allows */
+  IS(cudaErrorInvalidValue, cudaFree(a));
+  IS(cudaErrorInvalidValue, cudaMemset(a, 0, 100));
+  OK(cudaFree(NULL));
+  IS(cudaErrorMemoryAllocation, cudaMalloc((void **)&big, (1UL << 30) + 1));
+  OK(cudaMalloc((void **)&big, 1UL << 30));
+  IS(cudaErrorMemoryAllocation, cudaMalloc((void **)&a, 1));
+  OK(cudaFree(big));
+
+  void *pinned = NULL, *device = NULL;
+  unsigned flags = 0;
+  OK(cudaHostAlloc(&pinned, 5000, 1));
+  OK(cudaPointerGetAttributes(&at, pinned));
+  IS(cudaMemoryTypeHost, at.type);
+  OK(cudaHostGetDevicePointer(&device, pinned, 0));
+  CHECK(device == pinned);
+  OK(cudaHostGetFlags(&flags, pinned));
+  IS(3, flags);
+  IS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(pinned, 10, 0));
+  IS(cudaErrorInvalidValue, cudaFree(pinned));
+  OK(cudaFreeHost(pinned));
+  char *own = malloc(10000);
+  OK(cudaHostRegister(own, 10000, 0));
+  IS(cudaErrorHostMemoryAlreadyRegistered, cudaHostRegister(own + 100, 10, 0));
+  OK(cudaPointerGetAttributes(&at, own + 9999));
+  IS(cudaMemoryTypeHost, at.type);
+  IS(cudaErrorInvalidValue, cudaHostUnregister(own + 1));
+  OK(cudaHostUnregister(own));
+  IS(cudaErrorHostMemoryNotRegistered, cudaHostUnregister(own));
+  free(own);
+  void *managed = NULL;
+  OK(cudaMallocManaged(&managed, 64, 1));
+  OK(cudaPointerGetAttributes(&at, managed));
+  IS(cudaMemoryTypeManaged, at.type);
+  OK(cudaFree(managed));
+
+  /* Other devices' memory: copies work, with the right device only. */
+  void *zero = NULL, *one = NULL;
+  OK(cudaMalloc(&zero, 64));
+  OK(cudaSetDevice(1));
+  OK(cudaMalloc(&one, 64));
+  OK(cudaMemset(one, 7, 64));
+  OK(cudaMemcpyPeer(zero, 0, one, 1, 64));
+  IS(cudaErrorInvalidValue, cudaMemcpyPeer(zero, 1, one, 0, 64));
+  OK(cudaMemcpy(back, zero, 64, cudaMemcpyDefault));
+  IS(7, back[63]);
+  OK(cudaFree(zero));
+  OK(cudaFree(one));
+  OK(cudaSetDevice(0));
+  no_leaks();
+}
+
+static void sleep_50(void *flag) {
+  pause_ms(50);
+  __atomic_store_n((int *)flag, 1, __ATOMIC_SEQ_CST);
+}
+
+static void calls_cuda(void *result) { *(int *)result = cudaDeviceSynchronize(); }
+
+static void test_streams(void) {
+  cudaStream_t a, b, free_;
+  cudaEvent_t e, never, start, end;
+  int slept = 0;
+  char *x = NULL, back[64];
+  OK(cudaStreamCreate(&a));
+  OK(cudaStreamCreate(&b));
+  OK(cudaStreamCreateWithPriority(&free_, cudaStreamNonBlocking, -9));
+  int priority = 0;
+  OK(cudaStreamGetPriority(free_, &priority));
+  IS(-5, priority);
+  OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+  OK(cudaEventCreate(&never));
+  OK(cudaEventCreate(&start));
+  OK(cudaEventCreate(&end));
+  OK(cudaMalloc((void **)&x, 64));
+  OK(cudaStreamQuery(a));
+  OK(cudaEventQuery(never));
+  OK(cudaEventSynchronize(never));
+
+  /* Work on a stream is done in order and later; another stream waits by an event. */
+  OK(cudaEventRecord(start, a));
+  OK(cudaLaunchHostFunc(a, sleep_50, &slept));
+  OK(cudaMemsetAsync(x, 1, 64, a));
+  OK(cudaEventRecord(e, a));
+  OK(cudaEventRecord(end, a));
+  IS(cudaErrorNotReady, cudaEventQuery(e));
+  IS(cudaErrorNotReady, cudaStreamQuery(a));
+  OK(cudaStreamWaitEvent(free_, e, 0));
+  OK(cudaMemsetAsync(x, 2, 64, free_));
+  OK(cudaStreamSynchronize(free_));
+  IS(1, __atomic_load_n(&slept, __ATOMIC_SEQ_CST));
+  OK(cudaStreamQuery(free_));
+  OK(cudaEventSynchronize(end));
+  float ms = 0;
+  OK(cudaEventElapsedTime(&ms, start, end));
+  CHECK(ms >= 49 && ms < 5000);
+  IS(cudaErrorInvalidResourceHandle, cudaEventElapsedTime(&ms, start, e));
+  IS(cudaErrorInvalidResourceHandle, cudaEventElapsedTime(&ms, start, never));
+  OK(cudaMemcpy(back, x, 64, cudaMemcpyDefault));
+  IS(2, back[5]);
+
+  /* A wait takes the recording before the call, not a later one. */
+  OK(cudaStreamWaitEvent(b, e, 0));
+  OK(cudaLaunchHostFunc(a, sleep_50, &slept));
+  OK(cudaEventRecord(e, a));
+  OK(cudaStreamSynchronize(b));
+  IS(cudaErrorNotReady, cudaEventQuery(e));
+  OK(cudaStreamSynchronize(a));
+
+  /* The legacy stream waits for blocking ones, and they for it; others are free of it. */
+  slept = 0;
+  OK(cudaLaunchHostFunc(a, sleep_50, &slept));
+  IS(cudaErrorNotReady, cudaStreamQuery(NULL));
+  OK(cudaMemset(x, 3, 64)); /* on the legacy stream, asynchronous */
+  OK(cudaMemsetAsync(x, 4, 32, b));
+  OK(cudaStreamQuery(free_));
+  OK(cudaStreamSynchronize(b));
+  IS(1, slept);
+  OK(cudaMemcpy(back, x, 64, cudaMemcpyDefault));
+  IS(4, back[0]);
+  IS(3, back[63]);
+
+  /* Pageable memory is staged when it is read, and waited for when it is written. */
+  slept = 0;
+  char src[64];
+  memset(src, 5, 64);
+  OK(cudaLaunchHostFunc(free_, sleep_50, &slept));
+  OK(cudaMemcpyAsync(x, src, 64, cudaMemcpyHostToDevice, free_));
+  memset(src, 6, 64);
+  OK(cudaMemcpyAsync(back, x, 64, cudaMemcpyDeviceToHost, free_));
+  IS(1, slept);
+  IS(5, back[9]);
+  OK(cudaMemcpy2DAsync(x, 8, src, 16, 4, 4, cudaMemcpyHostToDevice, free_));
+  OK(cudaMemcpyAsync(back, x, 64, cudaMemcpyDeviceToHost, free_));
+  CHECK(back[0] == 6 && back[3] == 6 && back[4] == 5 && back[24] == 6 && back[28] == 5);
+
+  int inside = 0;
+  OK(cudaLaunchHostFunc(a, calls_cuda, &inside));
+  OK(cudaStreamSynchronize(a));
+  IS(cudaErrorNotPermitted, inside);
+
+  /* A destroyed stream does its work. */
+  slept = 0;
+  OK(cudaLaunchHostFunc(b, sleep_50, &slept));
+  OK(cudaEventRecord(end, b));
+  OK(cudaStreamDestroy(b));
+  IS(cudaErrorInvalidResourceHandle, cudaStreamDestroy(b));
+  IS(cudaErrorInvalidResourceHandle, cudaStreamQuery(b));
+  OK(cudaEventSynchronize(end));
+  IS(1, slept);
+  OK(cudaMemsetAsync(x, 0, 64, (cudaStream_t)2));
+  OK(cudaStreamSynchronize((cudaStream_t)2));
+  OK(cudaMemsetAsync(x, 0, 64, (cudaStream_t)1));
+  OK(cudaSetDevice(1));
+  IS(cudaErrorInvalidResourceHandle, cudaEventRecord(end, NULL)); /* another device's */
+  int device = -1;
+  OK(cudaStreamGetDevice(a, &device));
+  IS(0, device);
+  OK(cudaSetDevice(0));
+  OK(cudaDeviceSynchronize());
+  OK(cudaEventDestroy(e));
+  OK(cudaEventDestroy(never));
+  OK(cudaEventDestroy(start));
+  OK(cudaEventDestroy(end));
+  IS(cudaErrorInvalidResourceHandle, cudaEventDestroy(end));
+  OK(cudaStreamDestroy(a));
+  OK(cudaStreamDestroy(free_));
+  OK(cudaFree(x));
+  no_leaks();
+}
+
+static void test_pools(void) {
+  cudaStream_t s;
+  cudaMemPool_t pool, other;
+  struct cudaMemPoolProps props;
+  memset(&props, 0, sizeof props);
+  props.allocType = 1;
+  props.location.type = 1;
+  OK(cudaStreamCreate(&s));
+  OK(cudaDeviceGetDefaultMemPool(&pool, 0));
+  OK(cudaMemPoolCreate(&other, &props));
+  char *a, *b;
+  uint64_t used = 1, threshold = 1 << 20;
+  OK(cudaMallocAsync((void **)&a, 1000, s));
+  OK(cudaMallocFromPoolAsync((void **)&b, 3 << 20, other, s));
+  OK(cudaMemPoolGetAttribute(other, 7, &used));
+  IS(3 << 20, used);
+  OK(cudaMemPoolGetAttribute(other, 5, &used));
+  IS(4 << 20, used);
+  OK(cudaMemPoolSetAttribute(other, 4, &threshold));
+  OK(cudaMemsetAsync(a, 1, 1000, s));
+  OK(cudaMemcpyAsync(b, a, 1000, cudaMemcpyDefault, s));
+  OK(cudaFreeAsync(a, s));
+  IS(cudaErrorInvalidValue, cudaFreeAsync(a, s));
+  OK(cudaFreeAsync(b, s));
+  OK(cudaStreamSynchronize(s));
+  OK(cudaMemPoolTrimTo(other, 0));
+  OK(cudaMemPoolGetAttribute(other, 5, &used));
+  IS(0, used);
+  struct cudaMemLocation where = {1, 1};
+  struct cudaMemAccessDesc access = {{1, 1}, 3};
+  int flags = 0;
+  OK(cudaMemPoolSetAccess(other, &access, 1));
+  OK(cudaMemPoolGetAccess(&flags, other, &where));
+  IS(3, flags);
+  OK(cudaMemPoolDestroy(other));
+  IS(cudaErrorInvalidValue, cudaMemPoolDestroy(pool));
+  OK(cudaStreamDestroy(s));
+  no_leaks();
+}
+
+static void add_one(void *n) { ++*(int *)n; }
+
+static void test_capture(void) {
+  cudaStream_t s, t, legacy_bound;
+  cudaEvent_t fork_, join_, outside;
+  cudaGraph_t g, clone;
+  cudaGraphExec_t x;
+  int count = 0, status = -1;
+  char *a, *b, back[64];
+  OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  OK(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));
+  OK(cudaStreamCreate(&legacy_bound));
+  OK(cudaEventCreate(&fork_));
+  OK(cudaEventCreate(&join_));
+  OK(cudaEventCreate(&outside));
+  OK(cudaMalloc((void **)&a, 64));
+  OK(cudaMalloc((void **)&b, 64));
+  OK(cudaEventRecord(outside, t));
+
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  OK(cudaMemsetAsync(a, 1, 64, s));
+  OK(cudaEventRecord(fork_, s));
+  OK(cudaStreamWaitEvent(t, fork_, 0));
+  OK(cudaStreamIsCapturing(t, &status));
+  IS(1, status);
+  OK(cudaLaunchHostFunc(t, add_one, &count));
+  OK(cudaEventRecord(join_, t));
+  OK(cudaStreamWaitEvent(s, join_, 0));
+  OK(cudaMemcpyAsync(b, a, 64, cudaMemcpyDeviceToDevice, s));
+  OK(cudaStreamEndCapture(s, &g));
+  OK(cudaStreamIsCapturing(t, &status));
+  IS(0, status);
+  IS(0, count);
+  size_t n = 0;
+  OK(cudaGraphGetNodes(g, NULL, &n));
+  IS(3, n);
+  cudaGraphNode_t nodes[3];
+  OK(cudaGraphGetNodes(g, nodes, &n));
+  int type = -1;
+  OK(cudaGraphNodeGetType(nodes[1], &type));
+  IS(cudaGraphNodeTypeHost, type);
+  OK(cudaGraphClone(&clone, g));
+  OK(cudaGraphInstantiate(&x, clone, 0));
+  OK(cudaGraphDestroy(clone));
+  for (int i = 1; i <= 3; i++) {
+    OK(cudaMemsetAsync(b, 9, 64, t));
+    OK(cudaStreamSynchronize(t));
+    OK(cudaGraphLaunch(x, t));
+    OK(cudaStreamSynchronize(t));
+    IS(i, count);
+    OK(cudaMemcpy(back, b, 64, cudaMemcpyDefault));
+    IS(1, back[63]);
+  }
+  cudaGraphExecUpdateResultInfo info;
+  OK(cudaGraphExecUpdate(x, g, &info));
+  cudaGraph_t empty;
+  OK(cudaGraphCreate(&empty, 0));
+  IS(cudaErrorGraphExecUpdateFailure, cudaGraphExecUpdate(x, empty, &info));
+  IS(2, info.result);
+  OK(cudaGraphDestroy(empty));
+  OK(cudaGraphExecDestroy(x));
+  OK(cudaGraphDestroy(g));
+
+  /* What is not allowed, and what it does to the capture. */
+  IS(cudaErrorStreamCaptureUnsupported, cudaStreamBeginCapture(NULL, 0));
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  IS(cudaErrorStreamCaptureUnsupported, cudaStreamSynchronize(s));
+  IS(cudaErrorStreamCaptureInvalidated, cudaMemsetAsync(a, 1, 64, s));
+  IS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &g));
+  CHECK(g == NULL);
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  void *p;
+  IS(cudaErrorStreamCaptureUnsupported, cudaMalloc(&p, 8));
+  IS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &g));
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+  OK(cudaMalloc(&p, 8));
+  OK(cudaFree(p));
+  OK(cudaStreamEndCapture(s, &g));
+  OK(cudaGraphDestroy(g));
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  IS(cudaErrorStreamCaptureIsolation, cudaStreamWaitEvent(s, outside, 0));
+  IS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &g));
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  OK(cudaEventRecord(fork_, s));
+  OK(cudaStreamWaitEvent(t, fork_, 0));
+  OK(cudaMemsetAsync(a, 1, 64, t));
+  IS(cudaErrorStreamCaptureUnmatched, cudaStreamEndCapture(t, &g));
+  IS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &g));
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  OK(cudaEventRecord(fork_, s));
+  OK(cudaStreamWaitEvent(t, fork_, 0));
+  OK(cudaMemsetAsync(a, 1, 64, t));
+  IS(cudaErrorStreamCaptureUnjoined, cudaStreamEndCapture(s, &g));
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  OK(cudaEventRecord(fork_, s));
+  IS(cudaErrorCapturedEvent, cudaEventQuery(fork_));
+  IS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(s, &g));
+  OK(cudaStreamBeginCapture(legacy_bound, cudaStreamCaptureModeRelaxed));
+  IS(cudaErrorStreamCaptureImplicit, cudaMemsetAsync(a, 1, 64, NULL));
+  IS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(legacy_bound, &g));
+  IS(cudaErrorIllegalState, cudaStreamEndCapture(s, &g));
+
+  OK(cudaFree(a));
+  OK(cudaFree(b));
+  OK(cudaEventDestroy(fork_));
+  OK(cudaEventDestroy(join_));
+  OK(cudaEventDestroy(outside));
+  OK(cudaStreamDestroy(s));
+  OK(cudaStreamDestroy(t));
+  OK(cudaStreamDestroy(legacy_bound));
+  no_leaks();
+}
+
+static void test_injection(void) {
+  void *p = NULL;
+  IS(-1, jccl_double_inject("cudaMalloc"));
+  IS(-1, jccl_double_inject("cudaMalloc:0:error=2"));
+  IS(2, jccl_double_inject("cudaMalloc:2:error=2;cudaFree@0:*:delay=30"));
+  OK(cudaMalloc(&p, 8));
+  double before = now();
+  OK(cudaFree(p));
+  CHECK(now() - before > 0.025);
+  IS(2, cudaMalloc(&p, 8));
+  IS(2, cudaGetLastError());
+  jccl_double_clear();
+  OK(jccl_double_inject("cudaMemset:1:sticky=700") - 1);
+  IS(700, cudaMemset(NULL, 0, 0));
+  IS(700, cudaMalloc(&p, 8));
+  IS(700, cudaGetLastError());
+  IS(700, cudaGetLastError());
+  IS(700, cudaDeviceSynchronize());
+  jccl_double_clear();
+  jccl_double_sticky(0);
+  OK(cudaMalloc(&p, 8));
+  OK(cudaFree(p));
+  no_leaks();
+}
+
+/* ---- ranks */
+
+enum { MOST = 8 };
+
+struct rank {
+  int rank, n;
+  ncclUniqueId id;
+  ncclComm_t comm;
+  cudaStream_t stream;
+  void (*body)(struct rank *);
+  pthread_t thread;
+};
+
+static void open_rank(struct rank *r) {
+  OK(cudaSetDevice(r->rank));
+  OK(cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking));
+  OK(ncclCommInitRank(&r->comm, r->n, r->id, r->rank));
+}
+
+static void close_rank(struct rank *r) {
+  OK(ncclCommDestroy(r->comm));
+  OK(cudaStreamDestroy(r->stream));
+}
+
+static void *rank_main(void *arg) {
+  struct rank *r = arg;
+  open_rank(r);
+  r->body(r);
+  close_rank(r);
+  return NULL;
+}
+
+static void on_threads_as(int n, void *(*start)(void *), void (*body)(struct rank *)) {
+  struct rank ranks[MOST];
+  memset(ranks, 0, sizeof ranks);
+  ncclUniqueId id;
+  OK(ncclGetUniqueId(&id));
+  for (int i = 0; i < n; i++) {
+    ranks[i].rank = i;
+    ranks[i].n = n;
+    ranks[i].id = id;
+    ranks[i].body = body;
+    OK(pthread_create(&ranks[i].thread, NULL, start, &ranks[i]));
+  }
+  for (int i = 0; i < n; i++) {
+    OK(pthread_join(ranks[i].thread, NULL));
+  }
+  no_leaks();
+}
+
+static void on_threads(int n, void (*body)(struct rank *)) {
+  on_threads_as(n, rank_main, body);
+}
+
+/* Ranks as processes. The id comes from rank 0, through shared memory. Status of a killed rank: 9. */
+static void on_processes(int n, void (*body)(struct rank *), int killed) {
+  struct {
+    ncclUniqueId id;
+    int ready;
+  } *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pid_t pids[MOST];
+  fflush(NULL);
+  for (int i = 0; i < n; i++) {
+    pids[i] = fork();
+    if (pids[i] == 0) {
+      struct rank r;
+      memset(&r, 0, sizeof r);
+      r.rank = i;
+      r.n = n;
+      r.body = body;
+      if (i == 0) {
+        OK(ncclGetUniqueId(&shared->id));
+        __atomic_store_n(&shared->ready, 1, __ATOMIC_SEQ_CST);
+      }
+      while (__atomic_load_n(&shared->ready, __ATOMIC_SEQ_CST) == 0) {
+        pause_ms(1);
+      }
+      r.id = shared->id;
+      rank_main(&r);
+      no_leaks();
+      _exit(0);
+    }
+  }
+  for (int i = 0; i < n; i++) {
+    int status = -1;
+    waitpid(pids[i], &status, 0);
+    IS(i == killed ? SIGKILL : 0, status);
+  }
+  munmap(shared, 4096);
+}
+
+static float *device_floats(struct rank *r, size_t n, float first, float step) {
+  float *host = malloc(n * sizeof *host), *device = NULL;
+  for (size_t i = 0; i < n; i++) {
+    host[i] = first + step * (float)(i % 1000);
+  }
+  OK(cudaMalloc((void **)&device, n * sizeof *device));
+  OK(cudaMemcpyAsync(device, host, n * sizeof *host, cudaMemcpyHostToDevice, r->stream));
+  OK(cudaStreamSynchronize(r->stream));
+  free(host);
+  return device;
+}
+
+static void expect(struct rank *r, const float *device, size_t n, float first, float step) {
+  float *host = malloc(n * sizeof *host);
+  OK(cudaMemcpyAsync(host, device, n * sizeof *host, cudaMemcpyDeviceToHost, r->stream));
+  OK(cudaStreamSynchronize(r->stream));
+  for (size_t i = 0; i < n; i++) {
+    float wanted = first + step * (float)(i % 1000);
+    if (host[i] != wanted) {
+      fprintf(stderr, "rank %d: element %zu is %g, expected %g\n", r->rank, i, host[i], wanted);
+      abort();
+    }
+  }
+  free(host);
+}
+
+/* Every collective on float32, out of place and in place, in several sizes. */
+static void collectives(struct rank *r) {
+  static const size_t COUNTS[] = {1, 7, 1000, 3000, 100000};
+  int n = r->n, me = r->rank;
+  float ranks = (float)(n * (n - 1) / 2); /* sum of all rank numbers */
+  for (size_t k = 0; k < sizeof COUNTS / sizeof *COUNTS; k++) {
+    size_t c = COUNTS[k];
+    int root = (int)k % n;
+    float *a = device_floats(r, c, (float)me, 1), *b = device_floats(r, c, -1, 0);
+    OK(ncclAllReduce(a, b, c, ncclFloat32, ncclSum, r->comm, r->stream));
+    expect(r, b, c, ranks, (float)n);
+    expect(r, a, c, (float)me, 1);
+    OK(ncclAllReduce(a, b, c, ncclFloat32, ncclMax, r->comm, r->stream));
+    expect(r, b, c, (float)(n - 1), 1);
+    OK(ncclAllReduce(a, b, c, ncclFloat32, ncclMin, r->comm, r->stream));
+    expect(r, b, c, 0, 1);
+    OK(ncclAllReduce(a, b, c, ncclFloat32, ncclAvg, r->comm, r->stream));
+    expect(r, b, c, ranks / (float)n, 1);
+    OK(ncclReduce(a, me == root ? b : NULL, c, ncclFloat32, ncclSum, root, r->comm, r->stream));
+    expect(r, b, c, me == root ? ranks : ranks / (float)n, me == root ? (float)n : 1);
+    OK(ncclBroadcast(a, b, c, ncclFloat32, root, r->comm, r->stream));
+    expect(r, b, c, (float)root, 1);
+    OK(ncclAllReduce(a, a, c, ncclFloat32, ncclSum, r->comm, r->stream));
+    expect(r, a, c, ranks, (float)n);
+    OK(ncclBcast(a, c, ncclFloat32, root, r->comm, r->stream));
+    OK(cudaFree(a));
+    OK(cudaFree(b));
+
+    a = device_floats(r, c, (float)me, 0);
+    float *all = device_floats(r, c * (size_t)n, -1, 0);
+    OK(ncclAllGather(a, all, c, ncclFloat32, r->comm, r->stream));
+    for (int i = 0; i < n; i++) {
+      expect(r, all + (size_t)i * c, c, (float)i, 0);
+    }
+    OK(ncclReduceScatter(all, a, c, ncclFloat32, ncclSum, r->comm, r->stream));
+    expect(r, a, c, (float)(me * n), 0);
+    OK(ncclReduceScatter(
+        all, all + (size_t)me * c, c, ncclFloat32, ncclSum, r->comm, r->stream));
+    expect(r, all + (size_t)me * c, c, (float)(me * n), 0);
+    OK(ncclAllGather(all + (size_t)me * c, all, c, ncclFloat32, r->comm, r->stream));
+    for (int i = 0; i < n; i++) {
+      expect(r, all + (size_t)i * c, c, (float)(i * n), 0);
+    }
+    float *other = device_floats(r, c * (size_t)n, -1, 0);
+    OK(cudaFree(a));
+    a = device_floats(r, c, (float)me, 0);
+    OK(ncclGather(a, other, c, ncclFloat32, root, r->comm, r->stream));
+    for (int i = 0; i < n; i++) {
+      expect(r, other + (size_t)i * c, c, me == root ? (float)i : -1, 0);
+    }
+    OK(ncclScatter(other, a, c, ncclFloat32, root, r->comm, r->stream));
+    expect(r, a, c, (float)me, 0);
+    for (int i = 0; i < n; i++) { /* block i of rank me holds 100 me + i */
+      float *block = device_floats(r, c, (float)(100 * me + i), 0);
+      OK(cudaMemcpyAsync(all + (size_t)i * c, block, c * sizeof *block,
+          cudaMemcpyDeviceToDevice, r->stream));
+      OK(cudaStreamSynchronize(r->stream));
+      OK(cudaFree(block));
+    }
+    OK(ncclAlltoAll(all, other, c, ncclFloat32, r->comm, r->stream));
+    for (int i = 0; i < n; i++) {
+      expect(r, other + (size_t)i * c, c, (float)(100 * i + me), 0);
+    }
+    /* The same by messages in a group, each rank to itself too, in an order of its own. */
+    OK(cudaMemsetAsync(other, 0, c * (size_t)n * sizeof *other, r->stream));
+    OK(ncclGroupStart());
+    for (int i = 0; i < n; i++) {
+      int to = (me + i) % n, from = (me * 3 + i) % n;
+      OK(ncclSend(all + (size_t)to * c, c, ncclFloat32, to, r->comm, r->stream));
+      OK(ncclRecv(other + (size_t)from * c, c, ncclFloat32, from, r->comm, r->stream));
+    }
+    OK(ncclGroupEnd());
+    for (int i = 0; i < n; i++) {
+      expect(r, other + (size_t)i * c, c, (float)(100 * i + me), 0);
+    }
+    OK(cudaFree(a));
+    OK(cudaFree(all));
+    OK(cudaFree(other));
+  }
+  int size = 0, rank = -1, device = -1;
+  OK(ncclCommCount(r->comm, &size));
+  OK(ncclCommUserRank(r->comm, &rank));
+  OK(ncclCommCuDevice(r->comm, &device));
+  CHECK(size == n && rank == me && device == me);
+}
+
+/* One element of each type, as raw bits: 1.5 (or 3) from each of two ranks. */
+static void types(struct rank *r) {
+  static const struct {
+    int type, size;
+    uint64_t one, sum, product, average;
+  } CASES[] = {
+      {ncclInt8, 1, 0x7f, 0xfe, 0x01, 0xff},       /* 127 + 127 wraps to -2, halved -1 */
+      {ncclUint8, 1, 0xff, 0xfe, 0x01, 0x7f},
+      {ncclInt32, 4, 0x7fffffff, 0xfffffffe, 0x00000001, 0xffffffff},
+      {ncclUint32, 4, 3, 6, 9, 3},
+      {ncclInt64, 8, (uint64_t)-3, (uint64_t)-6, 9, (uint64_t)-3},
+      {ncclUint64, 8, 1ULL << 63, 0, 0, 0},
+      {ncclFloat16, 2, 0x3e00, 0x4200, 0x4080, 0x3e00},   /* 1.5, 3, 2.25 */
+      {ncclFloat32, 4, 0x3fc00000, 0x40400000, 0x40100000, 0x3fc00000},
+      {ncclFloat64, 8, 0x3ff8000000000000, 0x4008000000000000, 0x4002000000000000,
+          0x3ff8000000000000},
+      {ncclBfloat16, 2, 0x3fc0, 0x4040, 0x4010, 0x3fc0},
+      {ncclFloat8e4m3, 1, 0x3c, 0x44, 0x41, 0x3c},
+      {ncclFloat8e5m2, 1, 0x3e, 0x42, 0x40, 0x3e}, /* 2.25 is a tie: to even, 2 */
+      {ncclFloat8e4m3, 1, 0x7e, 0x7e, 0x7e, 0x7e}, /* 448 + 448 stays there */
+      {ncclFloat8e5m2, 1, 0x7b, 0x7b, 0x7b, 0x7b},
+      {ncclFloat16, 2, 0x7bff, 0x7c00, 0x7c00, 0x7bff}, /* averaged before it is rounded */
+      {ncclFloat16, 2, 0x0001, 0x0002, 0x0000, 0x0001}, /* the smallest subnormal */
+      {ncclBfloat16, 2, 0x7f7f, 0x7f80, 0x7f80, 0x7f80}, /* the float32 sum is infinite */
+  };
+  uint64_t *d = NULL;
+  OK(cudaMalloc((void **)&d, 16));
+  for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+    size_t size = (size_t)CASES[i].size;
+    uint64_t wanted[] = {CASES[i].sum, CASES[i].product, CASES[i].one, CASES[i].one,
+        CASES[i].average};
+    for (int op = 0; op < ncclNumOps; op++) {
+      uint64_t in = CASES[i].one, out = 0;
+      OK(cudaMemcpyAsync(d, &in, size, cudaMemcpyHostToDevice, r->stream));
+      OK(ncclAllReduce(d, d, 1, CASES[i].type, op, r->comm, r->stream));
+      OK(cudaMemcpyAsync(&out, d, size, cudaMemcpyDeviceToHost, r->stream));
+      if (out != wanted[op]) {
+        fprintf(stderr, "case %zu, operation %d: %llx, expected %llx\n", i, op,
+            (unsigned long long)out, (unsigned long long)wanted[op]);
+        abort();
+      }
+    }
+  }
+  /* NaN wins, -0 is below +0. */
+  float special[2] = {r->rank == 0 ? NAN : 1, r->rank == 0 ? -0.0f : 0.0f}, out[2];
+  for (int op = ncclMax; op <= ncclMin; op++) {
+    OK(cudaMemcpyAsync(d, special, 8, cudaMemcpyHostToDevice, r->stream));
+    OK(ncclAllReduce(d, d, 2, ncclFloat32, op, r->comm, r->stream));
+    OK(cudaMemcpyAsync(out, d, 8, cudaMemcpyDeviceToHost, r->stream));
+    CHECK(isnan(out[0]) && (signbit(out[1]) != 0) == (op == ncclMin));
+  }
+  /* A factor per rank, on the host for one and on the device for the other. */
+  int op = -1;
+  float factor = r->rank == 0 ? 2 : 10, *on_device = device_floats(r, 1, factor, 0), one = 3;
+  OK(ncclRedOpCreatePreMulSum(&op, r->rank == 0 ? &factor : on_device, ncclFloat32,
+      r->rank == 0 ? ncclScalarHostImmediate : ncclScalarDevice, r->comm));
+  IS(ncclInvalidArgument, ncclAllReduce(d, d, 1, ncclFloat64, op, r->comm, r->stream));
+  OK(cudaMemcpyAsync(d, &one, 4, cudaMemcpyHostToDevice, r->stream));
+  OK(ncclAllReduce(d, d, 1, ncclFloat32, op, r->comm, r->stream));
+  OK(ncclRedOpDestroy(op, r->comm));
+  IS(ncclInvalidArgument, ncclRedOpDestroy(op, r->comm));
+  OK(cudaMemcpyAsync(out, d, 4, cudaMemcpyDeviceToHost, r->stream));
+  CHECK(out[0] == 36);
+  OK(cudaFree(on_device));
+  OK(cudaFree(d));
+}
+
+/* Host memory that CUDA knows, here registered, which other processes cannot map. */
+static void host_buffers(struct rank *r) {
+  enum { N = 300 };
+  size_t all = (size_t)(N * r->n);
+  float *own = malloc(2 * all * sizeof *own), *pinned = NULL;
+  OK(cudaHostRegister(own, 2 * all * sizeof *own, 0));
+  OK(cudaHostAlloc((void **)&pinned, all * sizeof *pinned, 0));
+  for (size_t i = 0; i < 2 * all; i++) {
+    own[i] = (float)r->rank;
+  }
+  float *mine = own + (size_t)(N * r->rank);
+  OK(ncclAllGather(mine, own, N, ncclFloat32, r->comm, r->stream)); /* in place */
+  OK(ncclReduceScatter(own, mine, N, ncclFloat32, ncclSum, r->comm, r->stream));
+  OK(ncclAllGather(mine, pinned, N, ncclFloat32, r->comm, r->stream));
+  OK(ncclAllReduce(own + all, own + all, all, ncclFloat32, ncclSum, r->comm, r->stream));
+  OK(ncclGroupStart());
+  OK(ncclSend(own, N, ncclFloat32, (r->rank + 1) % r->n, r->comm, r->stream));
+  OK(ncclRecv(own + N * (r->n - 1), N, ncclFloat32, (r->rank + r->n - 1) % r->n, r->comm,
+      r->stream));
+  OK(ncclGroupEnd());
+  OK(cudaStreamSynchronize(r->stream));
+  for (int i = 0; i < N * r->n; i++) {
+    CHECK(pinned[i] == (float)(i / N * r->n));
+    CHECK(own[all + (size_t)i] == (float)(r->n * (r->n - 1) / 2));
+  }
+  OK(cudaHostUnregister(own));
+  free(own);
+  OK(cudaFreeHost(pinned));
+}
+
+static void test_collectives(void) {
+  for (int n = 1; n <= 4; n++) {
+    on_threads(n, collectives);
+  }
+  on_threads(2, types);
+  on_threads(3, host_buffers);
+}
+
+static void test_processes(void) {
+  for (int n = 1; n <= 4; n++) {
+    on_processes(n, collectives, -1);
+  }
+  on_processes(2, types, -1);
+  on_processes(3, host_buffers, -1);
+}
+
+/* One thread with all devices; two communicators in one group; several streams. */
+static void test_one_thread(void) {
+  enum { N = 4, COUNT = 500 };
+  ncclComm_t a[N], b[N];
+  cudaStream_t s[N], t[N];
+  float *x[N], *y[N];
+  struct rank r[N];
+  OK(ncclCommInitAll(a, N, NULL));
+  OK(ncclCommInitAll(b, N, (int[]){3, 2, 1, 0}));
+  for (int i = 0; i < N; i++) {
+    OK(cudaSetDevice(i));
+    OK(cudaStreamCreate(&s[i]));
+    OK(cudaStreamCreate(&t[i]));
+    r[i] = (struct rank){.rank = i, .stream = s[i]};
+    x[i] = device_floats(&r[i], COUNT, (float)i, 1);
+    y[i] = device_floats(&r[i], COUNT, (float)i, 0);
+  }
+  OK(ncclGroupStart());
+  for (int i = 0; i < N; i++) {
+    OK(ncclAllReduce(x[i], x[i], COUNT, ncclFloat32, ncclSum, a[i], s[i]));
+    OK(ncclBroadcast(y[i], y[i], COUNT, ncclFloat32, 1, b[3 - i], i % 2 == 0 ? s[i] : t[i]));
+  }
+  OK(ncclGroupEnd());
+  for (int i = 0; i < N; i++) {
+    OK(cudaStreamSynchronize(t[i]));
+    expect(&r[i], x[i], COUNT, 6, 4);
+    expect(&r[i], y[i], COUNT, 2, 0); /* rank 1 of b is on device 2 */
+  }
+  /* Two streams of one communicator: one operation after the other. */
+  OK(ncclGroupStart());
+  for (int i = 0; i < N; i++) {
+    OK(ncclAllReduce(y[i], y[i], COUNT, ncclFloat32, ncclSum, a[i], s[i]));
+    OK(ncclAllReduce(y[i], y[i], COUNT, ncclFloat32, ncclSum, a[i], t[i]));
+  }
+  OK(ncclGroupEnd());
+  for (int i = 0; i < N; i++) {
+    OK(cudaStreamSynchronize(t[i]));
+    expect(&r[i], y[i], COUNT, 32, 0);
+  }
+  /* A graph of all ranks, captured by one thread in one capture. */
+  cudaEvent_t fork_, join_[N];
+  cudaGraph_t g;
+  cudaGraphExec_t exec;
+  OK(cudaSetDevice(0));
+  OK(cudaEventCreate(&fork_));
+  OK(cudaStreamBeginCapture(s[0], cudaStreamCaptureModeThreadLocal));
+  OK(cudaEventRecord(fork_, s[0]));
+  for (int i = 1; i < N; i++) {
+    OK(cudaStreamWaitEvent(s[i], fork_, 0));
+  }
+  OK(ncclGroupStart());
+  for (int i = 0; i < N; i++) {
+    OK(ncclAllReduce(y[i], y[i], COUNT, ncclFloat32, ncclSum, a[i], s[i]));
+  }
+  OK(ncclGroupEnd());
+  for (int i = 1; i < N; i++) {
+    OK(cudaSetDevice(i));
+    OK(cudaEventCreate(&join_[i]));
+    OK(cudaEventRecord(join_[i], s[i]));
+    OK(cudaStreamWaitEvent(s[0], join_[i], 0));
+  }
+  OK(cudaStreamEndCapture(s[0], &g));
+  OK(cudaGraphInstantiate(&exec, g, 0));
+  OK(cudaGraphLaunch(exec, s[0]));
+  OK(cudaGraphLaunch(exec, s[0]));
+  OK(cudaStreamSynchronize(s[0]));
+  expect(&r[2], y[2], COUNT, 32 * 16, 0);
+  OK(cudaGraphExecDestroy(exec));
+  OK(cudaGraphDestroy(g));
+  OK(cudaEventDestroy(fork_));
+  for (int i = 0; i < N; i++) {
+    if (i > 0) {
+      OK(cudaEventDestroy(join_[i]));
+    }
+    OK(ncclCommFinalize(a[i]));
+    OK(ncclCommDestroy(a[i]));
+    OK(ncclCommDestroy(b[i]));
+    OK(cudaFree(x[i]));
+    OK(cudaFree(y[i]));
+    OK(cudaStreamDestroy(s[i]));
+    OK(cudaStreamDestroy(t[i]));
+  }
+  IS(ncclInvalidArgument, ncclCommDestroy(a[0]));
+  IS(ncclInvalidUsage, ncclCommInitAll(a, 2, (int[]){1, 1}));
+  CHECK(strstr(ncclGetLastError(NULL), "Duplicate GPU detected") != NULL);
+  IS(ncclInvalidArgument, ncclCommInitAll(a, 2, (int[]){1, 9}));
+  OK(cudaSetDevice(0));
+  no_leaks();
+}
+
+static void graphs(struct rank *r) {
+  float *a = device_floats(r, 100, 1, 0);
+  cudaGraph_t g;
+  cudaGraphExec_t x;
+  OK(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal));
+  OK(ncclAllReduce(a, a, 100, ncclFloat32, ncclSum, r->comm, r->stream));
+  OK(ncclGroupStart());
+  OK(ncclSend(a, 50, ncclFloat32, (r->rank + 1) % r->n, r->comm, r->stream));
+  OK(ncclRecv(a + 50, 50, ncclFloat32, (r->rank + r->n - 1) % r->n, r->comm, r->stream));
+  OK(ncclGroupEnd());
+  OK(cudaStreamEndCapture(r->stream, &g));
+  OK(cudaGraphInstantiate(&x, g, 0));
+  OK(cudaGraphDestroy(g));
+  for (int i = 0; i < 3; i++) {
+    OK(cudaGraphLaunch(x, r->stream));
+  }
+  expect(r, a, 100, powf((float)r->n, 3), 0);
+  OK(cudaGraphExecDestroy(x));
+  OK(cudaFree(a));
+}
+
+static void management(struct rank *r) {
+  /* Split by parity, keys backwards. */
+  ncclComm_t half = NULL, none = (ncclComm_t)&half, fewer = NULL;
+  OK(ncclCommSplit(r->comm, r->rank % 2, -r->rank, &half, NULL));
+  int size = 0, rank = -1;
+  OK(ncclCommCount(half, &size));
+  OK(ncclCommUserRank(half, &rank));
+  IS(2, size);
+  IS(r->rank < 2 ? 1 : 0, rank);
+  float *a = device_floats(r, 10, (float)r->rank, 0);
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, half, r->stream));
+  expect(r, a, 10, r->rank % 2 == 0 ? 2 : 4, 0);
+  OK(ncclCommDestroy(half));
+  OK(ncclCommSplit(r->comm, r->rank == 0 ? -1 : 5, 0, &none, NULL));
+  CHECK((none == NULL) == (r->rank == 0));
+  if (none != NULL) {
+    OK(ncclCommDestroy(none));
+  }
+  if (r->rank != 2) {
+    OK(ncclCommShrink(r->comm, (int[]){2}, 1, &fewer, NULL, 0));
+    OK(ncclCommCount(fewer, &size));
+    OK(ncclCommUserRank(fewer, &rank));
+    IS(3, size);
+    IS(r->rank == 3 ? 2 : r->rank, rank);
+    OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclMax, fewer, r->stream));
+    expect(r, a, 10, 4, 0);
+    OK(ncclCommDestroy(fewer));
+  }
+  /* Suspended it cannot be used. */
+  uint64_t total = 0, less = 0;
+  OK(ncclCommMemStats(r->comm, 3, &total));
+  OK(ncclCommSuspend(r->comm, 1));
+  OK(ncclCommMemStats(r->comm, 3, &less));
+  CHECK(less < total);
+  IS(ncclInvalidUsage, ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
+  OK(ncclCommResume(r->comm));
+  /* Windows and signals: a ring. */
+  char *w = NULL;
+  ncclWindow_t win = NULL;
+  void *handle = NULL, *user = NULL;
+  OK(ncclMemAlloc((void **)&w, 8192));
+  IS(cudaErrorInvalidValue, cudaFree(w));
+  OK(ncclCommWindowRegister(r->comm, w, 8192, &win, 1));
+  OK(ncclWinGetUserPtr(r->comm, win, &user));
+  CHECK(user == w);
+  OK(ncclCommRegister(r->comm, w, 8192, &handle));
+  OK(cudaMemsetAsync(w, r->rank, 8192, r->stream));
+  OK(cudaStreamSynchronize(r->stream));
+  OK(ncclAllReduce(a, a, 1, ncclFloat32, ncclMax, r->comm, r->stream)); /* all have set theirs */
+  int next = (r->rank + 1) % r->n, before = (r->rank + r->n - 1) % r->n;
+  OK(ncclPutSignal(w, 100, ncclInt8, next, win, 4096, 0, 0, 0, r->comm, r->stream));
+  OK(ncclSignal(next, 0, 0, 0, r->comm, r->stream));
+  OK(ncclWaitSignal(1, &(ncclWaitSignalDesc_t){2, before, 0, 0}, r->comm, r->stream));
+  OK(cudaStreamSynchronize(r->stream));
+  IS(before, w[4096 + 99]);
+  IS(r->rank, w[4096 + 100]);
+  IS(ncclInvalidArgument,
+      ncclPutSignal(w, 100, ncclInt8, next, win, 8100, 0, 0, 0, r->comm, r->stream));
+  OK(ncclAllReduce(a, a, 1, ncclFloat32, ncclMax, r->comm, r->stream));
+  OK(cudaStreamSynchronize(r->stream));
+  OK(ncclCommDeregister(r->comm, handle));
+  OK(ncclCommWindowDeregister(r->comm, win));
+  OK(ncclMemFree(w));
+  OK(cudaFree(a));
+  OK(ncclCommRevoke(r->comm, 0));
+  IS(ncclInvalidUsage, ncclCommFinalize(r->comm));
+}
+
+/* Three grow to four; the fourth has no communicator before. */
+static void *grow_main(void *arg) {
+  static ncclUniqueId id;
+  static int made;
+  struct rank *r = arg;
+  int old = r->n - 1;
+  ncclComm_t grown = NULL;
+  if (r->rank < old) {
+    r->n = old;
+    open_rank(r);
+    if (r->rank == 1) {
+      OK(ncclCommGetUniqueId(r->comm, &id));
+      IS(ncclInvalidUsage, ncclCommGetUniqueId(r->comm, &id));
+      __atomic_store_n(&made, 1, __ATOMIC_SEQ_CST);
+    }
+    OK(ncclCommGrow(r->comm, old + 1, r->rank == 1 ? &id : NULL, -1, &grown, NULL));
+  } else {
+    while (__atomic_load_n(&made, __ATOMIC_SEQ_CST) == 0) {
+      pause_ms(1);
+    }
+    OK(cudaSetDevice(r->rank));
+    OK(cudaStreamCreate(&r->stream));
+    OK(ncclCommGrow(NULL, old + 1, &id, old, &grown, NULL));
+  }
+  float *a = device_floats(r, 10, 1, 0);
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, grown, r->stream));
+  expect(r, a, 10, (float)(old + 1), 0);
+  OK(cudaFree(a));
+  OK(ncclCommDestroy(grown));
+  OK(ncclCommDestroy(r->comm));
+  OK(cudaStreamDestroy(r->stream));
+  return NULL;
+}
+
+static void test_management(void) {
+  on_threads(2, graphs);
+  on_threads(4, management);
+  on_threads_as(4, grow_main, NULL);
+}
+
+/* ---- non-blocking communicators */
+
+static ncclConfig_t config(int blocking) {
+  ncclConfig_t c;
+  memset(&c, 0, sizeof c);
+  c.size = sizeof c;
+  c.magic = 0xcafebeef;
+  c.version = 23007;
+  c.blocking = blocking;
+  c.cgaClusterSize = c.minCTAs = c.maxCTAs = c.splitShare = c.trafficClass = INT_MIN;
+  c.collnetEnable = c.CTAPolicy = c.shrinkShare = c.nvlsCTAs = c.nChannelsPerNetPeer = INT_MIN;
+  c.nvlinkCentricSched = c.graphUsageMode = c.numRmaCtx = c.maxP2pPeers = INT_MIN;
+  c.graphStreamOrdering = INT_MIN;
+  return c;
+}
+
+static int settled(ncclComm_t comm) {
+  int state = ncclInProgress;
+  double end = now() + 20;
+  while (state == ncclInProgress && now() < end) {
+    OK(ncclCommGetAsyncError(comm, &state));
+    pause_ms(1);
+  }
+  return state;
+}
+
+static void *nonblocking_main(void *arg) {
+  struct rank *r = arg;
+  ncclConfig_t c = config(0);
+  c.maxCTAs = 8;
+  c.commName = "grads";
+  OK(cudaSetDevice(r->rank));
+  OK(cudaStreamCreate(&r->stream));
+  IS(ncclInProgress, ncclCommInitRankConfig(&r->comm, r->n, r->id, r->rank, &c));
+  CHECK(r->comm != NULL);
+  if (r->rank == 0) { /* before all are there it cannot be used */
+    IS(ncclInvalidArgument, ncclCommCount(r->comm, &(int){0}));
+  } else {
+    pause_ms(30);
+  }
+  OK(settled(r->comm));
+  IS(0, jccl_double_config(r->comm, "blocking"));
+  IS(8, jccl_double_config(r->comm, "maxCTAs"));
+  IS(1, jccl_double_config(r->comm, "commName=grads"));
+  float *a = device_floats(r, 100, 1, 0);
+  IS(ncclInProgress, ncclAllReduce(a, a, 100, ncclFloat32, ncclSum, r->comm, r->stream));
+  OK(settled(r->comm));
+  expect(r, a, 100, (float)r->n, 0);
+  ncclComm_t child = (ncclComm_t)&a;
+  IS(ncclInProgress, ncclCommSplit(r->comm, 0, 0, &child, NULL));
+  OK(settled(r->comm));
+  CHECK(child != NULL && child != (ncclComm_t)&a);
+  IS(8, jccl_double_config(child, "maxCTAs"));
+  IS(ncclInProgress, ncclCommFinalize(child));
+  OK(settled(child));
+  OK(ncclCommDestroy(child));
+  OK(cudaFree(a));
+  IS(ncclInProgress, ncclCommFinalize(r->comm));
+  OK(settled(r->comm));
+  OK(ncclCommDestroy(r->comm));
+  OK(cudaStreamDestroy(r->stream));
+  return NULL;
+}
+
+static void test_nonblocking(void) {
+  jccl_double_inject("ncclCommSplit@0:1:late=40;ncclCommInitRankConfig@1:1:late=40");
+  on_threads_as(2, nonblocking_main, NULL);
+  jccl_double_clear();
+  /* A rank that never comes: abort ends the wait. */
+  ncclUniqueId id;
+  ncclComm_t comm;
+  ncclConfig_t c = config(0);
+  OK(ncclGetUniqueId(&id));
+  IS(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, 0, &c));
+  pause_ms(60);
+  int state = 0;
+  OK(ncclCommGetAsyncError(comm, &state));
+  IS(ncclInProgress, state);
+  OK(ncclCommAbort(comm));
+  no_leaks();
+  /* A hang in initialization is ended by abort too. */
+  jccl_double_inject("ncclCommInitRankConfig:1:hang");
+  OK(ncclGetUniqueId(&id));
+  IS(ncclInProgress, ncclCommInitRankConfig(&comm, 1, id, 0, &c));
+  pause_ms(60);
+  OK(ncclCommGetAsyncError(comm, &state));
+  IS(ncclInProgress, state);
+  OK(ncclCommAbort(comm));
+  jccl_double_clear();
+  no_leaks();
+  /* The id of a job that nobody joins stays. */
+  OK(ncclGetUniqueId(&id));
+  IS(1, jccl_double_live("jobs"));
+  OK(ncclCommInitRank(&comm, 1, id, 0));
+  OK(ncclCommDestroy(comm));
+  no_leaks();
+  /* Configurations: a shorter struct of an older version is read as far as it goes. */
+  c = config(1);
+  c.version = 21400;
+  c.size = 24;
+  c.maxCTAs = 3;
+  OK(ncclGetUniqueId(&id));
+  OK(ncclCommInitRankConfig(&comm, 1, id, 0, &c));
+  IS(64, jccl_double_config(comm, "maxCTAs"));
+  OK(ncclCommDestroy(comm));
+  OK(ncclGetUniqueId(&id));
+  c = config(1);
+  c.magic = 1;
+  IS(ncclInvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, &c));
+  c = config(7);
+  IS(ncclInvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, &c));
+  c = config(1);
+  c.cgaClusterSize = 9;
+  IS(ncclInvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, &c));
+  OK(ncclCommInitRankScalable(&comm, 1, 0, 1, &id, NULL));
+  OK(ncclCommDestroy(comm));
+  no_leaks();
+}
+
+/* ---- faults */
+
+static void bad_arguments(struct rank *r) {
+  float *a = device_floats(r, 10, 0, 0), host[10], *elsewhere = NULL;
+  int other = (r->rank + 1) % r->n;
+  ncclComm_t c = r->comm;
+  IS(ncclInvalidArgument, ncclAllReduce(host, a, 10, ncclFloat32, ncclSum, c, r->stream));
+  CHECK(strstr(ncclGetLastError(c), "host memory") != NULL);
+  IS(ncclInvalidArgument, ncclAllReduce(a, a, 11, ncclFloat32, ncclSum, c, r->stream));
+  IS(ncclInvalidArgument, ncclAllReduce(NULL, a, 10, ncclFloat32, ncclSum, c, r->stream));
+  IS(ncclInvalidArgument, ncclAllReduce(a, a, 10, 12, ncclSum, c, r->stream));
+  IS(ncclInvalidArgument, ncclAllReduce(a, a, 10, ncclFloat32, 5, c, r->stream));
+  IS(ncclInvalidArgument, ncclBroadcast(a, a, 10, ncclFloat32, r->n, c, r->stream));
+  IS(ncclInvalidArgument, ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, NULL, r->stream));
+  IS(ncclInvalidArgument,
+      ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, (ncclComm_t)host, r->stream));
+  OK(cudaSetDevice(other));
+  OK(cudaMalloc((void **)&elsewhere, 40));
+  IS(ncclInvalidArgument, ncclAllReduce(elsewhere, a, 10, ncclFloat32, ncclSum, c, r->stream));
+  cudaStream_t wrong;
+  OK(cudaStreamCreate(&wrong));
+  IS(ncclUnhandledCudaError, ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, c, wrong));
+  OK(cudaStreamDestroy(wrong));
+  IS(ncclUnhandledCudaError, ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, c, wrong));
+  OK(cudaFree(elsewhere));
+  OK(cudaSetDevice(r->rank));
+  IS(ncclInvalidUsage, ncclSend(a, 10, ncclFloat32, r->rank, c, r->stream));
+  IS(ncclInvalidUsage, ncclGroupEnd());
+  /* An error in a group: the end reports it and launches nothing. */
+  OK(ncclGroupStart());
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, c, r->stream));
+  IS(ncclInvalidArgument, ncclAllReduce(host, a, 10, ncclFloat32, ncclSum, c, r->stream));
+  IS(ncclInvalidArgument, ncclGroupEnd());
+  ncclSimInfo_t info = {sizeof info, 0x74685283, 23007, -1};
+  OK(ncclGroupStart());
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, c, r->stream));
+  OK(ncclGroupSimulateEnd(&info));
+  CHECK(info.estimatedTime > 0);
+  OK(ncclAllReduce(a, a, 0, ncclFloat32, ncclSum, c, r->stream));
+  OK(cudaStreamQuery(r->stream));
+  float *freed = a;
+  OK(cudaFree(a));
+  IS(ncclInvalidArgument, ncclAllReduce(freed, freed, 10, ncclFloat32, ncclSum, c, r->stream));
+  a = device_floats(r, 10, 1, 0);
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, c, r->stream)); /* all is well still */
+  expect(r, a, 10, (float)r->n, 0);
+  OK(cudaFree(a));
+}
+
+static int async_error(ncclComm_t comm) {
+  int state = 0;
+  double end = now() + 20;
+  while (state == 0 && now() < end) {
+    OK(ncclCommGetAsyncError(comm, &state));
+    pause_ms(1);
+  }
+  return state;
+}
+
+/* After an asynchronous error the stream hangs until the communicator is aborted. */
+static void abort_rank(struct rank *r) {
+  IS(cudaErrorNotReady, cudaStreamQuery(r->stream));
+  OK(ncclCommAbort(r->comm));
+  OK(cudaStreamSynchronize(r->stream));
+  r->comm = NULL;
+}
+
+static void mismatch(struct rank *r) {
+  float *a = device_floats(r, 10, 1, 0);
+  OK(ncclAllReduce(a, a, r->rank == 0 ? 10 : 9, ncclFloat32, ncclSum, r->comm, r->stream));
+  IS(ncclInvalidUsage, async_error(r->comm));
+  CHECK(strstr(ncclGetLastError(r->comm), "9") != NULL);
+  IS(ncclInvalidUsage, ncclAllReduce(a, a, 9, ncclFloat32, ncclSum, r->comm, r->stream));
+  abort_rank(r);
+  OK(cudaFree(a));
+}
+
+static void wrong_message(struct rank *r) {
+  float *a = device_floats(r, 10, 1, 0);
+  if (r->rank == 0) {
+    OK(ncclSend(a, 10, ncclFloat32, 1, r->comm, r->stream));
+  } else {
+    OK(ncclRecv(a, 9, ncclFloat32, 0, r->comm, r->stream));
+  }
+  IS(ncclInvalidUsage, async_error(r->comm));
+  abort_rank(r);
+  OK(cudaFree(a));
+}
+
+static void injected(struct rank *r) {
+  float *a = device_floats(r, 10, 1, 0);
+  int first = ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream);
+  if (r->rank == 1) { /* its second call has a synchronous error: ranks are out of step now */
+    OK(first);
+    IS(ncclSystemError, ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
+    OK(cudaStreamSynchronize(r->stream));
+  } else {
+    OK(first);
+    OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
+    IS(ncclRemoteError, async_error(r->comm)); /* when rank 1 has given up */
+  }
+  if (r->rank == 0) {
+    abort_rank(r);
+  } else {
+    OK(ncclCommAbort(r->comm));
+    r->comm = NULL;
+  }
+  OK(cudaFree(a));
+}
+
+static void stalled(struct rank *r) {
+  float *a = device_floats(r, 10, 1, 0);
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
+  pause_ms(80);
+  IS(cudaErrorNotReady, cudaStreamQuery(r->stream));
+  int state = -1;
+  OK(ncclCommGetAsyncError(r->comm, &state));
+  OK(state);
+  if (r->rank == 0) {
+    jccl_double_release();
+  }
+  expect(r, a, 10, (float)r->n, 0);
+  OK(cudaFree(a));
+}
+
+static void injected_async(struct rank *r) {
+  float *a = device_floats(r, 10, 1, 0);
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
+  IS(r->rank == 0 ? ncclInternalError : ncclRemoteError, async_error(r->comm));
+  OK(ncclCommAbort(r->comm));
+  r->comm = NULL;
+  OK(cudaStreamSynchronize(r->stream));
+  OK(cudaFree(a));
+}
+
+/* The last rank is killed while the operation runs. */
+static void killed(struct rank *r) {
+  float *a = device_floats(r, 10, 1, 0);
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
+  expect(r, a, 10, (float)r->n, 0);
+  if (r->rank == r->n - 1) {
+    jccl_double_inject("ncclAllReduce:1:die");
+  }
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
+  if (r->rank == r->n - 1) {
+    pause_ms(20000);
+  }
+  IS(ncclRemoteError, async_error(r->comm));
+  CHECK(strstr(ncclGetLastError(r->comm), "gone") != NULL);
+  ncclComm_t fewer = NULL;
+  OK(ncclCommShrink(r->comm, (int[]){r->n - 1}, 1, &fewer, NULL, 1));
+  OK(cudaStreamSynchronize(r->stream));
+  OK(cudaFree(a));
+  a = device_floats(r, 10, 1, 0);
+  OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, fewer, r->stream));
+  expect(r, a, 10, (float)(r->n - 1), 0);
+  OK(ncclCommDestroy(fewer));
+  OK(ncclCommAbort(r->comm));
+  r->comm = NULL;
+  OK(cudaFree(a));
+}
+
+static void *duplicate_main(void *arg) {
+  struct rank *r = arg;
+  OK(cudaSetDevice(1));
+  IS(ncclInvalidUsage, ncclCommInitRank(&r->comm, r->n, r->id, r->rank));
+  CHECK(r->comm == NULL);
+  return NULL;
+}
+
+static void test_faults(void) {
+  on_threads(2, bad_arguments);
+  on_threads(2, mismatch);
+  on_threads(2, wrong_message);
+  jccl_double_inject("ncclAllReduce@1:2:error=2");
+  on_threads(2, injected);
+  jccl_double_clear();
+  jccl_double_inject("ncclAllReduce@1:1:stall");
+  on_threads(2, stalled);
+  jccl_double_clear();
+  jccl_double_inject("ncclAllReduce@0:1:async=3");
+  on_threads(2, injected_async);
+  jccl_double_clear();
+  on_threads_as(2, duplicate_main, NULL);
+  /* No memory for a communicator. */
+  void *big = NULL;
+  ncclComm_t comm = NULL;
+  ncclUniqueId id;
+  OK(cudaSetDevice(0));
+  OK(cudaMalloc(&big, (1UL << 30) - 1000));
+  OK(ncclGetUniqueId(&id));
+  IS(ncclUnhandledCudaError, ncclCommInitRank(&comm, 1, id, 0));
+  CHECK(strstr(ncclGetLastError(NULL), "out of memory") != NULL);
+  OK(cudaFree(big));
+  no_leaks();
+}
+
+static void test_killed(void) { on_processes(3, killed, 2); }
+
+/* Memory and events between processes. */
+static void test_ipc(void) {
+  struct {
+    cudaIpcMemHandle_t memory;
+    cudaIpcEventHandle_t event;
+    int step;
+  } *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    char *x = NULL, back[64];
+    cudaEvent_t e;
+    while (__atomic_load_n(&shared->step, __ATOMIC_SEQ_CST) == 0) {
+      pause_ms(1);
+    }
+    OK(cudaIpcOpenMemHandle((void **)&x, shared->memory, 1));
+    OK(cudaIpcOpenEventHandle(&e, shared->event));
+    OK(cudaStreamWaitEvent(NULL, e, 0));
+    OK(cudaMemcpyAsync(back, x, 64, cudaMemcpyDeviceToHost, NULL));
+    IS(8, back[63]);
+    OK(cudaMemset(x, 9, 64));
+    OK(cudaDeviceSynchronize());
+    OK(cudaIpcCloseMemHandle(x));
+    OK(cudaEventDestroy(e));
+    no_leaks();
+    _exit(0);
+  }
+  pid_t parent = fork();
+  if (parent == 0) {
+    char *x = NULL, back[64];
+    int slept = 0, status = -1;
+    cudaEvent_t e;
+    cudaStream_t s;
+    OK(cudaStreamCreateWithFlags(&s, 1));
+    OK(cudaMalloc((void **)&x, 64));
+    OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming | cudaEventInterprocess));
+    OK(cudaIpcGetMemHandle(&shared->memory, x));
+    OK(cudaIpcGetEventHandle(&shared->event, e));
+    IS(cudaErrorDeviceUninitialized, cudaIpcOpenMemHandle((void **)&x, shared->memory, 1));
+    OK(cudaLaunchHostFunc(s, sleep_50, &slept));
+    OK(cudaMemsetAsync(x, 8, 64, s));
+    OK(cudaEventRecord(e, s));
+    IS(cudaErrorNotReady, cudaEventQuery(e));
+    __atomic_store_n(&shared->step, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&shared->step, __ATOMIC_SEQ_CST) < 2) {
+      pause_ms(1);
+    }
+    (void)status;
+    OK(cudaEventSynchronize(e));
+    OK(cudaMemcpy(back, x, 64, cudaMemcpyDefault));
+    IS(9, back[0]);
+    OK(cudaFree(x));
+    OK(cudaEventDestroy(e));
+    OK(cudaStreamDestroy(s));
+    no_leaks();
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  OK(status);
+  __atomic_store_n(&shared->step, 2, __ATOMIC_SEQ_CST);
+  waitpid(parent, &status, 0);
+  OK(status);
+  munmap(shared, 4096);
+}
+
+static void test_params(void) {
+  ncclParamHandle_t h;
+  int64_t v = 0;
+  const char *text = NULL, **keys = NULL;
+  int n = 0;
+  OK(ncclParamBind(&h, "NCCL_BUFFSIZE"));
+  OK(ncclParamGetI64(h, &v));
+  IS(4194304, v);
+  int8_t small;
+  IS(ncclInvalidArgument, ncclParamGetI8(h, &small));
+  OK(ncclParamGetStr(h, &text));
+  CHECK(strcmp(text, "4194304") == 0);
+  OK(ncclParamGetAllParameterKeys(&keys, &n));
+  CHECK(n > 5 && strncmp(keys[0], "NCCL_", 5) == 0);
+  OK(ncclParamGetParameter(keys[0], &text, &n));
+  IS(ncclInvalidArgument, ncclParamBind(&h, "NCCL_ELEPHANT"));
+}
+
+/* Prints what a small operation costs; a rank a thread. */
+static double small_ms;
+
+static void many(struct rank *r) {
+  enum { ROUNDS = 300 };
+  float *a = device_floats(r, 8, 0, 0);
+  double start = now();
+  for (int i = 0; i < ROUNDS; i++) {
+    OK(ncclAllReduce(a, a, 8, ncclFloat32, ncclSum, r->comm, r->stream));
+    OK(cudaStreamSynchronize(r->stream));
+  }
+  if (r->rank == 0) {
+    small_ms = (now() - start) * 1e3 / ROUNDS;
+  }
+  OK(cudaFree(a));
+}
+
+static void test_speed(void) {
+  on_threads(4, many);
+  printf("allReduce of 32 bytes on 4 ranks, synchronized: %.3f ms\n", small_ms);
+  jccl_double_noop(1);
+  OK(ncclAllReduce(NULL, NULL, 5, 0, 0, NULL, NULL));
+  jccl_double_noop(0);
+}
+
+static const struct {
+  const char *name;
+  void (*run)(void);
+  bool forks;
+} TESTS[] = {{"processes", test_processes, true}, {"killed", test_killed, true},
+    {"ipc", test_ipc, true}, {"names", test_names, false}, {"devices", test_devices, false},
+    {"memory", test_memory, false}, {"streams", test_streams, false},
+    {"pools", test_pools, false}, {"capture", test_capture, false},
+    {"injection", test_injection, false}, {"collectives", test_collectives, false},
+    {"one_thread", test_one_thread, false}, {"management", test_management, false},
+    {"nonblocking", test_nonblocking, false}, {"faults", test_faults, false},
+    {"params", test_params, false}, {"speed", test_speed, false}};
+
+int main(int argc, char **argv) {
+  bool no_forks = argc > 1 && strcmp(argv[1], "-f") == 0;
+  int run = 0;
+  alarm(300);
+  for (size_t i = 0; i < sizeof TESTS / sizeof *TESTS; i++) {
+    bool wanted = argc <= 1 + no_forks;
+    for (int k = 1 + no_forks; k < argc; k++) {
+      wanted |= strcmp(argv[k], TESTS[i].name) == 0;
+    }
+    if (wanted && !(no_forks && TESTS[i].forks)) {
+      double start = now();
+      TESTS[i].run();
+      printf("%s: %.0f ms\n", TESTS[i].name, (now() - start) * 1e3);
+      fflush(stdout);
+      run++;
+    }
+  }
+  printf("%d tests of the doubles passed\n", run);
+  return run > 0 ? 0 : 2;
+}
