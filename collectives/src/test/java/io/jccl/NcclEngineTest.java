@@ -3,11 +3,28 @@ package io.jccl;
 import io.jccl.contract.Case;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
+import io.jccl.testdouble.TestDouble;
 import java.util.List;
 import java.util.stream.IntStream;
+import org.junit.jupiter.api.BeforeAll;
 
 /** The NCCL engine on the double, one GPU for each rank, all in this JVM. */
 class NcclEngineTest extends ThreadedContractTest {
+    @BeforeAll
+    static void useDouble() {
+        TestDouble.use();
+    }
+
+    @Override
+    protected int[] worldSizes() {
+        return new int[] {1, 2, 3, 4, 8};
+    }
+
+    @Override
+    protected int thinness(int ranks) {
+        return ranks == 8 ? 8 : 3;
+    }
+
     @Override
     protected List<Communicator> open(int ranks, CommunicatorOptions options) {
         List<Device> devices = IntStream.range(0, ranks).mapToObj(Cuda::device).toList();

@@ -1,7 +1,7 @@
 package io.jccl.bindings;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -118,13 +118,13 @@ class NcclConfigTest {
                 Field field = field(name);
                 if (fields.get(i).contains("char")) {
                     assertEquals(0, empty.get(ValueLayout.JAVA_LONG, at(c, name)), name);
-                    config.set(field, name + "-ü");
+                    config = config.with(field, name + "-ü");
                 } else {
                     assertEquals(
                             field == Field.BLOCKING ? 1 : UNDEF,
                             empty.get(ValueLayout.JAVA_INT, at(c, name)),
                             name);
-                    config.set(field, -100 - i);
+                    config = config.with(field, -100 - i);
                 }
             }
             assertEquals(List.of(), config.unsupported(version));
@@ -189,8 +189,8 @@ class NcclConfigTest {
     private static void assertRefused(Field field, Version version) {
         NcclConfig config =
                 field == Field.COMM_NAME || field == Field.NET_NAME
-                        ? new NcclConfig().set(field, "x")
-                        : new NcclConfig().set(field, 1);
+                        ? new NcclConfig().with(field, "x")
+                        : new NcclConfig().with(field, 1);
         assertEquals(List.of(field), config.unsupported(version));
         assertEquals(
                 "ncclConfig_t.%s needs NCCL %s, loaded %s: do not set it"
@@ -253,9 +253,9 @@ class NcclConfigTest {
                         IllegalArgumentException.class,
                         () -> {
                             if (text) {
-                                config.set(field, 5);
+                                config.with(field, 5);
                             } else {
-                                config.set(field, "five");
+                                config.with(field, "five");
                             }
                         });
         assertEquals(
@@ -275,20 +275,20 @@ class NcclConfigTest {
                 "ncclConfig_t.maxCTAs cannot be -2147483648: NCCL takes that for 'not set'",
                 assertThrows(
                                 IllegalArgumentException.class,
-                                () -> config.set(Field.MAX_CTAS, UNDEF))
+                                () -> config.with(Field.MAX_CTAS, UNDEF))
                         .getMessage());
     }
 
     @Test
     void theLastValueCounts() {
         try (Arena arena = Arena.ofConfined()) {
-            NcclConfig config = new NcclConfig();
-            assertSame(config, config.set(Field.BLOCKING, 1).set(Field.BLOCKING, 0));
+            NcclConfig config = new NcclConfig().with(Field.BLOCKING, 1).with(Field.BLOCKING, 0);
             MemorySegment first = config.allocate(arena, Version.of("2.30.7"));
             assertEquals(0, ncclConfig_t.blocking(first));
-            config.set(Field.MIN_CTAS, 3);
+            NcclConfig other = config.with(Field.MIN_CTAS, 3);
+            assertFalse(config.has(Field.MIN_CTAS), "a configuration does not change");
             assertEquals(UNDEF, ncclConfig_t.minCTAs(first), "a struct is a copy");
-            assertEquals(3, ncclConfig_t.minCTAs(config.allocate(arena, Version.of("2.30.7"))));
+            assertEquals(3, ncclConfig_t.minCTAs(other.allocate(arena, Version.of("2.30.7"))));
         }
     }
 
