@@ -1,0 +1,164 @@
+/*
+ * allReduce of the installed NCCL from C, timed as `jccl all_reduce --engine nccl` times it: one
+ * thread, one stream and one device for each rank; the mean of many calls between two waits for the
+ * stream, averaged over ranks. Libraries are opened at run time, so it builds without CUDA.
+ *   nccl_allreduce LIBNCCL LIBCUDART RANKS ITERATIONS ROUNDS BYTES...
+ * Prints "BYTES MICROSECONDS" per round and size. With fewer devices than ranks they share, which
+ * NCCL 2.30 and newer allow with NCCL_MULTI_RANK_GPU_ENABLE=1.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+typedef void *comm_t;
+typedef void *stream_t;
+typedef struct {
+    char internal[128];
+} id_t128;
+
+enum { FLOAT32 = 7, SUM = 0, NON_BLOCKING = 1, MOST_RANKS = 64 };
+
+static int (*get_id)(id_t128 *);
+static int (*init_rank)(comm_t *, int, id_t128, int);
+static int (*all_reduce)(const void *, void *, size_t, int, int, comm_t, stream_t);
+static int (*comm_destroy)(comm_t);
+static const char *(*error_text)(int);
+static int (*device_count)(int *);
+static int (*set_device)(int);
+static int (*cuda_malloc)(void **, size_t);
+static int (*cuda_memset)(void *, int, size_t);
+static int (*stream_create)(stream_t *, unsigned);
+static int (*stream_sync)(stream_t);
+
+static int ranks, iterations, rounds, nsizes, devices;
+static size_t *sizes;
+static id_t128 id;
+static pthread_barrier_t barrier;
+static double micros[MOST_RANKS];
+
+static void check(int result, const char *what)
+{
+    if (result != 0) {
+        fprintf(stderr, "nccl_allreduce: %s failed: %d %s\n", what, result, error_text(result));
+        exit(1);
+    }
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+
+static void measure(int rank, comm_t comm, stream_t stream, float *send, float *recv, size_t bytes)
+{
+    size_t count = bytes / sizeof *send;
+    for (int i = 0; i < 5; i++) {
+        check(all_reduce(send, recv, count, FLOAT32, SUM, comm, stream), "ncclAllReduce");
+    }
+    check(stream_sync(stream), "cudaStreamSynchronize");
+    pthread_barrier_wait(&barrier);
+    double start = now();
+    for (int i = 0; i < iterations; i++) {
+        check(all_reduce(send, recv, count, FLOAT32, SUM, comm, stream), "ncclAllReduce");
+    }
+    check(stream_sync(stream), "cudaStreamSynchronize");
+    micros[rank] = (now() - start) / iterations;
+    pthread_barrier_wait(&barrier);
+    if (rank == 0) {
+        double sum = 0;
+        for (int r = 0; r < ranks; r++) {
+            sum += micros[r];
+        }
+        printf("%zu %.3f\n", bytes, sum / ranks);
+        fflush(stdout);
+    }
+    pthread_barrier_wait(&barrier);
+}
+
+static void *run(void *argument)
+{
+    int rank = (int)(long)argument;
+    size_t largest = 0;
+    for (int i = 0; i < nsizes; i++) {
+        largest = sizes[i] > largest ? sizes[i] : largest;
+    }
+    comm_t comm;
+    stream_t stream;
+    void *send, *recv;
+    check(set_device(rank % devices), "cudaSetDevice");
+    check(stream_create(&stream, NON_BLOCKING), "cudaStreamCreateWithFlags");
+    check(cuda_malloc(&send, largest), "cudaMalloc");
+    check(cuda_malloc(&recv, largest), "cudaMalloc");
+    check(cuda_memset(send, 0, largest), "cudaMemset");
+    pthread_barrier_wait(&barrier);
+    check(init_rank(&comm, ranks, id, rank), "ncclCommInitRank");
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < nsizes; i++) {
+            measure(rank, comm, stream, send, recv, sizes[i]);
+        }
+    }
+    check(comm_destroy(comm), "ncclCommDestroy");
+    return NULL;
+}
+
+static void *symbol(void *library, const char *name)
+{
+    void *found = dlsym(library, name);
+    if (found == NULL) {
+        fprintf(stderr, "nccl_allreduce: %s\n", dlerror());
+        exit(1);
+    }
+    return found;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 7) {
+        fprintf(stderr, "usage: nccl_allreduce LIBNCCL LIBCUDART RANKS ITERATIONS ROUNDS BYTES...\n");
+        return 2;
+    }
+    void *nccl = dlopen(argv[1], RTLD_NOW), *cuda = nccl == NULL ? NULL : dlopen(argv[2], RTLD_NOW);
+    if (cuda == NULL) {
+        fprintf(stderr, "nccl_allreduce: %s\n", dlerror());
+        return 1;
+    }
+    *(void **)&get_id = symbol(nccl, "ncclGetUniqueId");
+    *(void **)&init_rank = symbol(nccl, "ncclCommInitRank");
+    *(void **)&all_reduce = symbol(nccl, "ncclAllReduce");
+    *(void **)&comm_destroy = symbol(nccl, "ncclCommDestroy");
+    *(void **)&error_text = symbol(nccl, "ncclGetErrorString");
+    *(void **)&device_count = symbol(cuda, "cudaGetDeviceCount");
+    *(void **)&set_device = symbol(cuda, "cudaSetDevice");
+    *(void **)&cuda_malloc = symbol(cuda, "cudaMalloc");
+    *(void **)&cuda_memset = symbol(cuda, "cudaMemset");
+    *(void **)&stream_create = symbol(cuda, "cudaStreamCreateWithFlags");
+    *(void **)&stream_sync = symbol(cuda, "cudaStreamSynchronize");
+    ranks = atoi(argv[3]);
+    iterations = atoi(argv[4]);
+    rounds = atoi(argv[5]);
+    nsizes = argc - 6;
+    sizes = malloc((size_t)nsizes * sizeof *sizes);
+    for (int i = 0; sizes != NULL && i < nsizes; i++) {
+        sizes[i] = strtoull(argv[6 + i], NULL, 10);
+    }
+    if (ranks < 1 || ranks > MOST_RANKS || iterations < 1 || rounds < 1 || sizes == NULL) {
+        fprintf(stderr, "nccl_allreduce: ranks are 1 to %d, iterations and rounds 1 or more\n", MOST_RANKS);
+        return 2;
+    }
+    check(device_count(&devices), "cudaGetDeviceCount");
+    check(get_id(&id), "ncclGetUniqueId");
+    pthread_barrier_init(&barrier, NULL, (unsigned)ranks);
+    pthread_t threads[MOST_RANKS];
+    for (int r = 0; r < ranks; r++) {
+        pthread_create(&threads[r], NULL, run, (void *)(long)r);
+    }
+    for (int r = 0; r < ranks; r++) {
+        pthread_join(threads[r], NULL);
+    }
+    return 0;
+}
