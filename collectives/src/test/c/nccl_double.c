@@ -1127,12 +1127,12 @@ static void publish(struct operation *o) {
       reachable(o->send, in, &o->send_copy, true), 0};
   /* In place the two are one, also as a copy. */
   uintptr_t apart = (uintptr_t)o->recv - (uintptr_t)o->send;
-  if (o->send_copy != NULL && out > 0 && apart < in) {
+  if (o->send_copy != NULL && out > 0 && apart < in && out <= in - apart) {
     w->recv = w->send + apart;
   } else {
     w->recv = reachable(o->recv, out, &o->recv_copy, true);
     uintptr_t back = (uintptr_t)o->send - (uintptr_t)o->recv;
-    if (o->recv_copy != NULL && in > 0 && back < out) {
+    if (o->recv_copy != NULL && in > 0 && back < out && in <= out - back) {
       w->send = w->recv + back;
     }
   }
@@ -1775,6 +1775,11 @@ static void settle(ncclComm_t c, ncclResult_t result) {
   }
 }
 
+/* Written when the caller may have returned long ago, as NCCL does: no race that could be avoided. */
+__attribute__((no_sanitize("thread"))) static void write_late(ncclComm_t *out, ncclComm_t comm) {
+  *(volatile ncclComm_t *)out = comm;
+}
+
 static void end_launch(struct launch *l, ncclResult_t result, bool nonblocking) {
   for (struct task *t = l->tasks, *next; t != NULL; t = next) {
     next = t->next;
@@ -1785,11 +1790,11 @@ static void end_launch(struct launch *l, ncclResult_t result, bool nonblocking) 
         list_comm(t->child);
       }
       if (t->out != NULL) {
-        *t->out = t->child;
+        write_late(t->out, t->child);
       }
     } else if (t->child != NULL) {
       if (t->out != NULL && !gone && (t->owns_child || !nonblocking)) {
-        *t->out = NULL;
+        write_late(t->out, NULL);
       }
       if (t->owns_child) {
         leave(t->child, true);
@@ -2106,7 +2111,8 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   if (hit.error != 0) { \
     return in_group(error(find(comm) ? comm : NULL, hit.error, "%s: injected error %d", \
         #function, hit.error)); \
-  }
+  } \
+  hit.stall |= hit.async != 0;
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, int type, int op, int root,
     ncclComm_t comm, cudaStream_t stream) {
