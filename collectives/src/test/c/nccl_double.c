@@ -2188,6 +2188,7 @@ ncclResult_t ncclScatter(const void *send, void *recv, size_t count, int type, i
 }
 #endif
 
+#if HAS(2703)
 ncclResult_t ncclSend(
     const void *send, size_t count, int type, int peer, ncclComm_t comm, cudaStream_t stream) {
   OPERATION(ncclSend, comm);
@@ -2203,7 +2204,9 @@ ncclResult_t ncclRecv(
                  .root = peer, .hit = hit},
       "ncclRecv", false, true, comm, stream);
 }
+#endif
 
+#if HAS(22700)
 static struct jcd_window *find_window(ncclComm_t comm, ncclWindow_t win) { /* with the lock */
   for (struct jcd_window *w = windows; w != NULL; w = w->next) {
     if (w == win) {
@@ -2212,6 +2215,7 @@ static struct jcd_window *find_window(ncclComm_t comm, ncclWindow_t win) { /* wi
   }
   return NULL;
 }
+#endif
 
 #if HAS(22900)
 static ncclResult_t check_signal(
@@ -2470,6 +2474,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
 
 /* ---- calls that ranks of a communicator make together */
 
+#if HAS(21800)
 static bool excluded(const struct task *t, int rank) {
   for (int i = 0; i < t->nexcluded; i++) {
     if (t->excluded[i] == rank) {
@@ -2561,7 +2566,6 @@ static ncclResult_t add_child(
   return add_task(t);
 }
 
-#if HAS(21800)
 ncclResult_t ncclCommSplit(
     ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
   ENTER_INIT(ncclCommSplit, rank_of(comm));
@@ -2594,6 +2598,7 @@ static void stop_operations(ncclComm_t c) {
   pthread_mutex_unlock(&lock);
 }
 
+#if HAS(22700)
 static ncclResult_t run_shrink(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
@@ -2630,7 +2635,6 @@ static ncclResult_t run_shrink(struct task *t) {
   return result != ncclSuccess ? result : join(t->child, &p->shrink.id, &c->aborted);
 }
 
-#if HAS(22700)
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int excludeCount, ncclComm_t *newcomm,
     ncclConfig_t *config, int flags) {
   ENTER_INIT(ncclCommShrink, rank_of(comm));
@@ -2856,17 +2860,19 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return end_comm(comm, false, "ncclCommDestroy");
 }
 
+#if HAS(2402)
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   ENTER(ncclCommAbort, comm);
   return end_comm(comm, true, "ncclCommAbort");
 }
+#endif
 
+#if HAS(22807)
 static ncclResult_t run_revoke(struct task *t) {
   stop_operations(t->comm);
   return ncclSuccess;
 }
 
-#if HAS(22807)
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   ENTER_INIT(ncclCommRevoke, rank_of(comm));
   if (!find(comm) || flags != 0) {
@@ -2899,6 +2905,7 @@ const char *ncclGetLastError(ncclComm_t comm) {
 }
 #endif
 
+#if HAS(2402)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out) {
   ENTER(ncclCommGetAsyncError, comm);
   if (out == NULL || !find(comm)) {
@@ -2908,6 +2915,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out) {
   *out = atomic_load(&comm->async);
   return ncclSuccess;
 }
+#endif
 
 static ncclResult_t ask(ncclComm_t comm, const void *out, const char *what) {
   ncclResult_t result = check_ready(comm, what);
@@ -3054,6 +3062,7 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle) {
 }
 #endif
 
+#if HAS(22700)
 static ncclResult_t run_window(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
@@ -3081,7 +3090,6 @@ static ncclResult_t run_window(struct task *t) {
   return ncclSuccess;
 }
 
-#if HAS(22700)
 ncclResult_t ncclCommWindowRegister(
     ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags) {
   ENTER_INIT(ncclCommWindowRegister, rank_of(comm));
