@@ -1433,7 +1433,11 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int device) {
   return cudaSuccess;
 }
 
+/* Also takes commands to the double, see README.md: this function any caller has. */
 cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) {
+  if (device != NULL && id != NULL && jcd_command(id, device)) {
+    return cudaSuccess;
+  }
   ENTER(cudaDeviceGetByPCIBusId);
   unsigned domain = 0, bus = 0, slot = 0, function = 0;
   if (device == NULL || id == NULL) {

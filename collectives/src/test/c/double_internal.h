@@ -1,4 +1,4 @@
-/* What the double of libnccl uses of the double of libcudart, besides the runtime's own functions. */
+/* What the double of libnccl uses of that of libcudart, besides the runtime's own functions. */
 #ifndef JCCL_DOUBLE_INTERNAL_H
 #define JCCL_DOUBLE_INTERNAL_H
 
@@ -54,9 +54,15 @@ enum {
 
 JCD_API void jcd_live(int kind, int change);
 
+/* Not 0: NCCL's operations return at once. */
+JCD_API extern atomic_int jcd_noop;
+
+/* Runs "jccl_double:COMMAND"; false if the text is something else. */
+JCD_API bool jcd_command(const char *text, int *result);
+
 /* ---- memory */
 
-/* This process, so that another can tell it from a later one with its number, and map its memory. */
+/* By what another process knows this one from a later one with its number, and maps its memory. */
 struct jcd_process {
   uint64_t started;
   uint64_t arena_size;

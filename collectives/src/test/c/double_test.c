@@ -466,7 +466,17 @@ static void test_injection(void) {
   IS(700, cudaGetLastError());
   IS(700, cudaDeviceSynchronize());
   jccl_double_clear();
-  jccl_double_sticky(0);
+  int answer = -1;
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:sticky:0"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:live:streams"));
+  OK(answer);
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:inject:cudaFree:1:error=1"));
+  IS(1, answer);
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:clear"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:calls:cudaMemset"));
+  IS(1, answer - (int)(jccl_double_calls("cudaMemset") - 1));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:dance"));
+  IS(-2, answer);
   OK(cudaMalloc(&p, 8));
   OK(cudaFree(p));
   no_leaks();
@@ -526,7 +536,7 @@ static void on_threads(int n, void (*body)(struct rank *)) {
   on_threads_as(n, rank_main, body);
 }
 
-/* Ranks as processes. The id comes from rank 0, through shared memory. Status of a killed rank: 9. */
+/* Ranks as processes; the id comes from rank 0, through shared memory. Rank "killed" has to be. */
 static void on_processes(int n, void (*body)(struct rank *), int killed) {
   struct {
     ncclUniqueId id;

@@ -192,7 +192,6 @@ static struct job *jobs;
 static struct jcd_window *windows;
 static struct registration *registrations;
 static char global_error[512];
-static atomic_int noop;
 static int version = JCCL_DOUBLE_MAX_VERSION;
 static bool several_ranks_a_device, mismatch_hangs;
 
@@ -218,12 +217,12 @@ __attribute__((constructor)) static void start(void) {
   several_ranks_a_device = is_on("NCCL_MULTI_RANK_GPU_ENABLE") && version >= 23000;
   const char *mismatch = getenv("JCCL_DOUBLE_MISMATCH");
   mismatch_hangs = mismatch != NULL && strcmp(mismatch, "hang") == 0;
-  atomic_store(&noop, is_on("JCCL_DOUBLE_NOOP"));
+  if (is_on("JCCL_DOUBLE_NOOP")) {
+    jccl_double_noop(1);
+  }
 }
 
 const char *jccl_double_name(void) { return "jccl test double of libnccl"; }
-
-void jccl_double_noop(int on) { atomic_store(&noop, on); }
 
 /* ---- errors */
 
@@ -877,8 +876,11 @@ __attribute__((constructor)) static void make_tables(void) {
   }
 }
 
-static void widen(float *out, const void *in, int type, size_t n) {
-  const uint16_t *shorts = in;
+typedef float block_float __attribute__((may_alias));
+typedef uint16_t block_short __attribute__((may_alias));
+
+static void widen(block_float *out, const void *in, int type, size_t n) {
+  const block_short *shorts = in;
   const uint8_t *bytes = in;
   for (size_t i = 0; i < n; i++) {
     switch (type) {
@@ -890,8 +892,8 @@ static void widen(float *out, const void *in, int type, size_t n) {
   }
 }
 
-static void round_all(void *out, const float *in, int type, size_t n) {
-  uint16_t *shorts = out;
+static void round_all(void *out, const block_float *in, int type, size_t n) {
+  block_short *shorts = out;
   uint8_t *bytes = out;
   for (size_t i = 0; i < n; i++) {
     switch (type) {
@@ -904,12 +906,13 @@ static void round_all(void *out, const float *in, int type, size_t n) {
 }
 
 /*
- * Per element type: combine a block into what was summed so far, scale it, divide it. Integers wrap,
- * so sums and products are those of the unsigned type U. Minimum and maximum are NaN where either is,
- * and order -0 below +0.
+ * Per element type: combine a block into what was combined so far, scale it, divide it. Integers
+ * wrap, so sums and products are those of the unsigned type U. Minimum and maximum are NaN where
+ * either is, and order -0 below +0. Blocks of all types share memory, hence may_alias.
  */
 #define INTEGER(name, T, U) \
-  static void combine_##name(T *a, const T *b, int op, size_t n) { \
+  typedef T any_##name __attribute__((may_alias)); \
+  static void combine_##name(any_##name *a, const any_##name *b, int op, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       switch (op) { \
         case ncclProd: a[i] = (T)((U)a[i] * (U)b[i]); break; \
@@ -919,12 +922,12 @@ static void round_all(void *out, const float *in, int type, size_t n) {
       } \
     } \
   } \
-  static void scale_##name(T *a, uint64_t scalar, size_t n) { \
+  static void scale_##name(any_##name *a, uint64_t scalar, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       a[i] = (T)((U)a[i] * (U)scalar); \
     } \
   } \
-  static void divide_##name(T *a, int by, size_t n) { \
+  static void divide_##name(any_##name *a, int by, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       a[i] = (T)(a[i] / (T)by); \
     } \
@@ -938,13 +941,14 @@ INTEGER(int64, int64_t, uint64_t)
 INTEGER(uint64, uint64_t, uint64_t)
 
 #define FLOATING(name, T) \
+  typedef T any_##name __attribute__((may_alias)); \
   static T least_##name(T a, T b) { \
     return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? a : b) : a < b ? a : b; \
   } \
   static T most_##name(T a, T b) { \
     return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? b : a) : a > b ? a : b; \
   } \
-  static void combine_##name(T *a, const T *b, int op, size_t n) { \
+  static void combine_##name(any_##name *a, const any_##name *b, int op, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       switch (op) { \
         case ncclProd: a[i] *= b[i]; break; \
@@ -954,14 +958,14 @@ INTEGER(uint64, uint64_t, uint64_t)
       } \
     } \
   } \
-  static void scale_##name(T *a, uint64_t scalar, size_t n) { \
+  static void scale_##name(any_##name *a, uint64_t scalar, size_t n) { \
     T factor; \
     memcpy(&factor, &scalar, sizeof factor); \
     for (size_t i = 0; i < n; i++) { \
       a[i] *= factor; \
     } \
   } \
-  static void divide_##name(T *a, int by, size_t n) { \
+  static void divide_##name(any_##name *a, int by, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       a[i] /= (T)by; \
     } \
@@ -976,14 +980,14 @@ static bool is_narrow(int type) {
 
 #define OF_TYPE(type, call) \
   switch (type) { \
-    case ncclInt8: call(int8, int8_t); break; \
-    case ncclUint8: call(uint8, uint8_t); break; \
-    case ncclInt32: call(int32, int32_t); break; \
-    case ncclUint32: call(uint32, uint32_t); break; \
-    case ncclInt64: call(int64, int64_t); break; \
-    case ncclUint64: call(uint64, uint64_t); break; \
-    case ncclFloat64: call(double, double); break; \
-    default: call(float, float); \
+    case ncclInt8: call(int8); break; \
+    case ncclUint8: call(uint8); break; \
+    case ncclInt32: call(int32); break; \
+    case ncclUint32: call(uint32); break; \
+    case ncclInt64: call(int64); break; \
+    case ncclUint64: call(uint64); break; \
+    case ncclFloat64: call(double); break; \
+    default: call(float); \
   }
 
 /* Reduces elements from to to of all sources, in their order, into all targets. */
@@ -997,26 +1001,26 @@ static void reduce(int type, int op, const char *const *sources, const uint64_t 
       double *into = k == 0 ? sum : next;
       if (is_narrow(type)) {
         memcpy(narrow_ones, sources[k] + at * size, m * size); /* it may not be aligned */
-        widen((float *)into, narrow_ones, type, m);
+        widen((block_float *)into, narrow_ones, type, m);
       } else {
         memcpy(into, sources[k] + at * size, m * size);
       }
       if (op == PRE_MUL_SUM) {
-#define SCALE(name, T) scale_##name((T *)into, scalars[k], m)
+#define SCALE(name) scale_##name((any_##name *)into, scalars[k], m)
         OF_TYPE(type, SCALE)
       }
       if (k > 0) {
-#define COMBINE(name, T) combine_##name((T *)sum, (const T *)next, op, m)
+#define COMBINE(name) combine_##name((any_##name *)sum, (const any_##name *)next, op, m)
         OF_TYPE(type, COMBINE)
       }
     }
     if (op == ncclAvg && n > 1) {
-#define DIVIDE(name, T) divide_##name((T *)sum, n, m)
+#define DIVIDE(name) divide_##name((any_##name *)sum, n, m)
       OF_TYPE(type, DIVIDE)
     }
     const void *result = sum;
     if (is_narrow(type)) {
-      round_all(narrow_ones, (const float *)sum, type, m);
+      round_all(narrow_ones, (const block_float *)sum, type, m);
       result = narrow_ones;
     }
     for (int t = 0; t < ntargets; t++) {
@@ -1775,7 +1779,7 @@ static void settle(ncclComm_t c, ncclResult_t result) {
   }
 }
 
-/* Written when the caller may have returned long ago, as NCCL does: no race that could be avoided. */
+/* Written when the caller may have returned long ago, as by NCCL: a race, and it has to be one. */
 __attribute__((no_sanitize("thread"))) static void write_late(ncclComm_t *out, ncclComm_t comm) {
   *(volatile ncclComm_t *)out = comm;
 }
@@ -2099,7 +2103,7 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
 }
 
 #define OPERATION(function, comm) \
-  if (atomic_load_explicit(&noop, memory_order_relaxed) != 0) { \
+  if (atomic_load_explicit(&jcd_noop, memory_order_relaxed) != 0) { \
     return ncclSuccess; \
   } \
   static struct jcd_fn fn_ = {.name = #function}; \
