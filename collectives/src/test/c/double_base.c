@@ -43,8 +43,8 @@ long jccl_double_calls(const char *function) {
   long calls = -1;
   pthread_mutex_lock(&lock);
   for (struct jcd_fn *f = functions; f != NULL; f = f->next) {
-    if (strcmp(f->name, function) == 0) {
-      calls = atomic_load(&f->calls);
+    if (strcmp(f->name, function) == 0) { /* several times if two libnccl are loaded */
+      calls = (calls < 0 ? 0 : calls) + atomic_load(&f->calls);
     }
   }
   pthread_mutex_unlock(&lock);

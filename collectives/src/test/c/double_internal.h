@@ -60,6 +60,9 @@ JCD_API extern atomic_int jcd_noop;
 /* Runs "jccl_double:COMMAND"; false if the text is something else. */
 JCD_API bool jcd_command(const char *text, int *result);
 
+/* The error that every call returns by now, or 0. */
+JCD_API int jcd_sticky(void);
+
 /* ---- memory */
 
 /* By what another process knows this one from a later one with its number, and maps its memory. */
@@ -85,6 +88,7 @@ struct jcd_memory {
 JCD_API void jcd_self(struct jcd_process *out);
 JCD_API bool jcd_alive(const struct jcd_process *p);
 JCD_API char *jcd_map(const struct jcd_process *p); /* its arena, NULL if it cannot be had */
+JCD_API void *jcd_stored(const void *ptr); /* where what is at an address can be touched */
 JCD_API struct jcd_memory jcd_memory_of(const void *ptr);
 JCD_API bool jcd_peer_enabled(int device, int peer);
 JCD_API void *jcd_scratch(size_t size); /* mappable, not counted */

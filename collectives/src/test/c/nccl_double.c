@@ -529,6 +529,11 @@ static ncclResult_t wait_state(ncclComm_t c, struct shared *s, int state, atomic
   int passes = 0;
   for (;;) {
     uint32_t bell = bell_of(s, c->rank);
+    int lost = -1; /* asked first: what a rank did before it went counts */
+    for (int r = 0; r < c->nranks && passes > 0 && lost < 0; r++) {
+      lost = is_lost(c, s, r) ? r : -1;
+    }
+    passes++;
     int there = 0;
     for (int r = 0; r < c->nranks; r++) {
       there += atomic_load(&s->places[r].state) >= state;
@@ -542,12 +547,9 @@ static ncclResult_t wait_state(ncclComm_t c, struct shared *s, int state, atomic
     if (atomic_load(&c->aborted) != 0 || (parent != NULL && atomic_load(parent) != 0)) {
       return given_up(c, "initialization");
     }
-    for (int r = 0; r < c->nranks && passes > 0; r++) {
-      if (is_lost(c, s, r)) {
-        return error(c, ncclRemoteError, "rank %d was lost during initialization", r);
-      }
+    if (lost >= 0) {
+      return error(c, ncclRemoteError, "rank %d was lost during initialization", lost);
     }
-    passes++;
     wait_bell(s, c->rank, bell, WAIT_MS);
   }
 }
@@ -1120,7 +1122,7 @@ static void publish(struct operation *o) {
   uint64_t scalar = o->scalar;
   if (o->device_scalar != NULL) {
     scalar = 0;
-    memcpy(&scalar, o->device_scalar, (size_t)SIZES[o->type]);
+    memcpy(&scalar, jcd_stored(o->device_scalar), (size_t)SIZES[o->type]);
     if (is_narrow(o->type)) {
       float f;
       widen(&f, &scalar, o->type, 1);
@@ -1343,7 +1345,7 @@ static enum progress step_recv(struct operation *o) {
     return STUCK;
   }
   if (bytes > 0) {
-    copy(o->recv, at(c, o->root, ch->at), bytes);
+    copy(jcd_stored(o->recv), at(c, o->root, ch->at), bytes);
   }
   atomic_store(&ch->taken, o->number);
   ring(c->shared, o->root);
@@ -1355,7 +1357,7 @@ static enum progress step_signal(struct operation *o) {
   size_t bytes = o->count * (size_t)SIZES[o->type];
   if (o->function == PUT && bytes > 0) {
     struct shared_window *w = &c->shared->windows[o->window % MOST_WINDOWS][o->root];
-    copy(at(c, o->root, w->at + o->offset), o->send, bytes);
+    copy(at(c, o->root, w->at + o->offset), jcd_stored(o->send), bytes);
   }
   atomic_fetch_add(&c->shared->signals[c->rank][o->root], 1);
   ring(c->shared, o->root);
@@ -1394,25 +1396,29 @@ static bool over(ncclComm_t c) {
 
 static bool is_collective(const struct operation *o) { return o->function <= SCATTER; }
 
-/* Looks for ranks that are gone while an operation waits for them. */
-static void look_for_lost(const struct operation *o) {
+/* A rank that an operation needs and that is gone, or -1. */
+static int lost_rank(const struct operation *o) {
   ncclComm_t c = o->comm;
-  for (int r = 0; r < c->nranks && atomic_load(&c->failing) == 0; r++) {
-    bool waits = is_collective(o) || (o->nwaits == 0 && o->root == r);
+  for (int r = 0; r < c->nranks; r++) {
+    bool needed = is_collective(o) || (o->nwaits == 0 && o->root == r);
     for (int i = 0; i < o->nwaits; i++) {
-      waits |= o->waits[i].peer == r;
+      needed |= o->waits[i].peer == r;
     }
-    if (waits && is_lost(c, c->shared, r)) {
-      error(c, ncclRemoteError, "%s: rank %d is gone", NAMES[o->function], r);
-      fail_later(c, ncclRemoteError);
+    if (needed && is_lost(c, c->shared, r)) {
+      return r;
     }
   }
+  return -1;
 }
 
 /* On a stream's thread: runs a batch until it is complete or its communicators are aborted. */
 static void run_batch(void *arg) {
   struct batch *b = arg;
   bool *done = need(calloc((size_t)b->n, sizeof *done));
+  int *lost = need(malloc((size_t)b->n * sizeof *lost));
+  for (int i = 0; i < b->n; i++) {
+    lost[i] = -1;
+  }
   unsigned released = jcd_release_count();
   for (;;) {
     ncclComm_t first = NULL; /* of those that wait */
@@ -1447,6 +1453,12 @@ static void run_batch(void *arg) {
       enum progress p = turn ? step(o) : STUCK;
       done[i] = p == DONE;
       moved |= p != STUCK;
+      /* What a rank did before it went counts, so it is missed only now. */
+      if (turn && p == STUCK && lost[i] >= 0 && atomic_load(&o->comm->failing) == 0) {
+        error(o->comm, ncclRemoteError, "%s: rank %d is gone", NAMES[o->function], lost[i]);
+        fail_later(o->comm, ncclRemoteError);
+      }
+      lost[i] = -1;
     }
     if (!moved) {
       uint32_t before = bell_of(first->shared, first->rank);
@@ -1455,7 +1467,7 @@ static void run_batch(void *arg) {
         if (bell_of(first->shared, first->rank) == bell) {
           for (int i = 0; i < b->n; i++) {
             if (!done[i] && !over(b->ops[i].comm)) {
-              look_for_lost(&b->ops[i]);
+              lost[i] = lost_rank(&b->ops[i]);
             }
           }
         }
@@ -1467,6 +1479,7 @@ static void run_batch(void *arg) {
     jcd_scratch_free(b->ops[i].recv_copy);
     b->ops[i].send_copy = b->ops[i].recv_copy = NULL;
   }
+  free(lost);
   free(done);
 }
 
@@ -2046,6 +2059,9 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   if (result != ncclSuccess) {
     return in_group(result);
   }
+  if (jcd_sticky() != 0) {
+    return in_group(cuda_error(comm, jcd_sticky(), what));
+  }
   o.comm = comm;
   if (comm->phase != OPEN || comm->suspended || atomic_load(&comm->stopped) != 0) {
     return in_group(error(comm, ncclInvalidUsage, "%s: the communicator is %s", what,
@@ -2493,18 +2509,20 @@ static ncclResult_t wait_meeting(struct task *t, const _Atomic uint64_t *word, u
   int passes = 0;
   for (;;) {
     uint32_t bell = bell_of(c->shared, c->rank);
+    int lost = -1;
+    for (int r = 0; r < c->nranks && passes > 0 && lost < 0; r++) {
+      lost = !excluded(t, r) && is_lost(c, c->shared, r) ? r : -1;
+    }
+    passes++;
     if (atomic_load(word) >= value) {
       return ncclSuccess;
     }
     if (atomic_load(&c->aborted) != 0) {
       return given_up(c, "a call of all ranks");
     }
-    for (int r = 0; r < c->nranks && passes > 0; r++) {
-      if (!excluded(t, r) && is_lost(c, c->shared, r)) {
-        return error(c, ncclRemoteError, "rank %d is gone", r);
-      }
+    if (lost >= 0) {
+      return error(c, ncclRemoteError, "rank %d is gone", lost);
     }
-    passes++;
     wait_bell(c->shared, c->rank, bell, WAIT_MS);
   }
 }
