@@ -132,7 +132,13 @@ static bool peers_possible = true;
 static size_t memory_size = (size_t)1 << 30, host_size = (size_t)8 << 30;
 static struct device devices[MOST_DEVICES];
 static struct region regions[MOST_DEVICES + 1]; /* the last one for host memory */
-static char *arena;
+/*
+ * The memory is there twice: under the addresses that callers get, where that of devices cannot be
+ * touched, and in a store that only the doubles use. So a program that follows a device pointer on
+ * the CPU ends as it would with a GPU.
+ */
+static char *arena, *store;
+static uintptr_t devices_end;
 static struct jcd_process self;
 static struct block *blocks; /* by address */
 static int nblocks, blocks_room;
@@ -211,15 +217,21 @@ static void start(void) {
   size_t room = 2 * memory_size + ((size_t)64 << 20);
   size_t total = CONTROL + room * (size_t)ndevices + host_size;
   int fd = memfd_create("jccl-double", MFD_CLOEXEC);
-  void *map = MAP_FAILED;
+  void *map = MAP_FAILED, *again = MAP_FAILED;
   if (fd >= 0 && ftruncate(fd, (off_t)total) == 0) {
     map = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    again = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   }
-  if (map == MAP_FAILED) {
+  if (map == MAP_FAILED || again == MAP_FAILED) {
     fprintf(stderr, "jccl double: no memory of %zu bytes: %s\n", total, strerror(errno));
     abort();
   }
   arena = map;
+  store = again;
+  devices_end = (uintptr_t)arena + CONTROL + room * (size_t)ndevices;
+  if (setting("JCCL_DOUBLE_GUARD", 1) != 0) {
+    mprotect(arena, CONTROL + room * (size_t)ndevices, PROT_NONE);
+  }
   uintptr_t at = (uintptr_t)arena + CONTROL;
   for (int d = 0; d <= ndevices; d++) {
     regions[d].base = at;
@@ -281,6 +293,8 @@ static cudaError_t enter(struct jcd_fn *fn, bool needs_device) {
     return fail(entered_); \
   }
 #define ENTER(function) ENTER_ANY(function, true)
+
+int jcd_sticky(void) { return atomic_load(&sticky); }
 
 void jccl_double_sticky(int error) { atomic_store(&sticky, error); }
 
@@ -689,6 +703,15 @@ static bool in_arena(const void *ptr) {
   return (uintptr_t)ptr - (uintptr_t)arena < self.arena_size;
 }
 
+/* Where the doubles find what is at an address. */
+static void *stored(const void *ptr) {
+  uintptr_t at = (uintptr_t)ptr;
+  return at >= (uintptr_t)arena && at < devices_end ? store + (at - (uintptr_t)arena)
+                                                    : (void *)at;
+}
+
+void *jcd_stored(const void *ptr) { return stored(ptr); }
+
 static struct block *insert_block(uintptr_t base, size_t size, size_t room) {
   if (nblocks == blocks_room) {
     blocks_room = blocks_room == 0 ? 256 : 2 * blocks_room;
@@ -739,12 +762,13 @@ static struct block *place(struct region *r, size_t size, size_t align) {
   return insert_block(at, size, room);
 }
 
-static void fill(void *ptr, int value, size_t size) {
+static void fill(void *where, int value, size_t size) {
+  char *ptr = stored(where);
   if (size <= FILL_LIMIT) {
     memset(ptr, value, size);
   } else {
     memset(ptr, value, FILL_LIMIT / 2);
-    memset((char *)ptr + size - FILL_LIMIT / 2, value, FILL_LIMIT / 2);
+    memset(ptr + size - FILL_LIMIT / 2, value, FILL_LIMIT / 2);
   }
 }
 
@@ -917,7 +941,7 @@ static struct mapped *mapped;
 char *jcd_map(const struct jcd_process *p) {
   pthread_once(&started, start);
   if (p->pid == self.pid && p->started == self.started) {
-    return arena;
+    return store;
   }
   pthread_mutex_lock(&lock);
   char *at = NULL;
@@ -1080,10 +1104,11 @@ static void put_node(struct jcd_stream *s, const struct jcd_node *what) {
 
 static void run_copy(void *arg) {
   struct copy *c = arg;
-  const char *from = c->staged != NULL ? c->staged : c->src;
+  const char *from = c->staged != NULL ? c->staged : stored(c->src);
+  char *to = stored(c->dst);
   size_t pitch = c->staged != NULL ? c->width : c->spitch;
   for (size_t y = 0; y < c->height; y++) {
-    memmove((char *)c->dst + y * c->dpitch, from + y * pitch, c->width);
+    memmove(to + y * c->dpitch, from + y * pitch, c->width);
   }
 }
 
@@ -1101,7 +1126,7 @@ struct set {
 
 static void run_set(void *arg) {
   struct set *s = arg;
-  memset(s->dst, s->value, s->size);
+  memset(stored(s->dst), s->value, s->size);
 }
 
 struct call {
@@ -1433,7 +1458,11 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int device) {
   return cudaSuccess;
 }
 
+/* Also takes commands to the double, see README.md: this function any caller has. */
 cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) {
+  if (device != NULL && id != NULL && jcd_command(id, device)) {
+    return cudaSuccess;
+  }
   ENTER(cudaDeviceGetByPCIBusId);
   unsigned domain = 0, bus = 0, slot = 0, function = 0;
   if (device == NULL || id == NULL) {
@@ -2431,7 +2460,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
   e->flags = flags;
   e->device = current;
   pthread_mutex_lock(&lock);
-  struct slot *slots = (struct slot *)arena;
+  struct slot *slots = (struct slot *)store;
   for (int i = 0; between && i < EVENT_SLOTS && e->slot == NULL; i++) {
     if (slots[i].taken == 0) {
       e->slot = &slots[i];
@@ -2710,7 +2739,7 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t even
   bool ok = e != NULL && e->slot != NULL && !e->imported;
   struct handle h = {"jcclevt", self, 0, 0, 0, 0};
   if (ok) {
-    h.offset = (uint64_t)((char *)e->slot - arena);
+    h.offset = (uint64_t)((char *)e->slot - store);
     h.device = e->device;
   }
   pthread_mutex_unlock(&lock);

@@ -12,7 +12,10 @@
 
 #define JCD_API __attribute__((visibility("default")))
 
-/* ---- steering the doubles; all exported by libcudart.so.13, the first also by libnccl.so.2 */
+/*
+ * ---- steering the doubles; exported by libcudart.so.13, the first also by libnccl.so.2, the last
+ * by libnccl.so.2 only
+ */
 
 /* "jccl test double of libcudart" or "... libnccl": no real library has this symbol. */
 JCD_API const char *jccl_double_name(void);

@@ -43,8 +43,8 @@ long jccl_double_calls(const char *function) {
   long calls = -1;
   pthread_mutex_lock(&lock);
   for (struct jcd_fn *f = functions; f != NULL; f = f->next) {
-    if (strcmp(f->name, function) == 0) {
-      calls = atomic_load(&f->calls);
+    if (strcmp(f->name, function) == 0) { /* several times if two libnccl are loaded */
+      calls = (calls < 0 ? 0 : calls) + atomic_load(&f->calls);
     }
   }
   pthread_mutex_unlock(&lock);
@@ -270,3 +270,38 @@ void jccl_double_release(void) {
   atomic_fetch_add(&released, 1);
   jcd_futex_wake(&released);
 }
+
+/* ---- commands in a string, for callers that reach only what CUDA and NCCL have */
+
+bool jcd_command(const char *text, int *result) {
+  static const char START[] = "jccl_double:";
+  if (strncmp(text, START, sizeof START - 1) != 0) {
+    return false;
+  }
+  const char *at = text + sizeof START - 1;
+  *result = 0;
+  if (word(&at, "inject:")) {
+    *result = jccl_double_inject(at);
+  } else if (word(&at, "calls:")) {
+    *result = (int)jccl_double_calls(at);
+  } else if (word(&at, "live:")) {
+    *result = (int)jccl_double_live(at);
+  } else if (word(&at, "sticky:")) {
+    jccl_double_sticky(atoi(at));
+  } else if (word(&at, "noop:")) {
+    jccl_double_noop(atoi(at));
+  } else if (word(&at, "clear")) {
+    jccl_double_clear();
+  } else if (word(&at, "release")) {
+    jccl_double_release();
+  } else {
+    *result = -2;
+  }
+  return true;
+}
+
+/* ---- the switch of libnccl's "return at once" */
+
+atomic_int jcd_noop;
+
+void jccl_double_noop(int on) { atomic_store(&jcd_noop, on); }

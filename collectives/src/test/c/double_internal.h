@@ -1,4 +1,4 @@
-/* What the double of libnccl uses of the double of libcudart, besides the runtime's own functions. */
+/* What the double of libnccl uses of that of libcudart, besides the runtime's own functions. */
 #ifndef JCCL_DOUBLE_INTERNAL_H
 #define JCCL_DOUBLE_INTERNAL_H
 
@@ -54,9 +54,18 @@ enum {
 
 JCD_API void jcd_live(int kind, int change);
 
+/* Not 0: NCCL's operations return at once. */
+JCD_API extern atomic_int jcd_noop;
+
+/* Runs "jccl_double:COMMAND"; false if the text is something else. */
+JCD_API bool jcd_command(const char *text, int *result);
+
+/* The error that every call returns by now, or 0. */
+JCD_API int jcd_sticky(void);
+
 /* ---- memory */
 
-/* This process, so that another can tell it from a later one with its number, and map its memory. */
+/* By what another process knows this one from a later one with its number, and maps its memory. */
 struct jcd_process {
   uint64_t started;
   uint64_t arena_size;
@@ -79,6 +88,7 @@ struct jcd_memory {
 JCD_API void jcd_self(struct jcd_process *out);
 JCD_API bool jcd_alive(const struct jcd_process *p);
 JCD_API char *jcd_map(const struct jcd_process *p); /* its arena, NULL if it cannot be had */
+JCD_API void *jcd_stored(const void *ptr); /* where what is at an address can be touched */
 JCD_API struct jcd_memory jcd_memory_of(const void *ptr);
 JCD_API bool jcd_peer_enabled(int device, int peer);
 JCD_API void *jcd_scratch(size_t size); /* mappable, not counted */

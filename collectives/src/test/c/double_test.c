@@ -1,7 +1,9 @@
 /*
  * Drives the doubles of libcudart and libnccl through their C interface alone. Exit status 0 if all
- * went well. Arguments: names of tests, or none for all; "-f" leaves out those that fork.
+ * went well. Arguments: names of tests, or none for all; "-f" leaves out those that fork; "-s"
+ * looks for functions by their names; "-v" prints what the environment can change.
  */
+#include <dlfcn.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
@@ -123,7 +125,6 @@ static void test_memory(void) {
   IS(cudaMemoryTypeUnregistered, at.type);
   IS(cudaErrorInvalidValue, cudaFree(a + 5));
   OK(cudaFree(a));
-  IS(0xDD, a[57]); /* what only the double allows */
   IS(cudaErrorInvalidValue, cudaFree(a));
   IS(cudaErrorInvalidValue, cudaMemset(a, 0, 100));
   OK(cudaFree(NULL));
@@ -465,8 +466,22 @@ static void test_injection(void) {
   IS(700, cudaGetLastError());
   IS(700, cudaGetLastError());
   IS(700, cudaDeviceSynchronize());
+  ncclComm_t comm = NULL;
+  ncclUniqueId id;
+  memset(&id, 0, sizeof id);
+  IS(ncclUnhandledCudaError, ncclCommInitRank(&comm, 1, id, 0));
   jccl_double_clear();
-  jccl_double_sticky(0);
+  int answer = -1;
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:sticky:0"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:live:streams"));
+  OK(answer);
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:inject:cudaFree:1:error=1"));
+  IS(1, answer);
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:clear"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:calls:cudaMemset"));
+  IS(1, answer - (int)(jccl_double_calls("cudaMemset") - 1));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:dance"));
+  IS(-2, answer);
   OK(cudaMalloc(&p, 8));
   OK(cudaFree(p));
   no_leaks();
@@ -526,7 +541,7 @@ static void on_threads(int n, void (*body)(struct rank *)) {
   on_threads_as(n, rank_main, body);
 }
 
-/* Ranks as processes. The id comes from rank 0, through shared memory. Status of a killed rank: 9. */
+/* Ranks as processes; the id comes from rank 0, through shared memory. Rank "killed" has to be. */
 static void on_processes(int n, void (*body)(struct rank *), int killed) {
   struct {
     ncclUniqueId id;
@@ -952,9 +967,10 @@ static void management(struct rank *r) {
   OK(ncclPutSignal(w, 100, ncclInt8, next, win, 4096, 0, 0, 0, r->comm, r->stream));
   OK(ncclSignal(next, 0, 0, 0, r->comm, r->stream));
   OK(ncclWaitSignal(1, &(ncclWaitSignalDesc_t){2, before, 0, 0}, r->comm, r->stream));
-  OK(cudaStreamSynchronize(r->stream));
-  IS(before, w[4096 + 99]);
-  IS(r->rank, w[4096 + 100]);
+  char back[2];
+  OK(cudaMemcpyAsync(back, w + 4096 + 99, 2, cudaMemcpyDeviceToHost, r->stream));
+  IS(before, back[0]);
+  IS(r->rank, back[1]);
   IS(ncclInvalidArgument,
       ncclPutSignal(w, 100, ncclInt8, next, win, 8100, 0, 0, 0, r->comm, r->stream));
   OK(ncclAllReduce(a, a, 1, ncclFloat32, ncclMax, r->comm, r->stream));
@@ -1040,12 +1056,13 @@ static void *nonblocking_main(void *arg) {
   c.commName = "grads";
   OK(cudaSetDevice(r->rank));
   OK(cudaStreamCreate(&r->stream));
+  if (r->rank != 0) {
+    pause_ms(200);
+  }
   IS(ncclInProgress, ncclCommInitRankConfig(&r->comm, r->n, r->id, r->rank, &c));
   CHECK(r->comm != NULL);
   if (r->rank == 0) { /* before all are there it cannot be used */
     IS(ncclInvalidArgument, ncclCommCount(r->comm, &(int){0}));
-  } else {
-    pause_ms(30);
   }
   OK(settled(r->comm));
   IS(0, jccl_double_config(r->comm, "blocking"));
@@ -1130,7 +1147,7 @@ static void test_nonblocking(void) {
 
 static void bad_arguments(struct rank *r) {
   float *a = device_floats(r, 10, 0, 0), host[10], *elsewhere = NULL;
-  int other = (r->rank + 1) % r->n;
+  int other = r->rank + 4; /* cudaFree there waits for nobody's operation */
   ncclComm_t c = r->comm;
   IS(ncclInvalidArgument, ncclAllReduce(host, a, 10, ncclFloat32, ncclSum, c, r->stream));
   CHECK(strstr(ncclGetLastError(c), "host memory") != NULL);
@@ -1245,6 +1262,7 @@ static void stalled(struct rank *r) {
   OK(ncclCommGetAsyncError(r->comm, &state));
   OK(state);
   if (r->rank == 0) {
+    pause_ms(200); /* the other one is to see it too */
     jccl_double_release();
   }
   expect(r, a, 10, (float)r->n, 0);
@@ -1391,6 +1409,26 @@ static void test_ipc(void) {
   munmap(shared, 4096);
 }
 
+/* The CPU cannot touch device memory, before it is freed or after. */
+static void test_guard(void) {
+  for (int freed = 0; freed < 2; freed++) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+      volatile char *a = NULL;
+      signal(SIGSEGV, SIG_DFL);
+      OK(cudaMalloc((void **)&a, 100));
+      if (freed == 1) {
+        OK(cudaFree((void *)a));
+      }
+      _exit(a[3]);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    IS(SIGSEGV, WTERMSIG(status));
+  }
+}
+
 static void test_params(void) {
   ncclParamHandle_t h;
   int64_t v = 0;
@@ -1439,7 +1477,8 @@ static const struct {
   void (*run)(void);
   bool forks;
 } TESTS[] = {{"processes", test_processes, true}, {"killed", test_killed, true},
-    {"ipc", test_ipc, true}, {"names", test_names, false}, {"devices", test_devices, false},
+    {"ipc", test_ipc, true}, {"guard", test_guard, true}, {"names", test_names, false},
+    {"devices", test_devices, false},
     {"memory", test_memory, false}, {"streams", test_streams, false},
     {"pools", test_pools, false}, {"capture", test_capture, false},
     {"injection", test_injection, false}, {"collectives", test_collectives, false},
@@ -1447,7 +1486,37 @@ static const struct {
     {"nonblocking", test_nonblocking, false}, {"faults", test_faults, false},
     {"params", test_params, false}, {"speed", test_speed, false}};
 
+/* Whether functions are there, by name. */
+static int symbols(char **names) {
+  int missing = 0;
+  for (; *names != NULL; names++) {
+    if (dlsym(RTLD_DEFAULT, *names) == NULL) {
+      fprintf(stderr, "%s is missing\n", *names);
+      missing = 1;
+    }
+  }
+  return missing;
+}
+
+/* What the environment can change. */
+static int settings(void) {
+  int version = 0, devices = 0;
+  void *p = NULL;
+  OK(ncclGetVersion(&version));
+  OK(cudaGetDeviceCount(&devices));
+  int result = cudaMalloc(&p, 65537);
+  printf("nccl %d, devices %d, cudaMalloc of 65537 bytes %d, cudaFree %d, noop %d\n", version,
+      devices, result, cudaFree(NULL), ncclAllReduce(NULL, NULL, 1, 7, 0, NULL, NULL));
+  return 0;
+}
+
 int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "-s") == 0) {
+    return symbols(argv + 2);
+  }
+  if (argc > 1 && strcmp(argv[1], "-v") == 0) {
+    return settings();
+  }
   bool no_forks = argc > 1 && strcmp(argv[1], "-f") == 0;
   int run = 0;
   alarm(300);

@@ -192,7 +192,6 @@ static struct job *jobs;
 static struct jcd_window *windows;
 static struct registration *registrations;
 static char global_error[512];
-static atomic_int noop;
 static int version = JCCL_DOUBLE_MAX_VERSION;
 static bool several_ranks_a_device, mismatch_hangs;
 
@@ -218,12 +217,12 @@ __attribute__((constructor)) static void start(void) {
   several_ranks_a_device = is_on("NCCL_MULTI_RANK_GPU_ENABLE") && version >= 23000;
   const char *mismatch = getenv("JCCL_DOUBLE_MISMATCH");
   mismatch_hangs = mismatch != NULL && strcmp(mismatch, "hang") == 0;
-  atomic_store(&noop, is_on("JCCL_DOUBLE_NOOP"));
+  if (is_on("JCCL_DOUBLE_NOOP")) {
+    jccl_double_noop(1);
+  }
 }
 
 const char *jccl_double_name(void) { return "jccl test double of libnccl"; }
-
-void jccl_double_noop(int on) { atomic_store(&noop, on); }
 
 /* ---- errors */
 
@@ -530,6 +529,11 @@ static ncclResult_t wait_state(ncclComm_t c, struct shared *s, int state, atomic
   int passes = 0;
   for (;;) {
     uint32_t bell = bell_of(s, c->rank);
+    int lost = -1; /* asked first: what a rank did before it went counts */
+    for (int r = 0; r < c->nranks && passes > 0 && lost < 0; r++) {
+      lost = is_lost(c, s, r) ? r : -1;
+    }
+    passes++;
     int there = 0;
     for (int r = 0; r < c->nranks; r++) {
       there += atomic_load(&s->places[r].state) >= state;
@@ -543,12 +547,9 @@ static ncclResult_t wait_state(ncclComm_t c, struct shared *s, int state, atomic
     if (atomic_load(&c->aborted) != 0 || (parent != NULL && atomic_load(parent) != 0)) {
       return given_up(c, "initialization");
     }
-    for (int r = 0; r < c->nranks && passes > 0; r++) {
-      if (is_lost(c, s, r)) {
-        return error(c, ncclRemoteError, "rank %d was lost during initialization", r);
-      }
+    if (lost >= 0) {
+      return error(c, ncclRemoteError, "rank %d was lost during initialization", lost);
     }
-    passes++;
     wait_bell(s, c->rank, bell, WAIT_MS);
   }
 }
@@ -877,8 +878,11 @@ __attribute__((constructor)) static void make_tables(void) {
   }
 }
 
-static void widen(float *out, const void *in, int type, size_t n) {
-  const uint16_t *shorts = in;
+typedef float block_float __attribute__((may_alias));
+typedef uint16_t block_short __attribute__((may_alias));
+
+static void widen(block_float *out, const void *in, int type, size_t n) {
+  const block_short *shorts = in;
   const uint8_t *bytes = in;
   for (size_t i = 0; i < n; i++) {
     switch (type) {
@@ -890,8 +894,8 @@ static void widen(float *out, const void *in, int type, size_t n) {
   }
 }
 
-static void round_all(void *out, const float *in, int type, size_t n) {
-  uint16_t *shorts = out;
+static void round_all(void *out, const block_float *in, int type, size_t n) {
+  block_short *shorts = out;
   uint8_t *bytes = out;
   for (size_t i = 0; i < n; i++) {
     switch (type) {
@@ -904,12 +908,13 @@ static void round_all(void *out, const float *in, int type, size_t n) {
 }
 
 /*
- * Per element type: combine a block into what was summed so far, scale it, divide it. Integers wrap,
- * so sums and products are those of the unsigned type U. Minimum and maximum are NaN where either is,
- * and order -0 below +0.
+ * Per element type: combine a block into what was combined so far, scale it, divide it. Integers
+ * wrap, so sums and products are those of the unsigned type U. Minimum and maximum are NaN where
+ * either is, and order -0 below +0. Blocks of all types share memory, hence may_alias.
  */
 #define INTEGER(name, T, U) \
-  static void combine_##name(T *a, const T *b, int op, size_t n) { \
+  typedef T any_##name __attribute__((may_alias)); \
+  static void combine_##name(any_##name *a, const any_##name *b, int op, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       switch (op) { \
         case ncclProd: a[i] = (T)((U)a[i] * (U)b[i]); break; \
@@ -919,12 +924,12 @@ static void round_all(void *out, const float *in, int type, size_t n) {
       } \
     } \
   } \
-  static void scale_##name(T *a, uint64_t scalar, size_t n) { \
+  static void scale_##name(any_##name *a, uint64_t scalar, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       a[i] = (T)((U)a[i] * (U)scalar); \
     } \
   } \
-  static void divide_##name(T *a, int by, size_t n) { \
+  static void divide_##name(any_##name *a, int by, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       a[i] = (T)(a[i] / (T)by); \
     } \
@@ -938,13 +943,14 @@ INTEGER(int64, int64_t, uint64_t)
 INTEGER(uint64, uint64_t, uint64_t)
 
 #define FLOATING(name, T) \
+  typedef T any_##name __attribute__((may_alias)); \
   static T least_##name(T a, T b) { \
     return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? a : b) : a < b ? a : b; \
   } \
   static T most_##name(T a, T b) { \
     return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? b : a) : a > b ? a : b; \
   } \
-  static void combine_##name(T *a, const T *b, int op, size_t n) { \
+  static void combine_##name(any_##name *a, const any_##name *b, int op, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       switch (op) { \
         case ncclProd: a[i] *= b[i]; break; \
@@ -954,14 +960,14 @@ INTEGER(uint64, uint64_t, uint64_t)
       } \
     } \
   } \
-  static void scale_##name(T *a, uint64_t scalar, size_t n) { \
+  static void scale_##name(any_##name *a, uint64_t scalar, size_t n) { \
     T factor; \
     memcpy(&factor, &scalar, sizeof factor); \
     for (size_t i = 0; i < n; i++) { \
       a[i] *= factor; \
     } \
   } \
-  static void divide_##name(T *a, int by, size_t n) { \
+  static void divide_##name(any_##name *a, int by, size_t n) { \
     for (size_t i = 0; i < n; i++) { \
       a[i] /= (T)by; \
     } \
@@ -976,14 +982,14 @@ static bool is_narrow(int type) {
 
 #define OF_TYPE(type, call) \
   switch (type) { \
-    case ncclInt8: call(int8, int8_t); break; \
-    case ncclUint8: call(uint8, uint8_t); break; \
-    case ncclInt32: call(int32, int32_t); break; \
-    case ncclUint32: call(uint32, uint32_t); break; \
-    case ncclInt64: call(int64, int64_t); break; \
-    case ncclUint64: call(uint64, uint64_t); break; \
-    case ncclFloat64: call(double, double); break; \
-    default: call(float, float); \
+    case ncclInt8: call(int8); break; \
+    case ncclUint8: call(uint8); break; \
+    case ncclInt32: call(int32); break; \
+    case ncclUint32: call(uint32); break; \
+    case ncclInt64: call(int64); break; \
+    case ncclUint64: call(uint64); break; \
+    case ncclFloat64: call(double); break; \
+    default: call(float); \
   }
 
 /* Reduces elements from to to of all sources, in their order, into all targets. */
@@ -997,26 +1003,26 @@ static void reduce(int type, int op, const char *const *sources, const uint64_t 
       double *into = k == 0 ? sum : next;
       if (is_narrow(type)) {
         memcpy(narrow_ones, sources[k] + at * size, m * size); /* it may not be aligned */
-        widen((float *)into, narrow_ones, type, m);
+        widen((block_float *)into, narrow_ones, type, m);
       } else {
         memcpy(into, sources[k] + at * size, m * size);
       }
       if (op == PRE_MUL_SUM) {
-#define SCALE(name, T) scale_##name((T *)into, scalars[k], m)
+#define SCALE(name) scale_##name((any_##name *)into, scalars[k], m)
         OF_TYPE(type, SCALE)
       }
       if (k > 0) {
-#define COMBINE(name, T) combine_##name((T *)sum, (const T *)next, op, m)
+#define COMBINE(name) combine_##name((any_##name *)sum, (const any_##name *)next, op, m)
         OF_TYPE(type, COMBINE)
       }
     }
     if (op == ncclAvg && n > 1) {
-#define DIVIDE(name, T) divide_##name((T *)sum, n, m)
+#define DIVIDE(name) divide_##name((any_##name *)sum, n, m)
       OF_TYPE(type, DIVIDE)
     }
     const void *result = sum;
     if (is_narrow(type)) {
-      round_all(narrow_ones, (const float *)sum, type, m);
+      round_all(narrow_ones, (const block_float *)sum, type, m);
       result = narrow_ones;
     }
     for (int t = 0; t < ntargets; t++) {
@@ -1116,7 +1122,7 @@ static void publish(struct operation *o) {
   uint64_t scalar = o->scalar;
   if (o->device_scalar != NULL) {
     scalar = 0;
-    memcpy(&scalar, o->device_scalar, (size_t)SIZES[o->type]);
+    memcpy(&scalar, jcd_stored(o->device_scalar), (size_t)SIZES[o->type]);
     if (is_narrow(o->type)) {
       float f;
       widen(&f, &scalar, o->type, 1);
@@ -1127,12 +1133,12 @@ static void publish(struct operation *o) {
       reachable(o->send, in, &o->send_copy, true), 0};
   /* In place the two are one, also as a copy. */
   uintptr_t apart = (uintptr_t)o->recv - (uintptr_t)o->send;
-  if (o->send_copy != NULL && out > 0 && apart < in) {
+  if (o->send_copy != NULL && out > 0 && apart < in && out <= in - apart) {
     w->recv = w->send + apart;
   } else {
     w->recv = reachable(o->recv, out, &o->recv_copy, true);
     uintptr_t back = (uintptr_t)o->send - (uintptr_t)o->recv;
-    if (o->recv_copy != NULL && in > 0 && back < out) {
+    if (o->recv_copy != NULL && in > 0 && back < out && in <= out - back) {
       w->send = w->recv + back;
     }
   }
@@ -1339,7 +1345,7 @@ static enum progress step_recv(struct operation *o) {
     return STUCK;
   }
   if (bytes > 0) {
-    copy(o->recv, at(c, o->root, ch->at), bytes);
+    copy(jcd_stored(o->recv), at(c, o->root, ch->at), bytes);
   }
   atomic_store(&ch->taken, o->number);
   ring(c->shared, o->root);
@@ -1351,7 +1357,7 @@ static enum progress step_signal(struct operation *o) {
   size_t bytes = o->count * (size_t)SIZES[o->type];
   if (o->function == PUT && bytes > 0) {
     struct shared_window *w = &c->shared->windows[o->window % MOST_WINDOWS][o->root];
-    copy(at(c, o->root, w->at + o->offset), o->send, bytes);
+    copy(at(c, o->root, w->at + o->offset), jcd_stored(o->send), bytes);
   }
   atomic_fetch_add(&c->shared->signals[c->rank][o->root], 1);
   ring(c->shared, o->root);
@@ -1390,25 +1396,29 @@ static bool over(ncclComm_t c) {
 
 static bool is_collective(const struct operation *o) { return o->function <= SCATTER; }
 
-/* Looks for ranks that are gone while an operation waits for them. */
-static void look_for_lost(const struct operation *o) {
+/* A rank that an operation needs and that is gone, or -1. */
+static int lost_rank(const struct operation *o) {
   ncclComm_t c = o->comm;
-  for (int r = 0; r < c->nranks && atomic_load(&c->failing) == 0; r++) {
-    bool waits = is_collective(o) || (o->nwaits == 0 && o->root == r);
+  for (int r = 0; r < c->nranks; r++) {
+    bool needed = is_collective(o) || (o->nwaits == 0 && o->root == r);
     for (int i = 0; i < o->nwaits; i++) {
-      waits |= o->waits[i].peer == r;
+      needed |= o->waits[i].peer == r;
     }
-    if (waits && is_lost(c, c->shared, r)) {
-      error(c, ncclRemoteError, "%s: rank %d is gone", NAMES[o->function], r);
-      fail_later(c, ncclRemoteError);
+    if (needed && is_lost(c, c->shared, r)) {
+      return r;
     }
   }
+  return -1;
 }
 
 /* On a stream's thread: runs a batch until it is complete or its communicators are aborted. */
 static void run_batch(void *arg) {
   struct batch *b = arg;
   bool *done = need(calloc((size_t)b->n, sizeof *done));
+  int *lost = need(malloc((size_t)b->n * sizeof *lost));
+  for (int i = 0; i < b->n; i++) {
+    lost[i] = -1;
+  }
   unsigned released = jcd_release_count();
   for (;;) {
     ncclComm_t first = NULL; /* of those that wait */
@@ -1443,6 +1453,12 @@ static void run_batch(void *arg) {
       enum progress p = turn ? step(o) : STUCK;
       done[i] = p == DONE;
       moved |= p != STUCK;
+      /* What a rank did before it went counts, so it is missed only now. */
+      if (turn && p == STUCK && lost[i] >= 0 && atomic_load(&o->comm->failing) == 0) {
+        error(o->comm, ncclRemoteError, "%s: rank %d is gone", NAMES[o->function], lost[i]);
+        fail_later(o->comm, ncclRemoteError);
+      }
+      lost[i] = -1;
     }
     if (!moved) {
       uint32_t before = bell_of(first->shared, first->rank);
@@ -1451,7 +1467,7 @@ static void run_batch(void *arg) {
         if (bell_of(first->shared, first->rank) == bell) {
           for (int i = 0; i < b->n; i++) {
             if (!done[i] && !over(b->ops[i].comm)) {
-              look_for_lost(&b->ops[i]);
+              lost[i] = lost_rank(&b->ops[i]);
             }
           }
         }
@@ -1463,6 +1479,7 @@ static void run_batch(void *arg) {
     jcd_scratch_free(b->ops[i].recv_copy);
     b->ops[i].send_copy = b->ops[i].recv_copy = NULL;
   }
+  free(lost);
   free(done);
 }
 
@@ -1775,6 +1792,11 @@ static void settle(ncclComm_t c, ncclResult_t result) {
   }
 }
 
+/* Written when the caller may have returned long ago, as by NCCL: a race, and it has to be one. */
+__attribute__((no_sanitize("thread"))) static void write_late(ncclComm_t *out, ncclComm_t comm) {
+  *(volatile ncclComm_t *)out = comm;
+}
+
 static void end_launch(struct launch *l, ncclResult_t result, bool nonblocking) {
   for (struct task *t = l->tasks, *next; t != NULL; t = next) {
     next = t->next;
@@ -1785,11 +1807,11 @@ static void end_launch(struct launch *l, ncclResult_t result, bool nonblocking) 
         list_comm(t->child);
       }
       if (t->out != NULL) {
-        *t->out = t->child;
+        write_late(t->out, t->child);
       }
     } else if (t->child != NULL) {
       if (t->out != NULL && !gone && (t->owns_child || !nonblocking)) {
-        *t->out = NULL;
+        write_late(t->out, NULL);
       }
       if (t->owns_child) {
         leave(t->child, true);
@@ -2037,6 +2059,9 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   if (result != ncclSuccess) {
     return in_group(result);
   }
+  if (jcd_sticky() != 0) {
+    return in_group(cuda_error(comm, jcd_sticky(), what));
+  }
   o.comm = comm;
   if (comm->phase != OPEN || comm->suspended || atomic_load(&comm->stopped) != 0) {
     return in_group(error(comm, ncclInvalidUsage, "%s: the communicator is %s", what,
@@ -2094,7 +2119,7 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
 }
 
 #define OPERATION(function, comm) \
-  if (atomic_load_explicit(&noop, memory_order_relaxed) != 0) { \
+  if (atomic_load_explicit(&jcd_noop, memory_order_relaxed) != 0) { \
     return ncclSuccess; \
   } \
   static struct jcd_fn fn_ = {.name = #function}; \
@@ -2106,7 +2131,8 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   if (hit.error != 0) { \
     return in_group(error(find(comm) ? comm : NULL, hit.error, "%s: injected error %d", \
         #function, hit.error)); \
-  }
+  } \
+  hit.stall |= hit.async != 0;
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, int type, int op, int root,
     ncclComm_t comm, cudaStream_t stream) {
@@ -2182,6 +2208,7 @@ ncclResult_t ncclScatter(const void *send, void *recv, size_t count, int type, i
 }
 #endif
 
+#if HAS(2703)
 ncclResult_t ncclSend(
     const void *send, size_t count, int type, int peer, ncclComm_t comm, cudaStream_t stream) {
   OPERATION(ncclSend, comm);
@@ -2197,7 +2224,9 @@ ncclResult_t ncclRecv(
                  .root = peer, .hit = hit},
       "ncclRecv", false, true, comm, stream);
 }
+#endif
 
+#if HAS(22700)
 static struct jcd_window *find_window(ncclComm_t comm, ncclWindow_t win) { /* with the lock */
   for (struct jcd_window *w = windows; w != NULL; w = w->next) {
     if (w == win) {
@@ -2206,6 +2235,7 @@ static struct jcd_window *find_window(ncclComm_t comm, ncclWindow_t win) { /* wi
   }
   return NULL;
 }
+#endif
 
 #if HAS(22900)
 static ncclResult_t check_signal(
@@ -2464,6 +2494,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
 
 /* ---- calls that ranks of a communicator make together */
 
+#if HAS(21800)
 static bool excluded(const struct task *t, int rank) {
   for (int i = 0; i < t->nexcluded; i++) {
     if (t->excluded[i] == rank) {
@@ -2478,18 +2509,20 @@ static ncclResult_t wait_meeting(struct task *t, const _Atomic uint64_t *word, u
   int passes = 0;
   for (;;) {
     uint32_t bell = bell_of(c->shared, c->rank);
+    int lost = -1;
+    for (int r = 0; r < c->nranks && passes > 0 && lost < 0; r++) {
+      lost = !excluded(t, r) && is_lost(c, c->shared, r) ? r : -1;
+    }
+    passes++;
     if (atomic_load(word) >= value) {
       return ncclSuccess;
     }
     if (atomic_load(&c->aborted) != 0) {
       return given_up(c, "a call of all ranks");
     }
-    for (int r = 0; r < c->nranks && passes > 0; r++) {
-      if (!excluded(t, r) && is_lost(c, c->shared, r)) {
-        return error(c, ncclRemoteError, "rank %d is gone", r);
-      }
+    if (lost >= 0) {
+      return error(c, ncclRemoteError, "rank %d is gone", lost);
     }
-    passes++;
     wait_bell(c->shared, c->rank, bell, WAIT_MS);
   }
 }
@@ -2555,7 +2588,6 @@ static ncclResult_t add_child(
   return add_task(t);
 }
 
-#if HAS(21800)
 ncclResult_t ncclCommSplit(
     ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
   ENTER_INIT(ncclCommSplit, rank_of(comm));
@@ -2588,6 +2620,7 @@ static void stop_operations(ncclComm_t c) {
   pthread_mutex_unlock(&lock);
 }
 
+#if HAS(22700)
 static ncclResult_t run_shrink(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
@@ -2624,7 +2657,6 @@ static ncclResult_t run_shrink(struct task *t) {
   return result != ncclSuccess ? result : join(t->child, &p->shrink.id, &c->aborted);
 }
 
-#if HAS(22700)
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int excludeCount, ncclComm_t *newcomm,
     ncclConfig_t *config, int flags) {
   ENTER_INIT(ncclCommShrink, rank_of(comm));
@@ -2850,17 +2882,19 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return end_comm(comm, false, "ncclCommDestroy");
 }
 
+#if HAS(2402)
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   ENTER(ncclCommAbort, comm);
   return end_comm(comm, true, "ncclCommAbort");
 }
+#endif
 
+#if HAS(22807)
 static ncclResult_t run_revoke(struct task *t) {
   stop_operations(t->comm);
   return ncclSuccess;
 }
 
-#if HAS(22807)
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   ENTER_INIT(ncclCommRevoke, rank_of(comm));
   if (!find(comm) || flags != 0) {
@@ -2893,6 +2927,7 @@ const char *ncclGetLastError(ncclComm_t comm) {
 }
 #endif
 
+#if HAS(2402)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out) {
   ENTER(ncclCommGetAsyncError, comm);
   if (out == NULL || !find(comm)) {
@@ -2902,6 +2937,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out) {
   *out = atomic_load(&comm->async);
   return ncclSuccess;
 }
+#endif
 
 static ncclResult_t ask(ncclComm_t comm, const void *out, const char *what) {
   ncclResult_t result = check_ready(comm, what);
@@ -3048,6 +3084,7 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle) {
 }
 #endif
 
+#if HAS(22700)
 static ncclResult_t run_window(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
@@ -3075,7 +3112,6 @@ static ncclResult_t run_window(struct task *t) {
   return ncclSuccess;
 }
 
-#if HAS(22700)
 ncclResult_t ncclCommWindowRegister(
     ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags) {
   ENTER_INIT(ncclCommWindowRegister, rank_of(comm));

@@ -1,0 +1,255 @@
+package io.jccl.testdouble;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Assumptions;
+
+/**
+ * Builds the doubles of libcudart and libnccl from {@code src/test/c} with the system's C compiler,
+ * into {@code target/doubles}.
+ *
+ * <p>What was built from the same sources with the same compiler and flags is used again. Several
+ * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where
+ * there is none, it is skipped.
+ */
+public final class DoubleBuild {
+    private static final Duration PATIENCE = Duration.ofMinutes(5);
+
+    private static final List<String> FLAGS =
+            List.of(
+                    "-std=c11",
+                    "-D_GNU_SOURCE",
+                    "-ffp-contract=off",
+                    "-O2",
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-pthread");
+
+    private static final List<String> LIBRARY_FLAGS =
+            List.of("-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-z,now");
+
+    private DoubleBuild() {}
+
+    /**
+     * How a program ended.
+     *
+     * @param status exit status, 128 and the number of a signal that ended it
+     * @param output what it printed, errors included
+     */
+    public record Ended(int status, String output) {}
+
+    /** The compiler: {@code CC}, or the first of cc, gcc and clang on the path. */
+    public static Optional<String> compiler() {
+        String chosen = System.getenv("CC");
+        if (chosen != null && !chosen.isBlank()) {
+            return Optional.of(chosen.strip());
+        }
+        String path = System.getenv().getOrDefault("PATH", "");
+        return Stream.of("cc", "gcc", "clang")
+                .flatMap(name -> Stream.of(path.split(":", -1)).map(f -> Path.of(f, name)))
+                .filter(Files::isExecutable)
+                .map(Path::toString)
+                .findFirst();
+    }
+
+    /**
+     * The doubles as an installation: {@code lib} (also as {@code lib64}) holds {@code
+     * libcudart.so.13} and {@code libnccl.so.2}, {@code bin} the program {@code double_test}, which
+     * is linked to them. Serves as {@code CUDA_HOME} and {@code NCCL_HOME}.
+     *
+     * @param flags more flags for the compiler, such as {@code -DJCCL_DOUBLE_MAX_VERSION=22105}
+     * @return its folder
+     */
+    public static Path home(String... flags) {
+        String compiler = compiler().orElse("");
+        Assumptions.assumeFalse(
+                compiler.isEmpty(),
+                "there is no C compiler (CC, or cc, gcc, clang on the PATH) to build the doubles");
+        List<String> command = new ArrayList<>(List.of(compiler));
+        command.addAll(FLAGS);
+        command.addAll(List.of(flags));
+        try {
+            Path all = module().resolve("target").resolve("doubles");
+            Path done = all.resolve(hash(command));
+            if (!Files.isDirectory(done)) {
+                Files.createDirectories(all);
+                build(command, Files.createTempDirectory(all, "building"), done);
+            }
+            return done;
+        } catch (IOException e) {
+            throw new UncheckedIOException("the doubles cannot be built", e);
+        }
+    }
+
+    /**
+     * The folder of the doubles.
+     *
+     * @param flags more flags for the compiler
+     * @return where libcudart.so.13 and libnccl.so.2 are
+     */
+    public static Path folder(String... flags) {
+        return home(flags).resolve("lib");
+    }
+
+    /**
+     * JVM flags by which JCCL's discovery finds the doubles before anything else.
+     *
+     * @param flags more flags for the compiler
+     * @return {@code -Djccl.nccl=...} and {@code -Djccl.cudart=...}
+     */
+    public static List<String> jvmFlags(String... flags) {
+        Path folder = folder(flags);
+        return List.of(
+                "-Djccl.nccl=" + folder.resolve("libnccl.so.2"),
+                "-Djccl.cudart=" + folder.resolve("libcudart.so.13"));
+    }
+
+    /**
+     * Runs a program to its end.
+     *
+     * @param environment more variables
+     * @param command program and arguments
+     * @return how it ended
+     */
+    public static Ended run(Map<String, String> environment, List<String> command) {
+        ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+        builder.environment().putAll(environment);
+        try {
+            Path output = Files.createTempFile("jccl", ".out");
+            Process process = builder.redirectOutput(output.toFile()).start();
+            try {
+                if (!process.waitFor(PATIENCE.toSeconds(), TimeUnit.SECONDS)) {
+                    throw new AssertionError(
+                            "no end after " + PATIENCE + ": " + String.join(" ", command) + "\n"
+                                    + Files.readString(output));
+                }
+                return new Ended(process.exitValue(), Files.readString(output));
+            } finally {
+                process.destroyForcibly();
+                Files.delete(output);
+            }
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new AssertionError("interrupted", e);
+        }
+    }
+
+    private static void build(List<String> command, Path folder, Path done) throws IOException {
+        Path lib = Files.createDirectory(folder.resolve("lib"));
+        Files.createSymbolicLink(folder.resolve("lib64"), Path.of("lib"));
+        Path bin = Files.createDirectory(folder.resolve("bin"));
+        String cudart = lib.resolve("libcudart.so.13").toString();
+        String nccl = lib.resolve("libnccl.so.2").toString();
+        compile(
+                command,
+                LIBRARY_FLAGS,
+                "-Wl,-soname,libcudart.so.13",
+                "-o",
+                cudart,
+                source("double_base.c"),
+                source("cudart_double.c"));
+        compile(
+                command,
+                LIBRARY_FLAGS,
+                "-Wl,-soname,libnccl.so.2",
+                "-Wl,-rpath,$ORIGIN",
+                "-o",
+                nccl,
+                source("nccl_double.c"),
+                cudart,
+                "-lm");
+        if (command.stream().noneMatch(f -> f.startsWith("-DJCCL_DOUBLE_MAX_VERSION"))) {
+            compile(
+                    command,
+                    List.of(),
+                    "-Wl,-rpath,$ORIGIN/../lib",
+                    "-o",
+                    bin.resolve("double_test").toString(),
+                    source("double_test.c"),
+                    nccl,
+                    cudart,
+                    "-lm",
+                    "-ldl");
+        }
+        try {
+            Files.move(folder, done, StandardCopyOption.ATOMIC_MOVE);
+        } catch (IOException e) {
+            if (!Files.isDirectory(done)) {
+                throw e;
+            }
+            delete(folder); // another one was faster
+        }
+    }
+
+    private static void compile(List<String> command, List<String> flags, String... rest) {
+        List<String> all = new ArrayList<>(command);
+        all.addAll(flags);
+        all.addAll(List.of(rest));
+        Ended ended = run(Map.of(), all);
+        if (ended.status() != 0) {
+            throw new AssertionError(String.join(" ", all) + " failed:\n" + ended.output());
+        }
+    }
+
+    private static void delete(Path folder) throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    /** The module's folder, wherever the tests were started. */
+    private static Path module() {
+        String base = System.getProperty("basedir", "");
+        return Stream.of(Path.of(base), Path.of("collectives"))
+                .filter(folder -> Files.isDirectory(folder.resolve("src/test/c")))
+                .findFirst()
+                .orElseThrow(() -> new AssertionError("no src/test/c in " + Path.of(base)))
+                .toAbsolutePath();
+    }
+
+    private static String source(String name) {
+        return module().resolve("src/test/c").resolve(name).toString();
+    }
+
+    private static String hash(List<String> command) throws IOException {
+        MessageDigest digest;
+        try {
+            digest = MessageDigest.getInstance("SHA-256");
+        } catch (NoSuchAlgorithmException e) {
+            throw new AssertionError(e);
+        }
+        String version = run(Map.of(), List.of(command.getFirst(), "--version")).output();
+        digest.update((command + version).getBytes(StandardCharsets.UTF_8));
+        try (Stream<Path> files = Files.list(module().resolve("src/test/c"))) {
+            for (Path file : files.filter(DoubleBuild::isSource).sorted().toList()) {
+                digest.update(file.getFileName().toString().getBytes(StandardCharsets.UTF_8));
+                digest.update(Files.readAllBytes(file));
+            }
+        }
+        return HexFormat.of().formatHex(digest.digest(), 0, 8);
+    }
+
+    private static boolean isSource(Path file) {
+        return file.toString().endsWith(".c") || file.toString().endsWith(".h");
+    }
+}
