@@ -3294,43 +3294,7 @@ static ncclResult_t param_number(
   return ncclSuccess;
 }
 
-/*
- * Java tests may call no native function but through JCCL's tables, so ncclParamBind also takes
- * "jccl_double:COMMAND:ARGUMENT" and gives the result as the handle.
- */
-static bool command(const char *key, long *result) {
-  static const char start[] = "jccl_double:";
-  if (key == NULL || strncmp(key, start, sizeof start - 1) != 0) {
-    return false;
-  }
-  const char *name = key + sizeof start - 1;
-  size_t length = strcspn(name, ":");
-  const char *argument = name[length] == ':' ? name + length + 1 : "";
-  *result = 0;
-  if (strncmp(name, "inject", length) == 0) {
-    *result = jccl_double_inject(argument);
-  } else if (strncmp(name, "clear", length) == 0) {
-    jccl_double_clear();
-  } else if (strncmp(name, "release", length) == 0) {
-    jccl_double_release();
-  } else if (strncmp(name, "sticky", length) == 0) {
-    jccl_double_sticky(atoi(argument));
-  } else if (strncmp(name, "live", length) == 0) {
-    *result = jccl_double_live(argument);
-  } else if (strncmp(name, "calls", length) == 0) {
-    *result = jccl_double_calls(argument);
-  } else {
-    return false;
-  }
-  return true;
-}
-
 ncclResult_t ncclParamBind(ncclParamHandle_t *out, const char *key) {
-  long answer;
-  if (out != NULL && command(key, &answer)) {
-    *out = (ncclParamHandle_t)(intptr_t)answer;
-    return ncclSuccess;
-  }
   ENTER(ncclParamBind, NULL);
   const struct jcd_param *p = find_param(key);
   if (out == NULL || p == NULL) {

@@ -1,181 +1,40 @@
 package io.jccl.testdouble;
 
+import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
-import io.jccl.bindings.NcclApi;
-import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.nio.channels.FileChannel;
-import java.nio.channels.FileLock;
-import java.nio.file.DirectoryStream;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
-import java.util.ArrayList;
-import java.util.HexFormat;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
-import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.Assumptions;
 
 /**
- * The doubles of libcudart and libnccl, built by the system's C compiler from {@code src/test/c}:
- * host memory as device memory. Where there is a compiler, tests that need them fail if they cannot
- * be built; where there is none, they skip.
+ * The doubles of libcudart and libnccl in this JVM: how tests put them in place, steer them and ask
+ * them. Tests call no native code themselves, so commands go through a function that JCCL binds.
  */
 public final class TestDouble {
-    private static final List<String> FLAGS =
-            List.of("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-pthread", "-fPIC", "-shared");
-
-    private static @Nullable Path folder;
-
     private TestDouble() {}
 
     /** Makes the doubles what this JVM finds as NCCL and CUDA; before the first use of either. */
     public static void use() {
-        Path built = folder();
+        Path built = DoubleBuild.folder();
         System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());
         System.setProperty("jccl.cudart", built.resolve("libcudart.so.13").toString());
-        if (command("calls:ncclGetVersion") < 0) {
-            throw new AssertionError(
-                    NativeLibraries.nccl() + " is not the double: this JVM used NCCL before");
+        String nccl = NativeLibraries.nccl().library().path();
+        if (!nccl.startsWith(built.toString())) {
+            throw new AssertionError(nccl + " is not the double: this JVM used NCCL before");
         }
+        reset();
     }
 
     /** JVM flags by which a child process finds the doubles. */
     public static List<String> flags() {
-        Path built = folder();
-        return List.of(
-                "-Djccl.nccl=" + built.resolve("libnccl.so.2"),
-                "-Djccl.cudart=" + built.resolve("libcudart.so.13"));
+        return DoubleBuild.jvmFlags();
     }
 
-    /** The folder with libcudart.so.13 and libnccl.so.2, built if need be. */
-    public static synchronized Path folder() {
-        Path made = folder;
-        if (made == null) {
-            made = build(List.of());
-            folder = made;
-        }
-        return made;
-    }
-
-    /** The same with more compiler flags, such as those that leave newer functions out. */
+    /** The folder of doubles built with more compiler flags, such as those of an old version. */
     public static Path build(List<String> more) {
-        String compiler = compiler();
-        Assumptions.assumeTrue(
-                compiler != null, "no C compiler (cc, gcc or clang) on the PATH to build doubles");
-        try {
-            Path sources = Path.of("src/test/c").toAbsolutePath();
-            Path target = Path.of("target", "test-double-" + hash(sources, more)).toAbsolutePath();
-            Files.createDirectories(target);
-            // Several test JVMs may come at once.
-            try (FileChannel channel =
-                            FileChannel.open(
-                                    target.resolve("lock"),
-                                    StandardOpenOption.CREATE,
-                                    StandardOpenOption.WRITE);
-                    FileLock lock = channel.lock()) {
-                Path done = target.resolve("done");
-                if (lock.isValid() && !Files.exists(done)) {
-                    compile(String.valueOf(compiler), sources, target, more);
-                    Files.createFile(done);
-                }
-            }
-            return target;
-        } catch (IOException e) {
-            throw new AssertionError("the doubles cannot be built: " + e, e);
-        }
-    }
-
-    private static void compile(String compiler, Path sources, Path target, List<String> more)
-            throws IOException {
-        run(
-                target,
-                command(
-                        compiler,
-                        more,
-                        "-Wl,-soname,libcudart.so.13",
-                        "-o",
-                        target.resolve("libcudart.so.13").toString(),
-                        sources.resolve("cudart_double.c").toString(),
-                        sources.resolve("double_base.c").toString(),
-                        "-ldl"));
-        run(
-                target,
-                command(
-                        compiler,
-                        more,
-                        "-Wl,-soname,libnccl.so.2",
-                        "-Wl,-rpath,$ORIGIN",
-                        "-o",
-                        target.resolve("libnccl.so.2").toString(),
-                        sources.resolve("nccl_double.c").toString(),
-                        "-L" + target,
-                        "-l:libcudart.so.13",
-                        "-ldl",
-                        "-lm"));
-    }
-
-    private static List<String> command(String compiler, List<String> more, String... rest) {
-        List<String> all = new ArrayList<>(List.of(compiler));
-        all.addAll(FLAGS);
-        all.addAll(more);
-        all.addAll(List.of(rest));
-        return all;
-    }
-
-    private static void run(Path folder, List<String> command) throws IOException {
-        Path log = folder.resolve("log");
-        Process process =
-                new ProcessBuilder(command)
-                        .redirectErrorStream(true)
-                        .redirectOutput(log.toFile())
-                        .start();
-        try {
-            if (!process.waitFor(3, TimeUnit.MINUTES) || process.exitValue() != 0) {
-                process.destroyForcibly();
-                throw new AssertionError(
-                        String.join(" ", command) + " failed:\n" + Files.readString(log));
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new AssertionError("interrupted", e);
-        }
-    }
-
-    private static @Nullable String compiler() {
-        for (String name : List.of("cc", "gcc", "clang")) {
-            for (String folder : System.getenv().getOrDefault("PATH", "").split(":", -1)) {
-                Path file = Path.of(folder.isEmpty() ? "." : folder, name);
-                if (Files.isExecutable(file)) {
-                    return file.toString();
-                }
-            }
-        }
-        return null;
-    }
-
-    private static String hash(Path sources, List<String> more) throws IOException {
-        try {
-            MessageDigest digest = MessageDigest.getInstance("SHA-256");
-            digest.update(
-                    (FLAGS + more.toString()).getBytes(java.nio.charset.StandardCharsets.UTF_8));
-            List<Path> files = new ArrayList<>();
-            try (DirectoryStream<Path> all = Files.newDirectoryStream(sources, "*.[ch]")) {
-                all.forEach(files::add);
-            }
-            files.sort(null);
-            for (Path file : files) {
-                digest.update(Files.readAllBytes(file));
-            }
-            return HexFormat.of().formatHex(digest.digest(), 0, 8);
-        } catch (NoSuchAlgorithmException e) {
-            throw new AssertionError(e);
-        }
+        return DoubleBuild.folder(more.toArray(String[]::new));
     }
 
     /** Adds rules of what goes wrong: {@code function[@rank]:which:action}, see src/test/c. */
@@ -208,15 +67,14 @@ public final class TestDouble {
     }
 
     private static long command(String text) {
-        NcclApi nccl = NativeLibraries.nccl();
+        CudaApi cuda = NativeLibraries.cuda();
         try (Arena arena = Arena.ofConfined()) {
-            MemorySegment answer = arena.allocate(ValueLayout.JAVA_LONG);
-            MemorySegment key = arena.allocateFrom("jccl_double:" + text);
-            int result = nccl.ncclParamBind(answer, key);
-            if (result != 0) {
-                throw new AssertionError(nccl + " is not the double: " + text);
+            MemorySegment answer = arena.allocate(ValueLayout.JAVA_INT);
+            MemorySegment command = arena.allocateFrom("jccl_double:" + text);
+            if (cuda.cudaDeviceGetByPCIBusId(answer, command) != 0) {
+                throw new AssertionError(cuda + " is not the double: " + text);
             }
-            return answer.get(ValueLayout.JAVA_LONG, 0);
+            return answer.get(ValueLayout.JAVA_INT, 0);
         }
     }
 }
