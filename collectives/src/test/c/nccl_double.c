@@ -1944,8 +1944,17 @@ ncclResult_t ncclGroupStart(void) {
   return ncclSuccess;
 }
 
+/* An injected error ends the group nevertheless, and nothing of it runs. */
 ncclResult_t ncclGroupEnd(void) {
-  ENTER(ncclGroupEnd, NULL);
+  static struct jcd_fn fn_ = {.name = "ncclGroupEnd"};
+  struct jcd_hit hit;
+  jcd_enter(&fn_, -1, &hit);
+  if (hit.hang) {
+    hang(NULL);
+  }
+  if (hit.error != 0 && group.depth > 0) {
+    group.error = error(NULL, hit.error, "ncclGroupEnd: injected error %d", hit.error);
+  }
   if (group.depth == 0) {
     return error(NULL, ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   }

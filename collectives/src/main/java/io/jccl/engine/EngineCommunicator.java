@@ -87,7 +87,10 @@ public abstract class EngineCommunicator implements Communicator {
         return false;
     }
 
-    /** Whether work for the stream runs on the calling thread. */
+    /**
+     * Whether work for the stream runs on the calling thread. Throws if this engine cannot use the
+     * stream.
+     */
     protected abstract boolean runsInline(Stream stream);
 
     /** Enqueues work on a stream of its own thread. */
@@ -514,7 +517,8 @@ public abstract class EngineCommunicator implements Communicator {
         return buffer;
     }
 
-    private void checkRank(String name, int value) {
+    /** Throws unless a number is a rank's. */
+    protected final void checkRank(String name, int value) {
         if (value < 0 || value >= size) {
             throw new IllegalArgumentException(
                     name + " is " + value + ", expected 0 to " + (size - 1) + ", a rank");
@@ -655,8 +659,9 @@ public abstract class EngineCommunicator implements Communicator {
     private Request begin(Stream stream) {
         checkUsable();
         Objects.requireNonNull(stream, "stream");
+        boolean runsInline = runsInline(stream);
         if (groupDepth == 0) {
-            Request r = runsInline(stream) ? inline : takeRequest();
+            Request r = runsInline ? inline : takeRequest();
             r.stream = stream;
             return r;
         }
@@ -760,16 +765,38 @@ public abstract class EngineCommunicator implements Communicator {
 
     /** Ends recording on several communicators and runs what was recorded, all at once. */
     public static void groupEnd(EngineCommunicator[] engines) {
+        @Nullable Batch[] batches = new Batch[engines.length];
+        @Nullable Stream[] streams = new Stream[engines.length];
+        RuntimeException first = null;
+        // All recordings end before anything runs, so that an error leaves none of them open.
+        for (int i = 0; i < engines.length; i++) {
+            streams[i] = engines[i].recordingStream;
+            try {
+                batches[i] = engines[i].endRecording();
+            } catch (IllegalStateException e) {
+                first = first == null ? e : first;
+            }
+        }
+        if (first != null) {
+            for (int i = 0; i < engines.length; i++) {
+                Batch batch = batches[i];
+                if (batch != null) {
+                    engines[i].free(batch);
+                }
+            }
+            throw first;
+        }
         EngineCommunicator[] inlineEngines = new EngineCommunicator[engines.length];
         Batch[] inlineBatches = new Batch[engines.length];
         int n = 0;
-        for (EngineCommunicator e : engines) {
-            Stream stream = e.recordingStream;
-            Batch batch = e.endRecording();
-            if (batch == null) {
+        for (int i = 0; i < engines.length; i++) {
+            EngineCommunicator e = engines[i];
+            Stream stream = streams[i];
+            Batch batch = batches[i];
+            if (batch == null || stream == null) {
                 continue;
             }
-            if (e.runsInline(Objects.requireNonNull(stream))) {
+            if (e.runsInline(stream)) {
                 inlineEngines[n] = e;
                 inlineBatches[n++] = batch;
             } else {

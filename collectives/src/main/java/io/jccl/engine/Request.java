@@ -87,6 +87,9 @@ public final class Request extends QueuedWork {
         private int root;
         private long number;
 
+        /** Name of an operation that is no collective; null for all others. */
+        private @Nullable String name;
+
         /** Takes over a request, which has a number. */
         public void set(Request r, long number) {
             this.op = r.op;
@@ -94,6 +97,14 @@ public final class Request extends QueuedWork {
             this.kind = r.reduceOp.kind();
             this.count = r.count;
             this.root = r.root;
+            this.number = number;
+            this.name = null;
+        }
+
+        /** An operation between this rank and a peer that only one engine has. */
+        public void set(String name, int peer, long number) {
+            this.name = name;
+            this.root = peer;
             this.number = number;
         }
 
@@ -104,7 +115,10 @@ public final class Request extends QueuedWork {
 
         @Override
         public String toString() {
-            return describe(op, type, count, kind, root);
+            String own = name;
+            return own == null
+                    ? describe(op, type, count, kind, root)
+                    : own + "(peer " + root + ")";
         }
     }
 

@@ -38,10 +38,13 @@ import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.IntSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -60,7 +63,7 @@ public final class NcclRank extends EngineCommunicator
     /** Operations whose names are kept for reports; a power of two. */
     private static final int REMEMBERED = 64;
 
-    private static final Duration ABORT_WAIT = Duration.ofSeconds(10);
+    static final Duration ABORT_WAIT = Duration.ofSeconds(10);
     private static final Duration REPORT_WAIT = Duration.ofSeconds(3);
     private static final long BEAT_NANOS = 2_000_000_000L;
     private static final long SILENCE_NANOS = 15_000_000_000L;
@@ -88,7 +91,10 @@ public final class NcclRank extends EngineCommunicator
 
     private final AtomicReference<@Nullable JcclException> failure = new AtomicReference<>();
     private final AtomicBoolean aborting = new AtomicBoolean();
-    private volatile @Nullable Thread ending;
+
+    /** Open when NCCL has returned from its last call for this communicator. */
+    private final CountDownLatch ended = new CountDownLatch(1);
+
     private volatile boolean closed;
     private @Nullable Runnable cleanUp;
 
@@ -113,6 +119,8 @@ public final class NcclRank extends EngineCommunicator
     private long beats;
     private long lastBeat;
     private long expiredAt;
+    private long enteredWith;
+    private long enteredAt;
     private final long[] beatSeen;
     private final @Nullable String[] beatText;
     private boolean progressTold;
@@ -185,12 +193,20 @@ public final class NcclRank extends EngineCommunicator
             }
         }
 
-        void close() {
+        /**
+         * Frees all of it.
+         *
+         * @param slots whether NCCL is done with the memory that it writes to; if not, that is
+         *     never freed
+         */
+        void close(boolean slots) {
             try {
                 token.close();
             } finally {
                 CudaRuntime.api().cudaEventDestroy(marker);
-                arena.close();
+                if (slots) {
+                    arena.close();
+                }
             }
         }
     }
@@ -282,7 +298,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected boolean runsInline(Stream stream) {
-        CudaStream.of(stream, device);
+        CudaStream.of(stream, device).handle();
         return true;
     }
 
@@ -322,10 +338,10 @@ public final class NcclRank extends EngineCommunicator
     @Override
     protected void executeTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
         CudaDevice.refuseVirtualThread();
-        for (int i = 0; i < n; i++) {
-            ((NcclRank) engines[i]).enter();
-        }
         try {
+            for (int i = 0; i < n; i++) {
+                ((NcclRank) engines[i]).enter();
+            }
             int result = nccl.ncclGroupStart();
             settle(result, "ncclGroupStart");
             String operation = "ncclGroupEnd";
@@ -386,15 +402,38 @@ public final class NcclRank extends EngineCommunicator
     /** Writes down what comes next, for the watchdog. */
     private CudaStream note(Request r) {
         CudaStream stream = (CudaStream) Objects.requireNonNull(r.stream);
+        follow(stream);
+        long number = issued + 1;
+        history[(int) number & (REMEMBERED - 1)].set(r, number);
+        issued = number;
+        return stream;
+    }
+
+    /** The same for an operation that is no collective. */
+    private void note(String name, int peer, CudaStream stream) {
+        follow(stream);
+        long number = issued + 1;
+        history[(int) number & (REMEMBERED - 1)].set(name, peer, number);
+        issued = number;
+    }
+
+    private void follow(CudaStream stream) {
         if (stream != lastStream) {
             stream.attach(this);
             streams.add(stream);
             lastStream = stream;
         }
-        long number = issued + 1;
-        history[(int) number & (REMEMBERED - 1)].set(r, number);
-        issued = number;
-        return stream;
+    }
+
+    /** Makes a call of NCCL for this communicator, which no abort meets. */
+    private void call(String operation, IntSupplier call) {
+        checkUsable();
+        enter();
+        try {
+            settle(call.getAsInt(), operation);
+        } finally {
+            inside = false;
+        }
     }
 
     /** Hands an operation to NCCL. */
@@ -469,21 +508,26 @@ public final class NcclRank extends EngineCommunicator
         MemorySegment slot = CudaRuntime.slot();
         CudaRuntime.check(cuda.cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
         long copy = slot.get(ValueLayout.JAVA_LONG, 0);
-        CudaRuntime.check(
-                cuda.cudaMemcpyAsync(
-                        copy, at(r.send), bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
-                "cudaMemcpyAsync");
-        int result = exchange(r, copy, type, c, h);
-        if (grouped) {
-            copies.add(copy);
-        } else {
-            settle(result, r.op.method());
-            CudaRuntime.check(cuda.cudaFreeAsync(copy, h), "cudaFreeAsync");
+        copies.add(copy);
+        try {
+            CudaRuntime.check(
+                    cuda.cudaMemcpyAsync(
+                            copy, at(r.send), bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
+                    "cudaMemcpyAsync");
+            int result = exchange(r, copy, type, c, h);
+            if (!grouped) {
+                // NCCL may enqueue later than it returns, and the copy is freed behind that.
+                settle(result, r.op.method());
+            }
+            return result;
+        } finally {
+            if (!grouped) {
+                freeCopies();
+            }
         }
-        return result;
     }
 
-    /** Gives back the copies of a group, behind its work; an error here follows from another. */
+    /** Gives back copies, behind the work with them; an error here follows from another. */
     private void freeCopies() {
         for (int i = copies.size() - 1; i >= 0; i--) {
             long h = Objects.requireNonNull(lastStream).handle();
@@ -614,8 +658,27 @@ public final class NcclRank extends EngineCommunicator
         if (state != nccl_h.ncclSuccess()) {
             NcclException e = explained(state, operation);
             // NCCL refuses an invalid argument before it has done anything.
-            throw state == nccl_h.ncclInvalidArgument() ? e : fail(e);
+            throw state == nccl_h.ncclInvalidArgument() ? e : failBecauseOf(e);
         }
+    }
+
+    /**
+     * Fails with an error of NCCL, or with what another rank has told of its own failure: NCCL can
+     * only say that the other is gone.
+     */
+    private JcclException failBecauseOf(NcclException e) {
+        String told = members.failure();
+        if (told == null) {
+            return fail(e);
+        }
+        RankFailedException first = broken(told);
+        first.initCause(e);
+        fail(first, false);
+        return first;
+    }
+
+    private RankFailedException broken(String told) {
+        return new RankFailedException("communicator '" + members.name() + "' is broken: " + told);
     }
 
     /** NCCL's own text, whose communicator it is, CUDA's error, and the settings in force. */
@@ -704,11 +767,13 @@ public final class NcclRank extends EngineCommunicator
 
     /** Runs NCCL's last call for this communicator on a thread that may hang. */
     private void start(String what, Runnable last) {
-        ending =
-                Thread.ofPlatform()
-                        .daemon()
-                        .name("jccl-" + what + "-" + members.name() + "-" + rank())
-                        .start(last);
+        Thread.ofPlatform()
+                .daemon()
+                .name("jccl-" + what + "-" + members.name() + "-" + rank())
+                .start(() -> {
+                    last.run();
+                    ended.countDown();
+                });
     }
 
     private void destroyNative() {
@@ -752,7 +817,10 @@ public final class NcclRank extends EngineCommunicator
             }
             int state = Pending.state(nccl, comm);
             if (failed(state)) {
-                fail(explained(state, "an operation enqueued earlier"));
+                failBecauseOf(explained(state, "an operation enqueued earlier"));
+                return;
+            }
+            if (isStuck(now)) {
                 return;
             }
             lookAtProgress(now);
@@ -768,6 +836,35 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
+    /** A thread that does not come back from NCCL: nothing was enqueued that could be marked. */
+    private boolean isStuck(long now) {
+        long number = issued;
+        if (!inside || number != enteredWith) {
+            enteredWith = number;
+            enteredAt = now;
+            return false;
+        }
+        if (now - enteredAt <= options.timeout().plus(REPORT_WAIT).toNanos()) {
+            return false;
+        }
+        fail(
+                new CollectiveTimeoutException(
+                        "rank "
+                                + rank()
+                                + " of communicator '"
+                                + members.name()
+                                + "' ("
+                                + device
+                                + ") has been inside NCCL for more than "
+                                + options.timeout()
+                                + ", where it was only to enqueue; its last operation is "
+                                + history[(int) number & (REMEMBERED - 1)]
+                                + ", number "
+                                + number
+                                + ": look at NCCL's own log with NCCL_DEBUG=INFO"));
+        return true;
+    }
+
     private void lookAtProgress(long now) {
         CudaApi cuda = CudaRuntime.api();
         if (marked > completed) {
@@ -781,6 +878,7 @@ public final class NcclRank extends EngineCommunicator
             }
             CudaRuntime.check(result, "cudaEventQuery");
             completed = marked;
+            expiredAt = 0;
         }
         long last = issued;
         CudaStream stream = lastStream;
@@ -829,9 +927,7 @@ public final class NcclRank extends EngineCommunicator
                         .append(") waited longer than ")
                         .append(options.timeout())
                         .append(" for ")
-                        .append(next())
-                        .append(", number ")
-                        .append(completed + 1)
+                        .append(awaited())
                         .append(':');
         for (int r = 0; r < all.size(); r++) {
             String said = all.get(r);
@@ -843,7 +939,22 @@ public final class NcclRank extends EngineCommunicator
         fail(new CollectiveTimeoutException(report.toString()));
     }
 
-    /** The operation that this rank waits for. */
+    /** What the event marks that this rank waits for: one operation, or several. */
+    private String awaited() {
+        String first = next() + ", number " + (completed + 1);
+        return marked <= completed + 1
+                ? first
+                : "one of "
+                        + (marked - completed)
+                        + " operations, from "
+                        + first
+                        + ", to "
+                        + history[(int) marked & (REMEMBERED - 1)]
+                        + ", number "
+                        + marked;
+    }
+
+    /** The operation that this rank waits for, or the first of them. */
     private Request.Description next() {
         return history[(int) (completed + 1) & (REMEMBERED - 1)];
     }
@@ -851,10 +962,7 @@ public final class NcclRank extends EngineCommunicator
     private void lookAtOthers(long now) {
         String failed = members.failure();
         if (failed != null) {
-            fail(
-                    new RankFailedException(
-                            "communicator '" + members.name() + "' is broken: " + failed),
-                    false);
+            fail(broken(failed), false);
             return;
         }
         if (!progressTold && members.isProgressAsked()) {
@@ -934,9 +1042,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public NcclCommunicator shrink(List<Integer> excluded, boolean abort) {
-        if (closed) {
-            checkUsable();
-        }
+        checkUsable();
         for (int r : excluded) {
             if (r < 0 || r >= size() || r == rank()) {
                 throw new IllegalArgumentException(
@@ -977,7 +1083,7 @@ public final class NcclRank extends EngineCommunicator
         try (Arena call = Arena.ofConfined()) {
             MemorySegment id = call.allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());
             if (rank() == 0) {
-                settle(nccl.ncclCommGetUniqueId(comm, id), "ncclCommGetUniqueId");
+                call("ncclCommGetUniqueId", () -> nccl.ncclCommGetUniqueId(comm, id));
                 grown.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
             }
             MemorySegment mine = rank() == 0 ? id : MemorySegment.NULL;
@@ -1001,20 +1107,25 @@ public final class NcclRank extends EngineCommunicator
     private @Nullable NcclRank derive(
             String operation, boolean member, Maker maker, Naming naming) {
         Resources resources = new Resources(device);
+        MemorySegment slot = MemorySegment.NULL;
+        boolean started = false;
         boolean done = false;
         try {
-            MemorySegment slot = resources.arena.allocate(ValueLayout.ADDRESS);
+            MemorySegment out = resources.arena.allocate(ValueLayout.ADDRESS);
+            slot = out;
             MemorySegment config = NcclWorld.config(nccl, options, resources.arena);
-            settle(maker.make(slot, config), operation);
+            started = true;
+            call(operation, () -> maker.make(out, config));
             if (!member) {
+                started = false;
                 return null;
             }
             long made = NcclWorld.awaitHandle(nccl, slot, options.timeout(), describe(operation));
-            MemorySegment out = CudaRuntime.slot();
-            nccl.check(nccl.ncclCommUserRank(made, out), "ncclCommUserRank", made);
-            int rank = out.get(ValueLayout.JAVA_INT, 0);
-            nccl.check(nccl.ncclCommCount(made, out), "ncclCommCount", made);
-            int size = out.get(ValueLayout.JAVA_INT, 0);
+            MemorySegment number = CudaRuntime.slot();
+            nccl.check(nccl.ncclCommUserRank(made, number), "ncclCommUserRank", made);
+            int rank = number.get(ValueLayout.JAVA_INT, 0);
+            nccl.check(nccl.ncclCommCount(made, number), "ncclCommCount", made);
+            int size = number.get(ValueLayout.JAVA_INT, 0);
             NcclRank child =
                     new NcclRank(
                             nccl,
@@ -1027,34 +1138,34 @@ public final class NcclRank extends EngineCommunicator
                             size);
             done = true;
             return child;
+        } catch (NcclException | UnsupportedOperationException e) {
+            // It has answered: nothing of it is under way.
+            started = false;
+            throw e;
         } finally {
             if (!done) {
-                resources.close();
+                NcclWorld.abandon(nccl, resources, slot, started);
             }
         }
     }
 
     @Override
     public void revoke() {
-        checkUsable();
-        settle(nccl.ncclCommRevoke(comm, nccl_h.NCCL_REVOKE_DEFAULT()), "ncclCommRevoke");
+        call("ncclCommRevoke", () -> nccl.ncclCommRevoke(comm, nccl_h.NCCL_REVOKE_DEFAULT()));
     }
 
     @Override
     public void suspend() {
-        checkUsable();
-        settle(nccl.ncclCommSuspend(comm, nccl_h.NCCL_SUSPEND_MEM()), "ncclCommSuspend");
+        call("ncclCommSuspend", () -> nccl.ncclCommSuspend(comm, nccl_h.NCCL_SUSPEND_MEM()));
     }
 
     @Override
     public void resume() {
-        checkUsable();
-        settle(nccl.ncclCommResume(comm), "ncclCommResume");
+        call("ncclCommResume", () -> nccl.ncclCommResume(comm));
     }
 
     @Override
     public long memory(MemoryStatistic statistic) {
-        checkUsable();
         MemorySegment slot = CudaRuntime.slot();
         int code =
                 switch (statistic) {
@@ -1063,7 +1174,7 @@ public final class NcclRank extends EngineCommunicator
                     case PERSISTENT -> nccl_h.ncclStatGpuMemPersist();
                     case TOTAL -> nccl_h.ncclStatGpuMemTotal();
                 };
-        settle(nccl.ncclCommMemStats(comm, code, slot), "ncclCommMemStats");
+        call("ncclCommMemStats", () -> nccl.ncclCommMemStats(comm, code, slot));
         return slot.get(ValueLayout.JAVA_LONG, 0);
     }
 
@@ -1073,11 +1184,16 @@ public final class NcclRank extends EngineCommunicator
     private final class Registered implements Window {
         final long handle;
         final boolean window;
+
+        /** Bytes of every rank's window, as far as this rank knows; 0 if it is none. */
+        final long bytes;
+
         final AtomicBoolean open = new AtomicBoolean(true);
 
-        Registered(long handle, boolean window) {
+        Registered(long handle, long bytes) {
             this.handle = handle;
-            this.window = window;
+            this.window = bytes > 0;
+            this.bytes = bytes;
         }
 
         NcclRank owner() {
@@ -1086,12 +1202,14 @@ public final class NcclRank extends EngineCommunicator
 
         @Override
         public void close() {
-            if (open.compareAndSet(true, false) && comm != 0) {
-                settle(
-                        window
-                                ? nccl.ncclCommWindowDeregister(comm, handle)
-                                : nccl.ncclCommDeregister(comm, handle),
-                        window ? "ncclCommWindowDeregister" : "ncclCommDeregister");
+            // The end of a communicator, good or bad, is that of all that it had registered.
+            if (!open.compareAndSet(true, false) || closed || failure.get() != null) {
+                return;
+            }
+            if (window) {
+                call("ncclCommWindowDeregister", () -> nccl.ncclCommWindowDeregister(comm, handle));
+            } else {
+                call("ncclCommDeregister", () -> nccl.ncclCommDeregister(comm, handle));
             }
         }
     }
@@ -1100,11 +1218,11 @@ public final class NcclRank extends EngineCommunicator
     public Registration register(Buffer buffer) {
         checkUsable();
         checkBuffer(buffer, "buffer");
-        MemorySegment slot = CudaRuntime.slot();
-        settle(
-                nccl.ncclCommRegister(comm, buffer.address(), buffer.byteSize(), slot),
-                "ncclCommRegister");
-        return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), false);
+        MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
+        call(
+                "ncclCommRegister",
+                () -> nccl.ncclCommRegister(comm, buffer.address(), buffer.byteSize(), slot));
+        return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), 0);
     }
 
     @Override
@@ -1123,20 +1241,20 @@ public final class NcclRank extends EngineCommunicator
                             + Long.toHexString(buffer.address()));
         }
         MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
-        settle(
-                nccl.ncclCommWindowRegister(
-                        comm,
-                        buffer.address(),
-                        buffer.byteSize(),
-                        slot,
-                        symmetric ? nccl_h.NCCL_WIN_COLL_SYMMETRIC() : nccl_h.NCCL_WIN_DEFAULT()),
-                "ncclCommWindowRegister");
-        return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), true);
+        int flags = symmetric ? nccl_h.NCCL_WIN_COLL_SYMMETRIC() : nccl_h.NCCL_WIN_DEFAULT();
+        call(
+                "ncclCommWindowRegister",
+                () ->
+                        nccl.ncclCommWindowRegister(
+                                comm, buffer.address(), buffer.byteSize(), slot, flags));
+        return new Registered(
+                slot.get(ValueLayout.JAVA_LONG, 0), symmetric ? buffer.byteSize() : Long.MAX_VALUE);
     }
 
-    private long handleOf(Window window) {
-        if (window instanceof Registered r && r.owner() == this && r.open.get()) {
-            return r.handle;
+    private Registered own(Window window) {
+        Objects.requireNonNull(window, "window");
+        if (window instanceof Registered r && r.owner() == this && r.window && r.open.get()) {
+            return r;
         }
         throw new IllegalArgumentException(
                 "the window is closed, or of another communicator than '" + members.name() + "'");
@@ -1145,41 +1263,64 @@ public final class NcclRank extends EngineCommunicator
     @Override
     public void putSignal(Buffer source, int peer, Window window, long offsetBytes, Stream stream) {
         checkUsable();
+        Objects.requireNonNull(source, "source");
         checkBuffer(source, "source");
-        long win = handleOf(window);
-        long h = CudaStream.of(stream, device).handle();
-        settle(
-                nccl.ncclPutSignal(
-                        source.address(),
-                        source.count(),
-                        NcclCodes.of(source.dataType()),
-                        peer,
-                        win,
-                        offsetBytes,
-                        0,
-                        0,
-                        0,
-                        comm,
-                        h),
-                "ncclPutSignal");
+        checkRank("peer", peer);
+        Registered win = own(window);
+        if (offsetBytes < 0 || offsetBytes > win.bytes - source.byteSize()) {
+            throw new IllegalArgumentException(
+                    "offsetBytes is "
+                            + offsetBytes
+                            + ", but source's "
+                            + source.byteSize()
+                            + " bytes have to lie within the peer's window"
+                            + (win.bytes == Long.MAX_VALUE ? "" : " of " + win.bytes + " bytes"));
+        }
+        CudaStream s = CudaStream.of(stream, device);
+        long h = s.handle();
+        note("putSignal", peer, s);
+        call(
+                "ncclPutSignal",
+                () ->
+                        nccl.ncclPutSignal(
+                                source.address(),
+                                source.count(),
+                                NcclCodes.of(source.dataType()),
+                                peer,
+                                win.handle,
+                                offsetBytes,
+                                0,
+                                0,
+                                0,
+                                comm,
+                                h));
     }
 
     @Override
     public void signal(int peer, Stream stream) {
         checkUsable();
-        long h = CudaStream.of(stream, device).handle();
-        settle(nccl.ncclSignal(peer, 0, 0, 0, comm, h), "ncclSignal");
+        checkRank("peer", peer);
+        CudaStream s = CudaStream.of(stream, device);
+        long h = s.handle();
+        note("signal", peer, s);
+        call("ncclSignal", () -> nccl.ncclSignal(peer, 0, 0, 0, comm, h));
     }
 
     @Override
     public void waitSignal(int peer, int count, Stream stream) {
         checkUsable();
-        long h = CudaStream.of(stream, device).handle();
+        checkRank("peer", peer);
+        if (count < 1) {
+            throw new IllegalArgumentException("count is " + count + ", expected 1 or more");
+        }
+        CudaStream s = CudaStream.of(stream, device);
+        long h = s.handle();
+        note("waitSignal", peer, s);
         try (Arena call = Arena.ofConfined()) {
             MemorySegment what = call.allocate(ncclWaitSignalDesc_t.layout());
             ncclWaitSignalDesc_t.opCnt(what, count);
             ncclWaitSignalDesc_t.peer(what, peer);
-            settle(nccl.ncclWaitSignal(1, what, comm, h), "ncclWaitSignal");
+            call("ncclWaitSignal", () -> nccl.ncclWaitSignal(1, what, comm, h));
         }
     }
 
@@ -1193,6 +1334,9 @@ public final class NcclRank extends EngineCommunicator
             }
             if (failure.get() == null) {
                 finish();
+            } else {
+                // Whoever met the error may not have got that far.
+                startAbort();
             }
             closed = true;
         }
@@ -1219,8 +1363,9 @@ public final class NcclRank extends EngineCommunicator
             if (nccl.supports("ncclCommFinalize")) {
                 settle(nccl.ncclCommFinalize(comm), "ncclCommFinalize");
             }
-            aborting.set(true);
-            start("destroy", this::destroyNative);
+            if (aborting.compareAndSet(false, true)) {
+                start("destroy", this::destroyNative);
+            }
         } catch (JcclException e) {
             // Closing is best effort: whoever waited for the work has seen its error.
             fail(e, true);
@@ -1229,15 +1374,12 @@ public final class NcclRank extends EngineCommunicator
 
     /** Whether NCCL is done with this communicator; waits for that, but not for ever. */
     private boolean awaitNative() {
-        Thread t = ending;
-        if (t == null) {
-            return true;
-        }
         boolean interrupted = false;
+        boolean done = false;
         long deadline = System.nanoTime() + ABORT_WAIT.toNanos();
-        while (t.isAlive() && System.nanoTime() < deadline) {
+        for (long left = 1; !done && left > 0; left = deadline - System.nanoTime()) {
             try {
-                t.join(Duration.ofNanos(Math.max(deadline - System.nanoTime(), 1)));
+                done = ended.await(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
             } catch (InterruptedException e) {
                 interrupted = true;
             }
@@ -1246,7 +1388,7 @@ public final class NcclRank extends EngineCommunicator
             Thread.currentThread().interrupt();
         }
         // NCCL that hangs still has our memory: better to leak it.
-        return !t.isAlive();
+        return done;
     }
 
     private void release() {

@@ -31,6 +31,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 
@@ -67,18 +69,24 @@ public final class NcclWorld {
             }
             nccl.check(nccl.ncclGroupStart(), "ncclGroupStart", 0);
             int result = nccl_h.ncclSuccess();
-            for (int r = 0; r < size && result == nccl_h.ncclSuccess(); r++) {
-                int previous = gpus.get(r).enter();
-                try {
-                    result = init(nccl, slots.get(r), size, id, r, options, resources.get(r).arena);
-                } finally {
-                    gpus.get(r).exit(previous);
+            int end;
+            // The group is ended whatever happens: it belongs to the thread.
+            try {
+                for (int r = 0; r < size && result == nccl_h.ncclSuccess(); r++) {
+                    int previous = gpus.get(r).enter();
+                    try {
+                        Arena arena = resources.get(r).arena;
+                        result = init(nccl, slots.get(r), size, id, r, options, arena);
+                    } finally {
+                        gpus.get(r).exit(previous);
+                    }
+                    if (result == nccl_h.ncclInProgress()) {
+                        result = nccl_h.ncclSuccess();
+                    }
                 }
-                if (result == nccl_h.ncclInProgress()) {
-                    result = nccl_h.ncclSuccess();
-                }
+            } finally {
+                end = nccl.ncclGroupEnd();
             }
-            int end = nccl.ncclGroupEnd();
             nccl.completed(result, "ncclCommInitRank", 0);
             nccl.completed(end, "ncclGroupEnd", 0);
             for (int r = 0; r < size; r++) {
@@ -101,8 +109,8 @@ public final class NcclWorld {
                         ranks.get(r).abort("another rank of this process failed");
                         ranks.get(r).close();
                     } else {
-                        abandon(nccl, slots.size() > r ? slots.get(r) : MemorySegment.NULL);
-                        resources.get(r).close();
+                        MemorySegment slot = slots.size() > r ? slots.get(r) : MemorySegment.NULL;
+                        abandon(nccl, resources.get(r), slot, false);
                     }
                 }
             }
@@ -271,6 +279,7 @@ public final class NcclWorld {
             Init init) {
         NcclRank.Resources resources = null;
         MemorySegment slot = MemorySegment.NULL;
+        boolean started = false;
         boolean done = false;
         try (Arena call = Arena.ofConfined()) {
             resources = new NcclRank.Resources(gpu);
@@ -284,19 +293,22 @@ public final class NcclWorld {
                 gpu.exit(previous);
             }
             nccl.completed(result, "ncclCommInitRank", 0);
+            started = true;
             long comm = awaitInit(nccl, slot, members, deadline, options.timeout(), rank, size);
             NcclRank made = new NcclRank(nccl, gpu, members, options, resources, comm, rank, size);
             done = true;
             return made;
-        } catch (JcclException e) {
-            members.fail(String.valueOf(e.getMessage()));
+        } catch (RuntimeException e) {
+            // Whatever it is, the others need not wait for this rank.
+            try {
+                members.fail(String.valueOf(e.getMessage()));
+            } catch (RuntimeException ofStore) {
+                e.addSuppressed(ofStore);
+            }
             throw e;
         } finally {
-            if (!done) {
-                abandon(nccl, slot);
-                if (resources != null) {
-                    resources.close();
-                }
+            if (!done && resources != null) {
+                abandon(nccl, resources, slot, started);
             }
         }
     }
@@ -418,11 +430,32 @@ public final class NcclWorld {
         }
     }
 
-    /** Ends a communicator that was never handed out. */
-    private static void abandon(NcclApi nccl, MemorySegment slot) {
+    /**
+     * Ends a communicator that was never handed out, and frees what was to be its own. NCCL may
+     * hang in that, so it is not awaited for ever.
+     *
+     * @param started whether NCCL may still write to the slot
+     */
+    static void abandon(
+            NcclApi nccl, NcclRank.Resources resources, MemorySegment slot, boolean started) {
         long comm = slot.address() == 0 ? 0 : slot.get(ValueLayout.JAVA_LONG, 0);
+        boolean done = !started;
         if (comm != 0 && nccl.supports("ncclCommAbort")) {
-            nccl.ncclCommAbort(comm);
+            CountDownLatch ended = new CountDownLatch(1);
+            Thread.ofPlatform()
+                    .daemon()
+                    .name("jccl-abandon")
+                    .start(() -> {
+                        nccl.ncclCommAbort(comm);
+                        ended.countDown();
+                    });
+            try {
+                done = ended.await(NcclRank.ABORT_WAIT.toNanos(), TimeUnit.NANOSECONDS);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                done = false;
+            }
         }
+        resources.close(done);
     }
 }
