@@ -47,6 +47,7 @@ class CudaBufferTest {
 
     @BeforeEach
     void start() {
+        Cuda.device(0);
         device = Cuda.device(1);
         live = TestDouble.live("all");
     }
