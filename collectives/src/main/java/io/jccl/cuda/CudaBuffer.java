@@ -10,6 +10,7 @@ import io.jccl.device.Stream;
 import io.jccl.host.HostDevice;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.ref.Reference;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.LongConsumer;
@@ -69,16 +70,14 @@ public final class CudaBuffer implements Buffer {
                             count);
                     return CudaRuntime.readLong(slot);
                 });
-        return owned(
-                device,
-                address,
-                type,
-                count,
-                at ->
-                        device.current(() -> {
-                            CudaRuntime.check(CudaRuntime.api().cudaFree(at), "cudaFree");
-                            return null;
-                        }));
+        return owned(device, address, type, count, at -> free(device, at));
+    }
+
+    private static void free(CudaDevice device, long address) {
+        device.current(() -> {
+            CudaRuntime.check(CudaRuntime.api().cudaFree(address), "cudaFree");
+            return null;
+        });
     }
 
     /** Memory of the device's pool, there when the stream gets to it. */
@@ -86,9 +85,10 @@ public final class CudaBuffer implements Buffer {
         long bytes = HostDevice.bytes(type, count);
         CudaDevice device = stream.cudaDevice();
         MemorySegment slot = CudaRuntime.slot();
+        CudaApi api = CudaRuntime.api();
         allocated(
                 device,
-                CudaRuntime.api().cudaMallocAsync(slot, Math.max(bytes, 1), stream.handle()),
+                stream.call(() -> api.cudaMallocAsync(slot, Math.max(bytes, 1), stream.handle())),
                 "cudaMallocAsync",
                 type,
                 count);
@@ -97,10 +97,15 @@ public final class CudaBuffer implements Buffer {
                 CudaRuntime.readLong(slot),
                 type,
                 count,
-                at ->
+                at -> {
+                    if (stream.isOpen()) {
                         CudaRuntime.check(
-                                CudaRuntime.api().cudaFreeAsync(at, stream.handle()),
-                                "cudaFreeAsync"));
+                                stream.call(() -> api.cudaFreeAsync(at, stream.handle())),
+                                "cudaFreeAsync");
+                    } else {
+                        free(device, at);
+                    }
+                });
     }
 
     /** Memory that somebody else gives back by {@code release}, or never if that is null. */
@@ -212,8 +217,16 @@ public final class CudaBuffer implements Buffer {
     private Buffer fetch(long index) {
         long from = at(index);
         Buffer one = Device.host().allocate(type, 1);
-        copy(one.address(), from, type.size());
-        return one;
+        boolean done = false;
+        try {
+            copy(one.address(), from, type.size());
+            done = true;
+            return one;
+        } finally {
+            if (!done) {
+                one.close();
+            }
+        }
     }
 
     /**
@@ -271,9 +284,14 @@ public final class CudaBuffer implements Buffer {
     public Buffer zero() {
         long to = open();
         if (count > 0) {
-            CudaRuntime.check(
-                    CudaRuntime.api().cudaMemsetAsync(to, 0, byteSize(), device.defaultHandle()),
-                    "cudaMemsetAsync");
+            // Copies go by the stream's device, but a memset may be a kernel, which does not.
+            device.current(() -> {
+                CudaRuntime.check(
+                        CudaRuntime.api()
+                                .cudaMemsetAsync(to, 0, byteSize(), device.defaultHandle()),
+                        "cudaMemsetAsync");
+                return null;
+            });
             device.defaultStream().synchronize();
         }
         return this;
@@ -288,6 +306,8 @@ public final class CudaBuffer implements Buffer {
                 from.copyFrom(source);
             }
             copy(open(), from.address(), byteSize());
+        } finally {
+            Reference.reachabilityFence(source);
         }
         return this;
     }
@@ -295,6 +315,9 @@ public final class CudaBuffer implements Buffer {
     @Override
     public void copyTo(MemorySegment target) {
         try (Arena arena = Arena.ofConfined()) {
+            if (target.isReadOnly()) {
+                throw new IllegalArgumentException("the memory to copy to is read-only");
+            }
             boolean stage = !checked(target).isNative();
             MemorySegment to =
                     stage ? arena.allocate(Math.max(byteSize(), 1)).asSlice(0, byteSize()) : target;
@@ -302,6 +325,8 @@ public final class CudaBuffer implements Buffer {
             if (stage) {
                 target.copyFrom(to);
             }
+        } finally {
+            Reference.reachabilityFence(target);
         }
     }
 
@@ -309,6 +334,13 @@ public final class CudaBuffer implements Buffer {
         if (memory.byteSize() != byteSize()) {
             throw new IllegalArgumentException(
                     this + " has " + byteSize() + " bytes, the memory " + memory.byteSize());
+        }
+        // CUDA gets the bare address, so nobody else looks.
+        if (!memory.scope().isAlive()) {
+            throw new IllegalStateException("the memory to copy from or to is closed: " + memory);
+        }
+        if (!memory.isAccessibleBy(Thread.currentThread())) {
+            throw new WrongThreadException("the memory belongs to another thread: " + memory);
         }
         return memory;
     }

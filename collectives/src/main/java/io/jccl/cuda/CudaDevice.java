@@ -22,10 +22,8 @@ import org.jspecify.annotations.Nullable;
  * be moved to another native thread while it is set, so it is refused.
  */
 public final class CudaDevice implements Device {
-    /** All devices, looked up once. */
-    private static final class Holder {
-        static final CudaDevice[] ALL = new CudaDevice[count()];
-    }
+    /** All devices, looked up once; null as long as they could not be. */
+    private static @Nullable CudaDevice @Nullable [] devices;
 
     /** Pinned, or registered, host memory is to be seen from every device. */
     private static final int PORTABLE = cudart_h.cudaHostAllocPortable();
@@ -56,15 +54,17 @@ public final class CudaDevice implements Device {
 
     /** See {@link io.jccl.device.Cuda#device}. */
     public static CudaDevice of(int index) {
-        CudaDevice[] all = checked(index);
+        @Nullable CudaDevice[] all = checked(index);
         synchronized (all) {
-            if (all[index] == null) {
+            CudaDevice known = all[index];
+            if (known == null) {
                 // A stream of our own, not CUDA's null stream, which belongs to whatever device is
                 // current and cannot be captured. It stays in order with the null stream, on
                 // which other libraries of the process may work.
-                all[index] = new CudaDevice(index, cudart_h.cudaStreamDefault());
+                known = new CudaDevice(index, cudart_h.cudaStreamDefault());
+                all[index] = known;
             }
-            return all[index];
+            return known;
         }
     }
 
@@ -75,8 +75,17 @@ public final class CudaDevice implements Device {
         return new CudaDevice(index, cudart_h.cudaStreamNonBlocking());
     }
 
-    private static CudaDevice[] checked(int index) {
-        CudaDevice[] all = Holder.ALL;
+    private static synchronized @Nullable CudaDevice[] all() {
+        @Nullable CudaDevice[] known = devices;
+        if (known == null) {
+            known = new CudaDevice[count()];
+            devices = known;
+        }
+        return known;
+    }
+
+    private static @Nullable CudaDevice[] checked(int index) {
+        @Nullable CudaDevice[] all = all();
         if (index < 0 || index >= all.length) {
             throw new IllegalArgumentException(
                     all.length == 0
@@ -159,7 +168,17 @@ public final class CudaDevice implements Device {
 
     @Override
     public Buffer allocate(DataType type, long count) {
-        return CudaBuffer.allocate(this, type, count).zero();
+        CudaBuffer buffer = CudaBuffer.allocate(this, type, count);
+        boolean done = false;
+        try {
+            buffer.zero();
+            done = true;
+            return buffer;
+        } finally {
+            if (!done) {
+                buffer.close();
+            }
+        }
     }
 
     @Override

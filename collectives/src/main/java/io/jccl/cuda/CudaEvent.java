@@ -7,6 +7,7 @@ import io.jccl.device.Stream;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
+import org.jspecify.annotations.Nullable;
 
 /** A mark in a stream of a GPU. */
 public final class CudaEvent implements Event {
@@ -16,6 +17,7 @@ public final class CudaEvent implements Event {
     private final long handle;
     private volatile boolean recorded;
     private volatile boolean closed;
+    private volatile @Nullable Capture capture;
 
     private CudaEvent(CudaDevice device, long handle) {
         this.device = device;
@@ -46,9 +48,18 @@ public final class CudaEvent implements Event {
 
     @Override
     public void record(Stream stream) {
-        long s = CudaStream.of(stream, device).handle();
-        CudaRuntime.check(CudaRuntime.api().cudaEventRecord(handle(), s), "cudaEventRecord");
+        CudaStream s = CudaStream.of(stream, device);
+        CudaRuntime.check(
+                s.call(() -> CudaRuntime.api().cudaEventRecord(handle(), s.handle())),
+                "cudaEventRecord");
         recorded = true;
+        capture = s.capture();
+    }
+
+    /** The capture under way that the last recording is part of, or null. */
+    @Nullable Capture capture() {
+        Capture c = capture;
+        return c != null && c.isActive() ? c : null;
     }
 
     @Override

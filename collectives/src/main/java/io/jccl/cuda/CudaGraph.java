@@ -1,25 +1,22 @@
 package io.jccl.cuda;
 
 import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import java.lang.foreign.MemorySegment;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Objects;
 
 /** Work of a stream, recorded once and launched often. */
 public final class CudaGraph implements Graph {
     private final CudaDevice device;
     private final long executable;
-    private final List<Long> hostFunctions;
+    private final Capture capture;
     private boolean closed;
 
-    private CudaGraph(CudaDevice device, long executable, List<Long> hostFunctions) {
+    private CudaGraph(CudaDevice device, long executable, Capture capture) {
         this.device = device;
         this.executable = executable;
-        this.hostFunctions = hostFunctions;
+        this.capture = capture;
     }
 
     /** See {@link Graph#capture}. */
@@ -30,41 +27,33 @@ public final class CudaGraph implements Graph {
         if (s.isCapturing()) {
             throw new IllegalStateException(s + " is being captured already");
         }
-        List<Long> hostFunctions = new ArrayList<>();
+        Capture capture = new Capture();
         int previous = device.enter();
         boolean done = false;
         try {
-            long executable = record(s, body, hostFunctions);
+            long executable = record(s, body, capture);
             done = true;
-            return new CudaGraph(device, executable, hostFunctions);
+            return new CudaGraph(device, executable, capture);
         } finally {
             if (!done) {
-                hostFunctions.forEach(HostFunction::forget);
+                capture.close();
             }
             device.exit(previous);
         }
     }
 
-    private static long record(CudaStream stream, Runnable body, List<Long> hostFunctions) {
+    private static long record(CudaStream stream, Runnable body, Capture capture) {
         CudaApi api = CudaRuntime.api();
         MemorySegment slot = CudaRuntime.slot();
-        // Thread-local: other threads may go on allocating meanwhile.
-        synchronized (stream) {
-            CudaRuntime.check(
-                    api.cudaStreamBeginCapture(
-                            stream.handle(), cudart_h.cudaStreamCaptureModeThreadLocal()),
-                    "cudaStreamBeginCapture");
-            stream.setCapture(hostFunctions);
-        }
+        stream.beginCapture(capture);
         long graph = 0;
         boolean recorded = false;
         try {
             body.run();
             recorded = true;
         } finally {
-            stream.setCapture(null);
             // Also after an exception: the stream must not stay in capture.
-            int result = api.cudaStreamEndCapture(stream.handle(), slot);
+            int result = stream.endCapture(capture, slot);
             graph = result == 0 ? CudaRuntime.readLong(slot) : 0;
             if (recorded) {
                 CudaRuntime.check(result, "cudaStreamEndCapture");
@@ -89,22 +78,33 @@ public final class CudaGraph implements Graph {
         if (closed) {
             throw new IllegalStateException("the graph of " + device + " is closed");
         }
-        CudaRuntime.check(
-                CudaRuntime.api()
-                        .cudaGraphLaunch(executable, CudaStream.of(stream, device).handle()),
-                "cudaGraphLaunch");
+        CudaStream s = CudaStream.of(stream, device);
+        if (s.isCapturing()) {
+            throw new IllegalStateException(
+                    s + " is being captured, and a graph cannot be launched into another");
+        }
+        capture.launching(s);
+        boolean launched = false;
+        try {
+            CudaRuntime.check(
+                    s.call(() -> CudaRuntime.api().cudaGraphLaunch(executable, s.handle())),
+                    "cudaGraphLaunch");
+            launched = true;
+        } finally {
+            if (!launched) {
+                capture.notLaunched();
+            }
+        }
     }
 
     @Override
     public synchronized void close() {
         if (!closed) {
             closed = true;
-            try {
-                CudaRuntime.check(
-                        CudaRuntime.api().cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
-            } finally {
-                hostFunctions.forEach(HostFunction::forget);
-            }
+            // CUDA, too, frees what is in a graph only behind a launch that is under way.
+            capture.close();
+            CudaRuntime.check(
+                    CudaRuntime.api().cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
         }
     }
 }

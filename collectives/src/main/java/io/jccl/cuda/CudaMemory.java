@@ -3,7 +3,9 @@ package io.jccl.cuda;
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -45,7 +47,19 @@ public final class CudaMemory {
         long address =
                 device.current(() -> {
                     MemorySegment slot = CudaRuntime.slot();
-                    nccl.check(nccl.ncclMemAlloc(slot, bytes), "ncclMemAlloc", 0);
+                    int result = nccl.ncclMemAlloc(slot, bytes);
+                    if (result != nccl_h.ncclSuccess()) {
+                        throw new NcclException(
+                                result,
+                                "ncclMemAlloc",
+                                NcclException.of(nccl, result, "ncclMemAlloc", 0).getMessage()
+                                        + "; it was asked for "
+                                        + bytes
+                                        + " bytes on "
+                                        + device
+                                        + ", "
+                                        + device.memory());
+                    }
                     return CudaRuntime.readLong(slot);
                 });
         return CudaBuffer.owned(
@@ -81,6 +95,9 @@ public final class CudaMemory {
                 || !host.asSegment().isNative()) {
             throw new IllegalArgumentException(
                     host + " cannot be pinned: expected host memory outside the Java heap");
+        }
+        if (host.count() == 0) {
+            return () -> {};
         }
         CudaApi api = CudaRuntime.api();
         long address = host.address();

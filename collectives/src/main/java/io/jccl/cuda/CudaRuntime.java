@@ -2,9 +2,11 @@ package io.jccl.cuda;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.NativeLibraryUnavailableException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The CUDA runtime of this process, and the slots into which it writes results.
@@ -26,7 +28,16 @@ public final class CudaRuntime {
 
     /** Resolved when CUDA is first needed, once. */
     private static final class Holder {
-        static final CudaApi API = NativeLibraries.cuda();
+        static final @Nullable CudaApi API = find();
+
+        private static @Nullable CudaApi find() {
+            try {
+                return NativeLibraries.cuda();
+            } catch (NativeLibraryUnavailableException e) {
+                // Thrown anew to everyone who asks; from here it would end the class.
+                return null;
+            }
+        }
     }
 
     private static final ThreadLocal<Slots> SLOTS = ThreadLocal.withInitial(Slots::new);
@@ -39,7 +50,8 @@ public final class CudaRuntime {
      * @throws io.jccl.bindings.NativeLibraryUnavailableException if there is none
      */
     public static CudaApi api() {
-        return Holder.API;
+        CudaApi found = Holder.API;
+        return found != null ? found : NativeLibraries.cuda();
     }
 
     /** This thread's first result slot, of eight bytes. */

@@ -13,8 +13,10 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntSupplier;
 import org.jspecify.annotations.Nullable;
 
 /** A queue of a GPU. */
@@ -33,6 +35,12 @@ public final class CudaStream implements Stream {
     private static final int YIELDS = 200;
     private static final long LONGEST_SLEEP_NANOS = 500_000;
 
+    /** {@code cudaStreamLegacy}, by its other name 0: the null stream of the current device. */
+    private static final long LEGACY = 1;
+
+    /** {@code cudaStreamPerThread}. */
+    private static final long PER_THREAD = 2;
+
     private final CudaDevice device;
     private final long handle;
 
@@ -41,10 +49,11 @@ public final class CudaStream implements Stream {
 
     private final List<Source> sources = new CopyOnWriteArrayList<>();
     private final AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
+    private final AtomicBoolean closing = new AtomicBoolean();
     private volatile boolean closed;
 
-    /** Host functions of the capture under way; null while there is none. */
-    private volatile @Nullable List<Long> capture;
+    /** The capture that this stream was part of last, which may be over. */
+    private volatile @Nullable Capture capture;
 
     private CudaStream(CudaDevice device, long handle, boolean owned) {
         this.device = device;
@@ -66,6 +75,11 @@ public final class CudaStream implements Stream {
 
     /** See {@link io.jccl.device.Cuda#wrapStream}. */
     public static CudaStream wrap(CudaDevice device, long handle) {
+        if (handle == PER_THREAD) {
+            throw new IllegalArgumentException(
+                    "the per-thread default stream (cudaStreamPerThread) is another one on every"
+                            + " thread, expected a stream that all threads of the process share");
+        }
         return new CudaStream(device, handle, false);
     }
 
@@ -89,6 +103,10 @@ public final class CudaStream implements Stream {
         return handle;
     }
 
+    boolean isOpen() {
+        return !closed;
+    }
+
     CudaDevice cudaDevice() {
         return device;
     }
@@ -105,9 +123,31 @@ public final class CudaStream implements Stream {
         sources.remove(source);
     }
 
+    /**
+     * Makes a call that takes the handle. The null stream is that of the current device, so this
+     * one has to be current.
+     */
+    int call(IntSupplier call) {
+        if (handle != 0 && handle != LEGACY) {
+            return call.getAsInt();
+        }
+        int previous = device.enter();
+        try {
+            return call.getAsInt();
+        } finally {
+            device.exit(previous);
+        }
+    }
+
     /** Whether {@link CudaGraph} records what is enqueued here. */
-    public boolean isCapturing() {
-        return capture != null;
+    boolean isCapturing() {
+        return capture() != null;
+    }
+
+    /** The recording under way, or null. */
+    @Nullable Capture capture() {
+        Capture c = capture;
+        return c != null && c.isActive() ? c : null;
     }
 
     /**
@@ -117,21 +157,53 @@ public final class CudaStream implements Stream {
      * @return whether it was recorded
      */
     public synchronized boolean recordIfNotCapturing(long event) {
-        if (closed || capture != null) {
+        if (closed || isCapturing() || isCapturedByOthers()) {
             return false;
         }
-        CudaRuntime.check(CudaRuntime.api().cudaEventRecord(event, handle), "cudaEventRecord");
+        CudaRuntime.check(
+                call(() -> CudaRuntime.api().cudaEventRecord(event, handle)), "cudaEventRecord");
         return true;
     }
 
-    /** Begins or ends the time in which what is enqueued is recorded. */
-    void setCapture(@Nullable List<Long> hostFunctions) {
-        this.capture = hostFunctions;
+    /** Whether somebody records this stream without {@link CudaGraph}, as with a foreign one. */
+    private boolean isCapturedByOthers() {
+        MemorySegment status = CudaRuntime.slot();
+        int result = call(() -> CudaRuntime.api().cudaStreamIsCapturing(handle, status));
+        if (result == cudart_h.cudaErrorStreamCaptureImplicit()) {
+            // The null stream, while a capture is under way that it would be in order with.
+            CudaRuntime.api().cudaGetLastError();
+            return true;
+        }
+        CudaRuntime.check(result, "cudaStreamIsCapturing");
+        return CudaRuntime.readInt(status) != cudart_h.cudaStreamCaptureStatusNone();
     }
 
-    /** Notes a host function of the capture. */
-    void captured(long number) {
-        Objects.requireNonNull(capture).add(number);
+    /** Begins to record what is enqueued. */
+    synchronized void beginCapture(Capture c) {
+        // Thread-local: other threads may go on allocating meanwhile.
+        CudaRuntime.check(
+                call(() ->
+                        CudaRuntime.api()
+                                .cudaStreamBeginCapture(
+                                        handle(), cudart_h.cudaStreamCaptureModeThreadLocal())),
+                "cudaStreamBeginCapture");
+        capture = c;
+    }
+
+    /** Ends what {@link #beginCapture} began; CUDA's result, and the graph in the slot. */
+    synchronized int endCapture(Capture c, MemorySegment slot) {
+        int result = CudaRuntime.api().cudaStreamEndCapture(handle, slot);
+        c.end();
+        return result;
+    }
+
+    private void refuseWaitInCapture() {
+        if (isCapturing()) {
+            throw new IllegalStateException(
+                    this
+                            + " is being captured: nothing of it runs before the graph is launched,"
+                            + " so there is nothing to wait for");
+        }
     }
 
     @Override
@@ -141,7 +213,13 @@ public final class CudaStream implements Stream {
 
     @Override
     public boolean query() {
-        return done(CudaRuntime.api().cudaStreamQuery(handle()), "cudaStreamQuery");
+        long stream = handle();
+        refuseWaitInCapture();
+        return isDone(stream);
+    }
+
+    private boolean isDone(long stream) {
+        return done(call(() -> CudaRuntime.api().cudaStreamQuery(stream)), "cudaStreamQuery");
     }
 
     /** Tells done from not ready, and both from an error. */
@@ -162,9 +240,9 @@ public final class CudaStream implements Stream {
 
     @Override
     public void synchronize(Duration timeout) {
-        CudaApi api = CudaRuntime.api();
         long stream = handle();
-        if (!await(timeout, () -> done(api.cudaStreamQuery(stream), "cudaStreamQuery"))) {
+        refuseWaitInCapture();
+        if (!await(timeout, () -> isDone(stream))) {
             throw new CollectiveTimeoutException(
                     "the stream of " + device + " still has work to complete after " + timeout);
         }
@@ -253,8 +331,10 @@ public final class CudaStream implements Stream {
                             + " overlap");
         }
         CudaRuntime.check(
-                CudaRuntime.api()
-                        .cudaMemcpyAsync(to, from, bytes, cudart_h.cudaMemcpyDefault(), handle()),
+                call(() ->
+                        CudaRuntime.api()
+                                .cudaMemcpyAsync(
+                                        to, from, bytes, cudart_h.cudaMemcpyDefault(), handle())),
                 "cudaMemcpyAsync");
     }
 
@@ -289,32 +369,36 @@ public final class CudaStream implements Stream {
         if (!(event instanceof CudaEvent e)) {
             throw new IllegalArgumentException("the event is no event of a CUDA device: " + event);
         }
-        CudaRuntime.check(
-                CudaRuntime.api().cudaStreamWaitEvent(handle(), e.handle(), 0),
-                "cudaStreamWaitEvent");
+        synchronized (this) {
+            CudaRuntime.check(
+                    call(() -> CudaRuntime.api().cudaStreamWaitEvent(handle(), e.handle(), 0)),
+                    "cudaStreamWaitEvent");
+            Capture joined = e.capture();
+            if (joined != null) {
+                capture = joined;
+            }
+        }
     }
 
     @Override
     public void close() {
-        if (!owned) {
+        if (!owned || !closing.compareAndSet(false, true)) {
             return;
         }
-        synchronized (this) {
-            if (closed) {
-                return;
-            }
-            CudaApi api = CudaRuntime.api();
-            try {
-                await(
-                        CLOSE_WAIT,
-                        () -> api.cudaStreamQuery(handle) != cudart_h.cudaErrorNotReady(),
-                        () -> {});
-            } finally {
+        CudaApi api = CudaRuntime.api();
+        try {
+            // Not under the lock: the watchdog needs it, and may be what ends the wait.
+            await(
+                    CLOSE_WAIT,
+                    () -> api.cudaStreamQuery(handle) != cudart_h.cudaErrorNotReady(),
+                    () -> {});
+        } finally {
+            synchronized (this) {
                 closed = true;
-                api.cudaGetLastError();
-                // Work that is left goes on; CUDA frees the stream behind it.
-                CudaRuntime.check(api.cudaStreamDestroy(handle), "cudaStreamDestroy");
             }
+            api.cudaGetLastError();
+            // Work that is left goes on; CUDA frees the stream behind it.
+            CudaRuntime.check(api.cudaStreamDestroy(handle), "cudaStreamDestroy");
         }
     }
 

@@ -5,13 +5,14 @@ import java.lang.foreign.MemorySegment;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.atomic.AtomicLong;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Java code in a CUDA stream. CUDA knows one native function, made once; its argument is the number
  * under which the code waits here. No exception may cross into CUDA: it goes to the stream.
  */
 final class HostFunction {
-    private record Entry(CudaStream stream, Runnable code, boolean captured) {}
+    private record Entry(CudaStream stream, Runnable code, @Nullable Capture capture) {}
 
     private static final ConcurrentMap<Long, Entry> WAITING = new ConcurrentHashMap<>();
     private static final AtomicLong NUMBER = new AtomicLong();
@@ -22,19 +23,20 @@ final class HostFunction {
     static void launch(CudaStream stream, Runnable code) {
         long number = NUMBER.incrementAndGet();
         // A graph runs its functions at every launch: they stay until it is closed.
-        boolean captured = stream.isCapturing();
-        WAITING.put(number, new Entry(stream, code, captured));
+        Capture capture = stream.capture();
+        WAITING.put(number, new Entry(stream, code, capture));
         boolean launched = false;
         try {
             CudaRuntime.check(
-                    CudaRuntime.api().cudaLaunchHostFunc(stream.handle(), NATIVE, number),
+                    stream.call(() ->
+                            CudaRuntime.api().cudaLaunchHostFunc(stream.handle(), NATIVE, number)),
                     "cudaLaunchHostFunc");
             launched = true;
         } finally {
             if (!launched) {
                 WAITING.remove(number);
-            } else if (captured) {
-                stream.captured(number);
+            } else if (capture != null) {
+                capture.add(number);
             }
         }
     }
@@ -49,13 +51,20 @@ final class HostFunction {
         if (entry == null) {
             return;
         }
-        if (!entry.captured) {
+        Capture capture = entry.capture;
+        if (capture == null) {
             WAITING.remove(number);
         }
+        Throwable error = null;
         try {
             entry.code.run();
         } catch (Throwable t) {
-            entry.stream.failed(t);
+            error = t;
+        }
+        if (capture != null) {
+            capture.ran(error);
+        } else if (error != null) {
+            entry.stream.failed(error);
         }
     }
 }

@@ -504,6 +504,16 @@ public final class NcclRank extends EngineCommunicator
         if (bytes == 0) {
             return exchange(r, at(r.send), type, c, h);
         }
+        // The stream may be the null stream, which is that of the current device.
+        int previous = device.enter();
+        try {
+            return staged(r, bytes, type, c, h);
+        } finally {
+            device.exit(previous);
+        }
+    }
+
+    private int staged(Request r, long bytes, int type, long c, long h) {
         CudaApi cuda = CudaRuntime.api();
         MemorySegment slot = CudaRuntime.slot();
         CudaRuntime.check(cuda.cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
@@ -529,9 +539,17 @@ public final class NcclRank extends EngineCommunicator
 
     /** Gives back copies, behind the work with them; an error here follows from another. */
     private void freeCopies() {
-        for (int i = copies.size() - 1; i >= 0; i--) {
-            long h = Objects.requireNonNull(lastStream).handle();
-            CudaRuntime.api().cudaFreeAsync(copies.remove(i), h);
+        if (copies.isEmpty()) {
+            return;
+        }
+        int previous = device.enter();
+        try {
+            for (int i = copies.size() - 1; i >= 0; i--) {
+                long h = Objects.requireNonNull(lastStream).handle();
+                CudaRuntime.api().cudaFreeAsync(copies.remove(i), h);
+            }
+        } finally {
+            device.exit(previous);
         }
     }
 

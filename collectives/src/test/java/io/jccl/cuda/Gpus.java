@@ -1,0 +1,67 @@
+package io.jccl.cuda;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.device.Stream;
+import io.jccl.testdouble.TestDouble;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/** What the tests of CUDA's side need to see past the API. */
+final class Gpus {
+    private Gpus() {}
+
+    /** The calling thread's current device. */
+    static int current() {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment slot = arena.allocate(ValueLayout.JAVA_INT);
+            CudaApi api = NativeLibraries.cuda();
+            api.check(api.cudaGetDevice(slot), "cudaGetDevice");
+            return slot.get(ValueLayout.JAVA_INT, 0);
+        }
+    }
+
+    static void setCurrent(int device) {
+        CudaApi api = NativeLibraries.cuda();
+        api.check(api.cudaSetDevice(device), "cudaSetDevice");
+    }
+
+    /** Waits until there are no more of a kind than there were: some are freed in stream order. */
+    static void assertLive(long expected, String kind) throws InterruptedException {
+        for (int i = 0; i < 2000 && TestDouble.live(kind) != expected; i++) {
+            Thread.sleep(5);
+        }
+        assertEquals(expected, TestDouble.live(kind), kind);
+    }
+
+    /** Holds a stream up until it is opened. */
+    static final class Gate implements AutoCloseable {
+        private final CountDownLatch latch = new CountDownLatch(1);
+
+        void holdUp(Stream stream) {
+            stream.launchHostFunction(() -> {
+                try {
+                    if (!latch.await(30, TimeUnit.SECONDS)) {
+                        throw new IllegalStateException("nobody opened the gate");
+                    }
+                } catch (InterruptedException e) {
+                    throw new IllegalStateException(e);
+                }
+            });
+        }
+
+        void open() {
+            latch.countDown();
+        }
+
+        @Override
+        public void close() {
+            open();
+        }
+    }
+}
