@@ -167,11 +167,14 @@ public final class Cuda {
     }
 
     /**
-     * Views a stream that somebody else owns.
+     * Views a stream that somebody else owns. Wrap a stream once and keep the view: communicators
+     * remember the streams that they have worked on.
      *
      * @param device its CUDA device
-     * @param handle the {@code cudaStream_t}
+     * @param handle the {@code cudaStream_t}; 0 is the null stream of that device
      * @return a stream; closing it does nothing
+     * @throws IllegalArgumentException for {@code cudaStreamPerThread}, which is another stream on
+     *     every thread
      */
     public static Stream wrapStream(Device device, long handle) {
         return CudaStream.wrap(CudaDevice.of(device), handle);

@@ -18,7 +18,7 @@ public interface Graph extends AutoCloseable {
      *
      * @param stream a stream of a CUDA device, idle or not
      * @param body enqueues work on the stream, and on others only behind events of it; it must not
-     *     wait for any
+     *     wait for the stream, allocate device memory, or launch another graph on it
      * @return the graph, which the caller closes
      * @throws IllegalArgumentException if the stream is not one of a CUDA device
      */

@@ -7,7 +7,8 @@ import java.time.Duration;
  *
  * <p>An operation that fails on a stream with a thread of its own does not throw where it was
  * enqueued: the error surfaces at the next {@link #synchronize(Duration)}, and operations enqueued
- * behind it are dropped until then.
+ * behind it are dropped until then. On a GPU, work behind a host function that failed runs all the
+ * same.
  *
  * <p>A host stream holds up to 1,024 operations that have not completed; enqueuing one more waits
  * for room. Operations of one communicator run in the order of their calls also when they are on
