@@ -66,14 +66,14 @@ final class Members {
      *
      * @param step names the occasion
      * @param mine what this rank says
-     * @param timeout how long to wait at most
+     * @param deadline when to give up, by {@link System#nanoTime}
+     * @param timeout how long that was from the beginning, for the message
      * @return what they said, by rank
      * @throws CollectiveTimeoutException naming the ranks that did not
      * @throws JcclException if one of them failed meanwhile
      */
-    List<String> exchange(String step, String mine, Duration timeout) {
+    List<String> exchange(String step, String mine, long deadline, Duration timeout) {
         put(key(step, rank), mine);
-        long deadline = System.nanoTime() + timeout.toNanos();
         List<String> said = new ArrayList<>();
         for (int r = 0; r < size; r++) {
             said.add(await(step, r, deadline, timeout));
@@ -119,8 +119,8 @@ final class Members {
         store.set(key(what), value);
     }
 
-    byte[] await(String what, Duration timeout) {
-        long deadline = System.nanoTime() + timeout.toNanos();
+    /** Waits for what rank 0 publishes. */
+    byte[] await(String what, long deadline, Duration timeout) {
         while (true) {
             long left = Math.max(deadline - System.nanoTime(), 0);
             try {
@@ -128,7 +128,14 @@ final class Members {
             } catch (CollectiveTimeoutException e) {
                 throwIfFailed();
                 if (left == 0) {
-                    throw e;
+                    throw new CollectiveTimeoutException(
+                            "rank 0 did not give the "
+                                    + what
+                                    + " of communicator '"
+                                    + name
+                                    + "' within "
+                                    + timeout
+                                    + ": look at its output, or raise the timeout");
                 }
             }
         }

@@ -913,6 +913,7 @@ public final class NcclRank extends EngineCommunicator
         }
         Request.Description next = next();
         return "has completed "
+                + (marked > completed + 1 ? "at least " : "")
                 + completed
                 + " operations of "
                 + last

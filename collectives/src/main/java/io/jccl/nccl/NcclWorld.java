@@ -104,15 +104,15 @@ public final class NcclWorld {
             }
         } finally {
             if (ranks.size() < size) {
-                for (int r = 0; r < resources.size(); r++) {
-                    if (r < ranks.size()) {
-                        ranks.get(r).abort("another rank of this process failed");
-                        ranks.get(r).close();
-                    } else {
-                        MemorySegment slot = slots.size() > r ? slots.get(r) : MemorySegment.NULL;
-                        abandon(nccl, resources.get(r), slot, false);
-                    }
+                // All at once: the end of one may need that of another.
+                ranks.forEach(rank -> rank.abort("another rank of this process failed"));
+                List<Runnable> ends = new ArrayList<>();
+                for (int r = ranks.size(); r < resources.size(); r++) {
+                    MemorySegment slot = slots.size() > r ? slots.get(r) : MemorySegment.NULL;
+                    ends.add(abandoning(nccl, resources.get(r), slot, false));
                 }
+                ranks.forEach(Communicator::close);
+                ends.forEach(Runnable::run);
             }
         }
         return List.copyOf(ranks);
@@ -151,7 +151,11 @@ public final class NcclWorld {
         long deadline = System.nanoTime() + options.timeout().toNanos();
         checkVersions(
                 name,
-                members.exchange("version", nccl.library().version().toString(), left(deadline)));
+                members.exchange(
+                        "version",
+                        nccl.library().version().toString(),
+                        deadline,
+                        options.timeout()));
         return connect(
                 nccl,
                 gpu,
@@ -162,13 +166,13 @@ public final class NcclWorld {
                 deadline,
                 call -> {
                     // All are here and fit each other: only now does NCCL begin to wait for them.
-                    members.exchange("ready", "", left(deadline));
+                    members.exchange("ready", "", deadline, options.timeout());
                     if (rank == 0) {
                         MemorySegment id = uniqueId(nccl, call);
                         members.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
                         return id;
                     }
-                    return idFrom(members.await("id", left(deadline)), call);
+                    return idFrom(members.await("id", deadline, options.timeout()), call);
                 },
                 (slot, id, arena) -> init(nccl, slot, size, id, rank, options, arena));
     }
@@ -243,7 +247,7 @@ public final class NcclWorld {
                 rank,
                 size,
                 deadline,
-                call -> idFrom(members.await("id", left(deadline)), call),
+                call -> idFrom(members.await("id", deadline, options.timeout()), call),
                 (slot, id, arena) ->
                         nccl.ncclCommGrow(0, size, id, rank, slot, config(nccl, options, arena)));
     }
@@ -438,24 +442,32 @@ public final class NcclWorld {
      */
     static void abandon(
             NcclApi nccl, NcclRank.Resources resources, MemorySegment slot, boolean started) {
+        abandoning(nccl, resources, slot, started).run();
+    }
+
+    /** Begins with that; the result waits for it and frees. */
+    private static Runnable abandoning(
+            NcclApi nccl, NcclRank.Resources resources, MemorySegment slot, boolean started) {
         long comm = slot.address() == 0 ? 0 : slot.get(ValueLayout.JAVA_LONG, 0);
-        boolean done = !started;
-        if (comm != 0 && nccl.supports("ncclCommAbort")) {
-            CountDownLatch ended = new CountDownLatch(1);
-            Thread.ofPlatform()
-                    .daemon()
-                    .name("jccl-abandon")
-                    .start(() -> {
-                        nccl.ncclCommAbort(comm);
-                        ended.countDown();
-                    });
+        if (comm == 0 || !nccl.supports("ncclCommAbort")) {
+            return () -> resources.close(!started);
+        }
+        CountDownLatch ended = new CountDownLatch(1);
+        Thread.ofPlatform()
+                .daemon()
+                .name("jccl-abandon")
+                .start(() -> {
+                    nccl.ncclCommAbort(comm);
+                    ended.countDown();
+                });
+        return () -> {
+            boolean done = false;
             try {
                 done = ended.await(NcclRank.ABORT_WAIT.toNanos(), TimeUnit.NANOSECONDS);
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
-                done = false;
             }
-        }
-        resources.close(done);
+            resources.close(done);
+        };
     }
 }
