@@ -8,6 +8,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -27,9 +28,6 @@ import org.junit.jupiter.api.Assumptions;
  * be built; where there is none, they skip.
  */
 public final class TestDouble {
-    private static final List<String> FLAGS =
-            List.of("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-pthread", "-fPIC", "-shared");
-
     private static @Nullable Path folder;
 
     private TestDouble() {}
@@ -93,48 +91,19 @@ public final class TestDouble {
 
     private static void compile(String compiler, Path sources, Path target, List<String> more)
             throws IOException {
-        run(
-                target,
-                command(
-                        compiler,
-                        more,
-                        "-Wl,-soname,libcudart.so.13",
-                        "-o",
-                        target.resolve("libcudart.so.13").toString(),
-                        sources.resolve("cudart_double.c").toString(),
-                        sources.resolve("double_base.c").toString(),
-                        "-ldl"));
-        run(
-                target,
-                command(
-                        compiler,
-                        more,
-                        "-Wl,-soname,libnccl.so.2",
-                        "-Wl,-rpath,$ORIGIN",
-                        "-o",
-                        target.resolve("libnccl.so.2").toString(),
-                        sources.resolve("nccl_double.c").toString(),
-                        "-L" + target,
-                        "-l:libcudart.so.13",
-                        "-ldl",
-                        "-lm"));
+        List<String> command =
+                new ArrayList<>(
+                        List.of("sh", sources.resolve("build").toString(), target.toString()));
+        command.addAll(more);
+        run(target, compiler, command);
     }
 
-    private static List<String> command(String compiler, List<String> more, String... rest) {
-        List<String> all = new ArrayList<>(List.of(compiler));
-        all.addAll(FLAGS);
-        all.addAll(more);
-        all.addAll(List.of(rest));
-        return all;
-    }
-
-    private static void run(Path folder, List<String> command) throws IOException {
+    private static void run(Path folder, String compiler, List<String> command) throws IOException {
         Path log = folder.resolve("log");
-        Process process =
-                new ProcessBuilder(command)
-                        .redirectErrorStream(true)
-                        .redirectOutput(log.toFile())
-                        .start();
+        ProcessBuilder builder =
+                new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(log.toFile());
+        builder.environment().put("CC", compiler);
+        Process process = builder.start();
         try {
             if (!process.waitFor(3, TimeUnit.MINUTES) || process.exitValue() != 0) {
                 process.destroyForcibly();
@@ -162,10 +131,9 @@ public final class TestDouble {
     private static String hash(Path sources, List<String> more) throws IOException {
         try {
             MessageDigest digest = MessageDigest.getInstance("SHA-256");
-            digest.update(
-                    (FLAGS + more.toString()).getBytes(java.nio.charset.StandardCharsets.UTF_8));
+            digest.update(more.toString().getBytes(StandardCharsets.UTF_8));
             List<Path> files = new ArrayList<>();
-            try (DirectoryStream<Path> all = Files.newDirectoryStream(sources, "*.[ch]")) {
+            try (DirectoryStream<Path> all = Files.newDirectoryStream(sources, "{*.[ch],build}")) {
                 all.forEach(files::add);
             }
             files.sort(null);
