@@ -38,6 +38,7 @@ import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
@@ -65,6 +66,10 @@ public final class NcclRank extends EngineCommunicator
     private static final long BEAT_NANOS = 2_000_000_000L;
     private static final long SILENCE_NANOS = 15_000_000_000L;
     private static final long LEFT_NANOS = 5_000_000_000L;
+
+    /** How long the end of a process may take to be seen after NCCL has seen it. */
+    static final long BLAME_NANOS = 1_000_000_000L;
+
     private static final long ALIGNMENT = 4096;
 
     private final NcclApi nccl;
@@ -90,7 +95,7 @@ public final class NcclRank extends EngineCommunicator
     private final AtomicBoolean aborting = new AtomicBoolean();
     private volatile @Nullable Thread ending;
     private volatile boolean closed;
-    private @Nullable Runnable cleanUp;
+    private @Nullable Closing closing;
 
     /** Whether the user's thread is inside NCCL, where an abort must not meet it. */
     private volatile boolean inside;
@@ -99,6 +104,9 @@ public final class NcclRank extends EngineCommunicator
     private final Request.Description[] history = new Request.Description[REMEMBERED];
     private volatile long issued;
     private volatile @Nullable CudaStream lastStream;
+
+    /** The last operation that a thread has seen complete by waiting for its stream. */
+    private volatile long reached;
 
     /** Streams on which an error of this communicator surfaces. */
     private final Set<CudaStream> streams = ConcurrentHashMap.newKeySet();
@@ -113,6 +121,7 @@ public final class NcclRank extends EngineCommunicator
     private long beats;
     private long lastBeat;
     private long expiredAt;
+    private long failedAt;
     private final long[] beatSeen;
     private final @Nullable String[] beatText;
     private boolean progressTold;
@@ -223,9 +232,14 @@ public final class NcclRank extends EngineCommunicator
         return options.nccl();
     }
 
-    /** Runs something when this rank has closed its end and the others have too. */
-    void whenLast(Runnable cleanUp) {
-        this.cleanUp = cleanUp;
+    /** What is left to do when a rank has closed its end. */
+    interface Closing {
+        /** Runs, given whether all other ranks had closed theirs before. */
+        void closed(boolean last);
+    }
+
+    void whenClosed(Closing closing) {
+        this.closing = closing;
     }
 
     // ---- what EngineCommunicator asks for
@@ -612,10 +626,47 @@ public final class NcclRank extends EngineCommunicator
             }
         }
         if (state != nccl_h.ncclSuccess()) {
-            NcclException e = explained(state, operation);
             // NCCL refuses an invalid argument before it has done anything.
-            throw state == nccl_h.ncclInvalidArgument() ? e : fail(e);
+            if (state == nccl_h.ncclInvalidArgument()) {
+                throw explained(state, operation);
+            }
+            long began = System.nanoTime();
+            JcclException e = blamed(state, operation, began);
+            while (e == null) {
+                LockSupport.parkNanos(10_000_000);
+                e = blamed(state, operation, began);
+            }
+            throw fail(e);
         }
+    }
+
+    /**
+     * An error of NCCL with the rank that brought it about, where that is known; null if it may be
+     * known in a moment. NCCL itself never says who it was.
+     */
+    private @Nullable JcclException blamed(int result, String operation, long since) {
+        String broken = members.broken();
+        if (broken != null) {
+            return new RankFailedException(
+                    describe(operation)
+                            + " failed: "
+                            + broken
+                            + "; NCCL says: "
+                            + explained(result, operation).getMessage());
+        }
+        boolean anothers = NcclCodes.mayBeAnothers(result);
+        List<Integer> left = anothers ? members.left() : List.of();
+        if (!left.isEmpty()) {
+            return new RankFailedException(
+                    describe(operation)
+                            + " failed: rank(s) "
+                            + left
+                            + " closed the communicator while this one waits; NCCL says: "
+                            + explained(result, operation).getMessage());
+        }
+        return anothers && members.knowsProcesses() && System.nanoTime() - since < BLAME_NANOS
+                ? null
+                : explained(result, operation);
     }
 
     /** NCCL's own text, whose communicator it is, CUDA's error, and the settings in force. */
@@ -667,6 +718,14 @@ public final class NcclRank extends EngineCommunicator
             }
         }
         startAbort();
+    }
+
+    @Override
+    public void synchronizedWith(CudaStream stream) {
+        // Another stream may be behind: only who uses one alone is known to be through.
+        if (streams.size() == 1 && stream == lastStream) {
+            reached = issued;
+        }
     }
 
     @Override
@@ -752,7 +811,17 @@ public final class NcclRank extends EngineCommunicator
             }
             int state = Pending.state(nccl, comm);
             if (failed(state)) {
-                fail(explained(state, "an operation enqueued earlier"));
+                failedAt = failedAt == 0 ? now : failedAt;
+                completed = Math.max(completed, reached);
+                Request.Description next = issued > completed ? next() : null;
+                JcclException e =
+                        blamed(
+                                state,
+                                next == null ? "an operation enqueued earlier" : next.toString(),
+                                failedAt);
+                if (e != null) {
+                    fail(e);
+                }
                 return;
             }
             lookAtProgress(now);
@@ -770,6 +839,7 @@ public final class NcclRank extends EngineCommunicator
 
     private void lookAtProgress(long now) {
         CudaApi cuda = CudaRuntime.api();
+        completed = Math.max(completed, reached);
         if (marked > completed) {
             int result = cuda.cudaEventQuery(marker);
             if (result == cudart_h.cudaErrorNotReady()) {
@@ -780,7 +850,7 @@ public final class NcclRank extends EngineCommunicator
                 return;
             }
             CudaRuntime.check(result, "cudaEventQuery");
-            completed = marked;
+            completed = Math.max(completed, marked);
         }
         long last = issued;
         CudaStream stream = lastStream;
@@ -795,12 +865,14 @@ public final class NcclRank extends EngineCommunicator
         if (last == completed) {
             return "has completed all " + completed + " operations that it has enqueued";
         }
-        Request.Description next = next();
         return "has completed "
                 + completed
+                + (marked > completed + 1 ? " or more" : "")
                 + " operations of "
                 + last
-                + (next.number() == completed + 1 ? "; the next is " + next : "");
+                + (next().number() == completed + 1 && marked <= completed + 1
+                        ? "; the next is " + next()
+                        : "");
     }
 
     /**
@@ -832,6 +904,7 @@ public final class NcclRank extends EngineCommunicator
                         .append(next())
                         .append(", number ")
                         .append(completed + 1)
+                        .append(marked > completed + 1 ? ", or one up to number " + marked : "")
                         .append(':');
         for (int r = 0; r < all.size(); r++) {
             String said = all.get(r);
@@ -849,11 +922,15 @@ public final class NcclRank extends EngineCommunicator
     }
 
     private void lookAtOthers(long now) {
-        String failed = members.failure();
-        if (failed != null) {
+        String broken = marked > completed ? members.broken() : members.failure();
+        if (broken != null) {
             fail(
                     new RankFailedException(
-                            "communicator '" + members.name() + "' is broken: " + failed),
+                            "communicator '"
+                                    + members.name()
+                                    + "' is broken: "
+                                    + broken
+                                    + (marked > completed ? "; this rank waits in " + next() : "")),
                     false);
             return;
         }
@@ -1197,18 +1274,38 @@ public final class NcclRank extends EngineCommunicator
             closed = true;
         }
         Watchdog.forget(this);
+        boolean last = false;
         try {
-            boolean last = members.leave();
-            Runnable task = cleanUp;
-            if (last && task != null) {
-                task.run();
-            }
+            last = members.leave();
         } catch (RuntimeException e) {
             // The store is gone before us: nobody is left to be told.
         }
         streams.forEach(stream -> stream.detach(this));
-        if (awaitNative()) {
-            release();
+        try {
+            if (awaitNative()) {
+                release();
+            }
+        } finally {
+            Closing task = closing;
+            if (task != null) {
+                awaitLook();
+                task.closed(last);
+            }
+        }
+    }
+
+    /** Lets the watchdog finish its last look, which may write to the store. */
+    private void awaitLook() {
+        boolean interrupted = Thread.interrupted();
+        try {
+            if (lock.tryLock(1, TimeUnit.SECONDS)) {
+                lock.unlock();
+            }
+        } catch (InterruptedException e) {
+            interrupted = true;
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 
