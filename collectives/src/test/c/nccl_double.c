@@ -539,7 +539,8 @@ static ncclResult_t wait_state(ncclComm_t c, struct shared *s, int state, atomic
       there += atomic_load(&s->places[r].state) >= state;
     }
     if (atomic_load(&s->failed) != 0) {
-      return error(c, atomic_load(&s->failed), "initialization failed on another rank");
+      /* What happened there is told there alone: NCCL sees a connection end. */
+      return error(c, ncclRemoteError, "initialization failed on another rank");
     }
     if (there == c->nranks) {
       return ncclSuccess;

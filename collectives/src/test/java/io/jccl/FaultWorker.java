@@ -2,12 +2,17 @@ package io.jccl;
 
 import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.time.Duration;
 import java.util.Locale;
 
-/** A rank as a process that runs into trouble, or sees others do. Prints what happens to it. */
+/**
+ * A rank as a process that runs into trouble, or sees others do. Prints what happens to it. {@code
+ * JCCL_ENGINE=nccl} puts it on a GPU.
+ */
 final class FaultWorker {
     private static final int COUNT = 50_000;
 
@@ -24,7 +29,7 @@ final class FaultWorker {
                 CommunicatorOptions.DEFAULT.withTimeout(
                         Duration.ofSeconds(Integer.parseInt(args[1])));
         long start = System.nanoTime();
-        try (Communicator comm = Communicator.fromEnvironment(options)) {
+        try (Communicator comm = Communicator.fromEnvironment(device(), options)) {
             start = System.nanoTime();
             switch (args[0]) {
                 case "hello" -> allReduce(comm, 3);
@@ -52,18 +57,29 @@ final class FaultWorker {
         System.out.println("CLOSED");
     }
 
+    private static Device device() {
+        return "nccl".equals(System.getenv("JCCL_ENGINE"))
+                ? Cuda.device(Integer.parseInt(System.getenv("LOCAL_RANK")))
+                : Device.host();
+    }
+
     private static void allReduce(Communicator comm, int times) {
         Stream stream = comm.device().defaultStream();
-        try (Buffer buffer = comm.device().allocate(DataType.INT32, COUNT)) {
+        try (Buffer buffer = comm.device().allocate(DataType.INT32, COUNT);
+                Buffer mine = Device.host().allocate(DataType.INT32, COUNT);
+                Buffer sum = Device.host().allocate(DataType.INT32, COUNT)) {
             for (int i = 0; i < times; i++) {
                 long at = i % COUNT;
-                buffer.setLong(at, 1 + comm.rank());
+                mine.zero();
+                mine.setLong(at, 1 + comm.rank());
+                stream.copy(mine, buffer);
                 comm.allReduce(buffer, ReduceOp.SUM, stream);
+                stream.copy(buffer, sum);
+                stream.synchronize();
                 long expected = comm.size() * (comm.size() + 1L) / 2;
-                if (i < 3 && buffer.getLong(at) != expected) {
-                    throw new IllegalStateException("sum is " + buffer.getLong(at));
+                if (i < 3 && sum.getLong(at) != expected) {
+                    throw new IllegalStateException("sum is " + sum.getLong(at));
                 }
-                buffer.zero();
                 progress(i);
             }
         }
@@ -77,9 +93,14 @@ final class FaultWorker {
 
     private static void barrier(Communicator comm) {
         for (int i = 0; ; i++) {
-            comm.barrier(comm.device().defaultStream());
+            barrierOnce(comm);
             progress(i);
         }
+    }
+
+    private static void barrierOnce(Communicator comm) {
+        comm.barrier(comm.device().defaultStream());
+        comm.device().defaultStream().synchronize();
     }
 
     private static void sendRecv(Communicator comm) {
@@ -94,6 +115,7 @@ final class FaultWorker {
                             comm.send(out, (comm.rank() + 1) % n, stream);
                             comm.recv(in, (comm.rank() + n - 1) % n, stream);
                         });
+                stream.synchronize();
                 progress(i);
             }
         }
@@ -115,7 +137,7 @@ final class FaultWorker {
     private static void early(Communicator comm, int leaver) {
         allReduce(comm, 3);
         if (comm.rank() != leaver) {
-            comm.barrier(comm.device().defaultStream());
+            barrierOnce(comm);
         }
     }
 
@@ -125,7 +147,7 @@ final class FaultWorker {
         if (comm.rank() == leaver) {
             System.exit(3);
         }
-        comm.barrier(comm.device().defaultStream());
+        barrierOnce(comm);
     }
 
     private static void allocate(Communicator comm, long bytes) {

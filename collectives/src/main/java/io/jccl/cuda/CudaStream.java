@@ -25,6 +25,9 @@ public final class CudaStream implements Stream {
     public interface Source {
         /** Throws the error that this source's work met, if any. */
         void throwIfFailed();
+
+        /** All work enqueued here so far is complete. Called by the thread that waited. */
+        void synchronizedWith(CudaStream stream);
     }
 
     private static final Duration CLOSE_WAIT = Duration.ofSeconds(10);
@@ -247,6 +250,9 @@ public final class CudaStream implements Stream {
                     "the stream of " + device + " still has work to complete after " + timeout);
         }
         throwIfFailed();
+        for (Source s : sources) {
+            s.synchronizedWith(this);
+        }
     }
 
     private void throwIfFailed() {

@@ -144,6 +144,11 @@ final class Control {
         memory.set(LONG_LAYOUT, at, value);
     }
 
+    /** The random number by which runs are told apart. */
+    long nonce() {
+        return acquire(NONCE_AT);
+    }
+
     long acquire(long at) {
         return (long) LONG.getAcquire(memory, at);
     }

@@ -24,7 +24,7 @@ public final class HostWorld {
         return List.copyOf(ranks);
     }
 
-    private static void checkSize(String name, int size) {
+    static void checkSize(String name, int size) {
         if (size < 1 || size > Control.MAX_RANKS) {
             throw new IllegalArgumentException(
                     name

@@ -7,6 +7,7 @@ import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.channels.FileChannel;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
@@ -122,8 +123,44 @@ final class ProcessJob {
         folder.deleteIfAbandoned();
     }
 
-    /** Meets the other processes of a job. */
+    /** What the caller makes of a job in which all have met; the arena is its to close. */
+    private interface Use<T> {
+        T of(ProcessJob job, Control control, Arena arena);
+    }
+
+    /** Meets the other processes of a job, to share memory with them. */
     static Fabric.Processes join(String jobId, int rank, int size, CommunicatorOptions options) {
+        return join(
+                jobId,
+                rank,
+                size,
+                options,
+                (job, control, arena) -> {
+                    int[] members = new int[size];
+                    for (int i = 0; i < size; i++) {
+                        members[i] = i;
+                    }
+                    return new Fabric.Processes(job, control, arena, "0", members, rank);
+                });
+    }
+
+    /** Meets the other processes of a job, to know of them. */
+    static Meeting meet(String jobId, int rank, int size, CommunicatorOptions options) {
+        return join(
+                jobId,
+                rank,
+                size,
+                options,
+                (job, control, arena) -> {
+                    Path own = job.folder.path().resolve("store-" + control.nonce());
+                    arena.close();
+                    job.retain();
+                    return new Meeting(rank, size, own, job);
+                });
+    }
+
+    private static <T> T join(
+            String jobId, int rank, int size, CommunicatorOptions options, Use<T> use) {
         long deadline = System.nanoTime() + HostStream.nanos(options.timeout());
         SharedFolder.removeStale();
         SharedFolder folder = new SharedFolder(jobId);
@@ -149,13 +186,9 @@ final class ProcessJob {
                     rank == 0
                             ? job.host(arena, deadline, options)
                             : job.attach(arena, deadline, options);
-            int[] members = new int[size];
-            for (int i = 0; i < size; i++) {
-                members[i] = i;
-            }
-            Fabric.Processes fabric = new Fabric.Processes(job, control, arena, "0", members, rank);
+            T made = use.of(job, control, arena);
             joined = true;
-            return fabric;
+            return made;
         } finally {
             if (!joined) {
                 arena.close();

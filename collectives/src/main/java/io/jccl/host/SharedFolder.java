@@ -15,6 +15,7 @@ import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileStore;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.NotDirectoryException;
 import java.nio.file.Path;
@@ -380,7 +381,9 @@ final class SharedFolder {
             }
             try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
                 for (Path f : files) {
-                    if (!f.endsWith(Gate.NAME)) {
+                    if (Files.isDirectory(f, LinkOption.NOFOLLOW_LINKS)) {
+                        deleteWithFiles(f);
+                    } else if (!f.endsWith(Gate.NAME)) {
                         Files.deleteIfExists(f);
                     }
                 }
@@ -391,6 +394,16 @@ final class SharedFolder {
             // Another process has come or is cleaning up too; nothing depends on it.
         }
         return true;
+    }
+
+    /** Deletes a folder of files. */
+    static void deleteWithFiles(Path folder) throws IOException {
+        try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
+            for (Path f : files) {
+                Files.deleteIfExists(f);
+            }
+        }
+        Files.deleteIfExists(folder);
     }
 
     /** Deletes the folder of a job by id if none of its ranks lives; used by launchers. */

@@ -1,12 +1,15 @@
 package io.jccl.nccl;
 
 import io.jccl.CollectiveTimeoutException;
+import io.jccl.RankFailedException;
 import io.jccl.bindings.JcclException;
+import io.jccl.host.Meeting;
 import io.jccl.rendezvous.Store;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicIntegerArray;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -23,25 +26,73 @@ final class Members {
     private final int rank;
     private final int size;
 
+    /** The processes that the ranks are, where it is known who of them lives. */
+    private final @Nullable Meeting meeting;
+
+    /** Each rank's process in the meeting; -1 if this one has not asked yet. */
+    private final AtomicIntegerArray processes;
+
     Members(Store store, String name, int rank, int size) {
+        this(store, name, rank, size, null, new AtomicIntegerArray(size));
+    }
+
+    private Members(
+            Store store,
+            String name,
+            int rank,
+            int size,
+            @Nullable Meeting meeting,
+            AtomicIntegerArray processes) {
         this.store = store;
         this.name = name;
         this.rank = rank;
         this.size = size;
+        this.meeting = meeting;
+        this.processes = processes;
+    }
+
+    /** Those whose ranks are the processes of a meeting. */
+    static Members of(Store store, String name, Meeting meeting) {
+        int size = meeting.size();
+        AtomicIntegerArray processes = new AtomicIntegerArray(size);
+        for (int r = 0; r < size; r++) {
+            processes.set(r, r);
+        }
+        return new Members(store, name, meeting.rank(), size, meeting, processes);
+    }
+
+    private Members of(String name, int rank, int size) {
+        AtomicIntegerArray unknown = new AtomicIntegerArray(size);
+        for (int r = 0; r < size; r++) {
+            unknown.set(r, -1);
+        }
+        Members made = new Members(store, name, rank, size, meeting, unknown);
+        if (meeting != null) {
+            made.put(made.key("process", rank), Integer.toString(meeting.rank()));
+        }
+        return made;
     }
 
     /** Those of a communicator made from this one. */
     Members child(String suffix, int rank, int size) {
-        return new Members(store, name + "." + suffix, rank, size);
+        return of(name + "." + suffix, rank, size);
     }
 
     /** Those of a communicator with a name of its own in the same store. */
     Members other(String name, int size) {
-        return new Members(store, name, rank, size);
+        return of(name, rank, size);
     }
 
     String name() {
         return name;
+    }
+
+    int rank() {
+        return rank;
+    }
+
+    int size() {
+        return size;
     }
 
     private String key(String what) {
@@ -154,11 +205,49 @@ final class Members {
     }
 
     private void throwIfFailed() {
-        String f = failure();
-        if (f != null) {
-            throw new JcclException(
-                    "communicator '" + name + "' cannot be made: " + f.replace('\n', ' '));
+        String b = broken();
+        if (b != null) {
+            throw new RankFailedException(
+                    "communicator '" + name + "' cannot be made: " + b.replace('\n', ' '));
         }
+    }
+
+    /** Why no more can come of this communicator: a rank failed, or is lost; or null. */
+    @Nullable String broken() {
+        // In this order: a rank that fails says so before its process leaves.
+        List<Integer> lost = lost();
+        String failure = failure();
+        if (failure != null || lost.isEmpty()) {
+            return failure;
+        }
+        return (lost.size() == 1 ? "rank " + lost.getFirst() + " is" : "ranks " + lost + " are")
+                + " lost: the process was killed, or ended without closing the communicator";
+    }
+
+    /** Whether it is seen at once when a rank's process ends. */
+    boolean knowsProcesses() {
+        return meeting != null;
+    }
+
+    /** A rank's process in the meeting; -1 if it has not said so yet. */
+    private int processOf(int r) {
+        if (processes.get(r) < 0) {
+            String said = read(key("process", r));
+            processes.set(r, said == null ? -1 : Integer.parseInt(said));
+        }
+        return processes.get(r);
+    }
+
+    private List<Integer> lost() {
+        List<Integer> lost = new ArrayList<>();
+        for (int r = 0; r < size && meeting != null; r++) {
+            int process = processOf(r);
+            // In this order: a rank says that it leaves before its process does.
+            if (process >= 0 && !meeting.isAlive(process) && store.get(key("left", r)) == null) {
+                lost.add(r);
+            }
+        }
+        return lost;
     }
 
     /** Tells the others that this rank has closed its end; true if it was the last to do so. */

@@ -54,4 +54,9 @@ final class NcclCodes {
     static int of(ReduceOp op) {
         return OPS[op.kind().ordinal()];
     }
+
+    /** Whether an error may come of what another rank met, which NCCL does not say. */
+    static boolean mayBeAnothers(int result) {
+        return result == nccl_h.ncclRemoteError() || result == nccl_h.ncclSystemError();
+    }
 }

@@ -9,6 +9,7 @@ import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.CudaException;
+import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclConfig;
@@ -68,6 +69,10 @@ public final class NcclRank extends EngineCommunicator
     private static final long BEAT_NANOS = 2_000_000_000L;
     private static final long SILENCE_NANOS = 15_000_000_000L;
     private static final long LEFT_NANOS = 5_000_000_000L;
+
+    /** How long the end of a process may take to be seen after NCCL has seen it. */
+    static final long BLAME_NANOS = 1_000_000_000L;
+
     private static final long ALIGNMENT = 4096;
 
     private final NcclApi nccl;
@@ -96,7 +101,7 @@ public final class NcclRank extends EngineCommunicator
     private final CountDownLatch ended = new CountDownLatch(1);
 
     private volatile boolean closed;
-    private @Nullable Runnable cleanUp;
+    private @Nullable Closing closing;
 
     /** Whether the user's thread is inside NCCL, where an abort must not meet it. */
     private volatile boolean inside;
@@ -105,6 +110,9 @@ public final class NcclRank extends EngineCommunicator
     private final Request.Description[] history = new Request.Description[REMEMBERED];
     private volatile long issued;
     private volatile @Nullable CudaStream lastStream;
+
+    /** The last operation that a thread has seen complete by waiting for its stream. */
+    private volatile long reached;
 
     /** Streams on which an error of this communicator surfaces. */
     private final Set<CudaStream> streams = ConcurrentHashMap.newKeySet();
@@ -121,6 +129,7 @@ public final class NcclRank extends EngineCommunicator
     private long expiredAt;
     private long enteredWith;
     private long enteredAt;
+    private long failedAt;
     private final long[] beatSeen;
     private final @Nullable String[] beatText;
     private boolean progressTold;
@@ -239,9 +248,14 @@ public final class NcclRank extends EngineCommunicator
         return options.nccl();
     }
 
-    /** Runs something when this rank has closed its end and the others have too. */
-    void whenLast(Runnable cleanUp) {
-        this.cleanUp = cleanUp;
+    /** What is left to do when a rank has closed its end. */
+    interface Closing {
+        /** Runs, given whether all other ranks had closed theirs before. */
+        void closed(boolean last);
+    }
+
+    void whenClosed(Closing closing) {
+        this.closing = closing;
     }
 
     // ---- what EngineCommunicator asks for
@@ -674,29 +688,52 @@ public final class NcclRank extends EngineCommunicator
             }
         }
         if (state != nccl_h.ncclSuccess()) {
-            NcclException e = explained(state, operation);
             // NCCL refuses an invalid argument before it has done anything.
-            throw state == nccl_h.ncclInvalidArgument() ? e : failBecauseOf(e);
+            if (state == nccl_h.ncclInvalidArgument()) {
+                throw explained(state, operation);
+            }
+            long began = System.nanoTime();
+            JcclException e = blamed(state, operation, began);
+            while (e == null) {
+                LockSupport.parkNanos(10_000_000);
+                e = blamed(state, operation, began);
+            }
+            throw fail(e);
         }
     }
 
     /**
-     * Fails with an error of NCCL, or with what another rank has told of its own failure: NCCL can
-     * only say that the other is gone.
+     * An error of NCCL with the rank that brought it about, where that is known; null if it may be
+     * known in a moment. NCCL itself never says who it was.
      */
-    private JcclException failBecauseOf(NcclException e) {
-        String told = members.failure();
-        if (told == null) {
-            return fail(e);
+    private @Nullable JcclException blamed(int result, String operation, long since) {
+        String broken = members.broken();
+        if (broken != null) {
+            return because(explained(result, operation), operation, broken);
         }
-        RankFailedException first = broken(told);
-        first.initCause(e);
-        fail(first, false);
-        return first;
+        boolean anothers = NcclCodes.mayBeAnothers(result);
+        List<Integer> left = anothers ? members.left() : List.of();
+        if (!left.isEmpty()) {
+            return because(
+                    explained(result, operation),
+                    operation,
+                    "rank(s) " + left + " closed the communicator while this one waits");
+        }
+        return anothers && members.knowsProcesses() && System.nanoTime() - since < BLAME_NANOS
+                ? null
+                : explained(result, operation);
     }
 
-    private RankFailedException broken(String told) {
-        return new RankFailedException("communicator '" + members.name() + "' is broken: " + told);
+    private RankFailedException because(NcclException said, String operation, String reason) {
+        RankFailedException e =
+                new RankFailedException(
+                        describe(operation)
+                                + " failed: "
+                                + reason
+                                + "; NCCL says: "
+                                + said.getMessage());
+        e.initCause(said);
+        return e;
     }
 
     /** NCCL's own text, whose communicator it is, CUDA's error, and the settings in force. */
@@ -748,6 +785,14 @@ public final class NcclRank extends EngineCommunicator
             }
         }
         startAbort();
+    }
+
+    @Override
+    public void synchronizedWith(CudaStream stream) {
+        // Another stream may be behind: only who uses one alone is known to be through.
+        if (streams.size() == 1 && stream == lastStream) {
+            reached = issued;
+        }
     }
 
     @Override
@@ -835,7 +880,17 @@ public final class NcclRank extends EngineCommunicator
             }
             int state = Pending.state(nccl, comm);
             if (failed(state)) {
-                failBecauseOf(explained(state, "an operation enqueued earlier"));
+                failedAt = failedAt == 0 ? now : failedAt;
+                completed = Math.max(completed, reached);
+                Request.Description next = issued > completed ? next() : null;
+                JcclException e =
+                        blamed(
+                                state,
+                                next == null ? "an operation enqueued earlier" : next.toString(),
+                                failedAt);
+                if (e != null) {
+                    fail(e);
+                }
                 return;
             }
             if (isStuck(now)) {
@@ -885,6 +940,7 @@ public final class NcclRank extends EngineCommunicator
 
     private void lookAtProgress(long now) {
         CudaApi cuda = CudaRuntime.api();
+        completed = Math.max(completed, reached);
         if (marked > completed) {
             int result = cuda.cudaEventQuery(marker);
             if (result == cudart_h.cudaErrorNotReady()) {
@@ -895,7 +951,7 @@ public final class NcclRank extends EngineCommunicator
                 return;
             }
             CudaRuntime.check(result, "cudaEventQuery");
-            completed = marked;
+            completed = Math.max(completed, marked);
             expiredAt = 0;
         }
         long last = issued;
@@ -911,13 +967,14 @@ public final class NcclRank extends EngineCommunicator
         if (last == completed) {
             return "has completed all " + completed + " operations that it has enqueued";
         }
-        Request.Description next = next();
         return "has completed "
                 + (marked > completed + 1 ? "at least " : "")
                 + completed
                 + " operations of "
                 + last
-                + (next.number() == completed + 1 ? "; the next is " + next : "");
+                + (next().number() == completed + 1 && marked <= completed + 1
+                        ? "; the next is " + next()
+                        : "");
     }
 
     /**
@@ -979,9 +1036,16 @@ public final class NcclRank extends EngineCommunicator
     }
 
     private void lookAtOthers(long now) {
-        String failed = members.failure();
-        if (failed != null) {
-            fail(broken(failed), false);
+        String broken = marked > completed ? members.broken() : members.failure();
+        if (broken != null) {
+            fail(
+                    new RankFailedException(
+                            "communicator '"
+                                    + members.name()
+                                    + "' is broken: "
+                                    + broken
+                                    + (marked > completed ? "; this rank waits in " + next() : "")),
+                    false);
             return;
         }
         if (!progressTold && members.isProgressAsked()) {
@@ -1360,18 +1424,38 @@ public final class NcclRank extends EngineCommunicator
             closed = true;
         }
         Watchdog.forget(this);
+        boolean last = false;
         try {
-            boolean last = members.leave();
-            Runnable task = cleanUp;
-            if (last && task != null) {
-                task.run();
-            }
+            last = members.leave();
         } catch (RuntimeException e) {
             // The store is gone before us: nobody is left to be told.
         }
         streams.forEach(stream -> stream.detach(this));
-        if (awaitNative()) {
-            release();
+        try {
+            if (awaitNative()) {
+                release();
+            }
+        } finally {
+            Closing task = closing;
+            if (task != null) {
+                awaitLook();
+                task.closed(last);
+            }
+        }
+    }
+
+    /** Lets the watchdog finish its last look, which may write to the store. */
+    private void awaitLook() {
+        boolean interrupted = Thread.interrupted();
+        try {
+            if (lock.tryLock(1, TimeUnit.SECONDS)) {
+                lock.unlock();
+            }
+        } catch (InterruptedException e) {
+            interrupted = true;
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -1415,7 +1499,8 @@ public final class NcclRank extends EngineCommunicator
         try {
             token.close();
         } catch (CudaException e) {
-            if (failure.get() == null) {
+            // A lost context has taken the memory with it, and others have said so.
+            if (failure.get() == null && !(e instanceof CudaFatalException)) {
                 throw e;
             }
         } finally {

@@ -4,6 +4,7 @@ import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
+import io.jccl.RankFailedException;
 import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NcclApi;
@@ -11,18 +12,12 @@ import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.cuda.CudaDevice;
-import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.host.HostWorld;
+import io.jccl.host.Meeting;
 import io.jccl.rendezvous.Store;
-import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.DirectoryStream;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -39,7 +34,6 @@ import java.util.concurrent.locks.LockSupport;
 /** Makes communicators over NCCL. */
 public final class NcclWorld {
     private static final AtomicInteger LOCAL = new AtomicInteger();
-    private static final int FOLDER_NAME_BYTES = 4096;
 
     private NcclWorld() {}
 
@@ -144,13 +138,28 @@ public final class NcclWorld {
         Objects.requireNonNull(name, "name");
         Objects.requireNonNull(options, "options");
         checkRank(rank, size);
+        return join(new Members(store, name, rank, size), device, options);
+    }
+
+    /** Joins; tells the others if that fails, so that they need not wait for their deadline. */
+    private static NcclRank join(Members members, Device device, CommunicatorOptions options) {
+        try {
+            return joinNow(members, device, options);
+        } catch (RuntimeException e) {
+            members.fail(String.valueOf(e.getMessage()));
+            throw e;
+        }
+    }
+
+    private static NcclRank joinNow(Members members, Device device, CommunicatorOptions options) {
+        int rank = members.rank();
+        int size = members.size();
         CudaDevice gpu = CudaDevice.of(device);
         CudaDevice.refuseVirtualThread();
         NcclApi nccl = NativeLibraries.nccl();
-        Members members = new Members(store, name, rank, size);
         long deadline = System.nanoTime() + options.timeout().toNanos();
         checkVersions(
-                name,
+                members.name(),
                 members.exchange(
                         "version",
                         nccl.library().version().toString(),
@@ -181,47 +190,25 @@ public final class NcclWorld {
     public static NcclRank fromEnvironment(
             Map<String, String> env, Device device, CommunicatorOptions options) {
         // The ranks find each other as processes of the host engine do, which knows runs apart and
-        // notices who died; rank 0 then names a folder that only this run has.
-        try (Communicator host = HostWorld.fromEnvironment(env, options);
-                Buffer name = host.device().allocate(DataType.UINT8, FOLDER_NAME_BYTES)) {
-            Path folder = host.rank() == 0 ? newFolder() : null;
-            if (folder != null) {
-                byte[] bytes = folder.toString().getBytes(StandardCharsets.UTF_8);
-                MemorySegment.copy(
-                        bytes, 0, name.asSegment(), ValueLayout.JAVA_BYTE, 0, bytes.length);
-            }
-            host.broadcast(name, 0, host.device().defaultStream());
-            Path shared = Path.of(name.asSegment().getString(0));
-            Store store = Store.folder(shared);
-            NcclRank made = join(store, "world", host.rank(), host.size(), device, options);
-            made.whenLast(() -> delete(shared));
-            return made;
-        }
-    }
-
-    private static Path newFolder() {
+        // sees at once who died.
+        Meeting meeting = Meeting.join(env, options);
+        boolean done = false;
         try {
-            Path folder = Files.createTempDirectory("jccl-store-");
-            if (folder.toString().length() >= FOLDER_NAME_BYTES / 4) {
-                throw new JcclException(
-                        "the path "
-                                + folder
-                                + " is too long: set -Djava.io.tmpdir to a shorter one");
+            Path folder = meeting.folder();
+            Store store = folder == null ? Store.inMemory() : Store.folder(folder);
+            NcclRank made = join(Members.of(store, "world", meeting), device, options);
+            made.whenClosed(last -> {
+                if (last) {
+                    meeting.deleteFolder();
+                }
+                meeting.close();
+            });
+            done = true;
+            return made;
+        } finally {
+            if (!done) {
+                meeting.close();
             }
-            return folder;
-        } catch (IOException e) {
-            throw new JcclException("no folder for the ranks to meet in can be made: " + e, e);
-        }
-    }
-
-    private static void delete(Path folder) {
-        try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
-            for (Path f : files) {
-                Files.deleteIfExists(f);
-            }
-            Files.deleteIfExists(folder);
-        } catch (IOException e) {
-            // Another rank is deleting it too.
         }
     }
 
@@ -417,11 +404,18 @@ public final class NcclWorld {
                             Math.min(200_000_000, Math.max(deadline - System.nanoTime(), 0)));
             try {
                 return awaitHandle(nccl, slot, slice, operation);
-            } catch (CollectiveTimeoutException e) {
-                String failed = members.failure();
-                if (failed != null) {
-                    throw new JcclException(operation + " cannot succeed: " + failed, e);
+            } catch (NcclException e) {
+                // That another rank failed is all that NCCL knows of it: which and why is told
+                // soon.
+                long since = System.nanoTime();
+                while (NcclCodes.mayBeAnothers(e.result())
+                        && System.nanoTime() - since < NcclRank.BLAME_NANOS) {
+                    throwIfBroken(members, operation);
+                    LockSupport.parkNanos(10_000_000);
                 }
+                throw e;
+            } catch (CollectiveTimeoutException e) {
+                throwIfBroken(members, operation);
                 if (System.nanoTime() >= deadline) {
                     throw new CollectiveTimeoutException(
                             operation
@@ -431,6 +425,13 @@ public final class NcclWorld {
                                     + " NCCL_SOCKET_IFNAME and firewalls, or set NCCL_DEBUG=INFO");
                 }
             }
+        }
+    }
+
+    private static void throwIfBroken(Members members, String operation) {
+        String broken = members.broken();
+        if (broken != null) {
+            throw new RankFailedException(operation + " cannot succeed: " + broken);
         }
     }
 

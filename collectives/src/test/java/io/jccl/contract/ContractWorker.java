@@ -1,8 +1,9 @@
 package io.jccl.contract;
 
-import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.device.Cuda;
 import io.jccl.host.HostWorld;
+import io.jccl.nccl.NcclWorld;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -22,7 +23,8 @@ public final class ContractWorker {
     /**
      * Runs the cases.
      *
-     * @param args the file, and the timeout of the communicator in seconds
+     * @param args the file, the timeout of the communicator in seconds, and {@code host} or {@code
+     *     nccl}
      * @throws IOException if the file is not to be read
      */
     public static void main(String[] args) throws IOException {
@@ -39,9 +41,10 @@ public final class ContractWorker {
                     // each communicator is a world of its own, as if another job had started it
                     Map<String, String> own = new HashMap<>(environment);
                     own.merge("JCCL_JOB_ID", "-" + opened, String::concat);
-                    Communicator comm =
-                            HostWorld.fromEnvironment(own, options.withAlgorithm(algorithm));
-                    return comm;
+                    CommunicatorOptions mine = options.withAlgorithm(algorithm);
+                    return args[2].equals("nccl")
+                            ? NcclWorld.fromEnvironment(own, Cuda.device(rank), mine)
+                            : HostWorld.fromEnvironment(own, mine);
                 },
                 index -> System.out.println("AT " + index),
                 failure ->

@@ -136,7 +136,11 @@ public final class DoubleBuild {
             try {
                 if (!process.waitFor(PATIENCE.toSeconds(), TimeUnit.SECONDS)) {
                     throw new AssertionError(
-                            "no end after " + PATIENCE + ": " + String.join(" ", command) + "\n"
+                            "no end after "
+                                    + PATIENCE
+                                    + ": "
+                                    + String.join(" ", command)
+                                    + "\n"
                                     + Files.readString(output));
                 }
                 return new Ended(process.exitValue(), Files.readString(output));

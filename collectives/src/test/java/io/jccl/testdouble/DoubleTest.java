@@ -55,8 +55,7 @@ class DoubleTest {
         String flag = "-fsanitize=" + sanitizer;
         assumeWorks(flag);
         Path home = DoubleBuild.home(flag, "-fno-sanitize-recover=undefined", "-g", "-O1");
-        String output =
-                argument.isEmpty() ? run(Map.of(), home) : run(Map.of(), home, argument);
+        String output = argument.isEmpty() ? run(Map.of(), home) : run(Map.of(), home, argument);
         assertFalse(output.contains("WARNING"), output);
     }
 
@@ -87,7 +86,8 @@ class DoubleTest {
                         .map(Method::getName)
                         .toArray(String[]::new);
         assertTrue(names.length > 150, names.length + " functions");
-        String[] arguments = Stream.concat(Stream.of("-s"), Stream.of(names)).toArray(String[]::new);
+        String[] arguments =
+                Stream.concat(Stream.of("-s"), Stream.of(names)).toArray(String[]::new);
         run(Map.of(), DoubleBuild.home(), arguments);
     }
 

@@ -1,0 +1,35 @@
+package io.jccl.bench;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.device.Device;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+
+class EngineTest {
+    @Test
+    void namesAreThoseOfTheCommandLine() {
+        assertEquals(Engine.HOST, Engine.of("host"));
+        assertEquals(Engine.NCCL, Engine.of("nccl"));
+        IllegalArgumentException e =
+                assertThrows(IllegalArgumentException.class, () -> Engine.of("NCCL"));
+        assertTrue(String.valueOf(e.getMessage()).contains("'NCCL'"), e::toString);
+    }
+
+    @Test
+    void hostNeedsNoGpu() {
+        assertEquals(3, Engine.HOST.devices(3).size());
+        assertEquals(Device.host(), Engine.HOST.device(Map.of("LOCAL_RANK", "7")));
+    }
+
+    @Test
+    void badLocalRankIsNamed() {
+        IllegalArgumentException e =
+                assertThrows(
+                        IllegalArgumentException.class,
+                        () -> Engine.NCCL.device(Map.of("LOCAL_RANK", "first")));
+        assertTrue(String.valueOf(e.getMessage()).contains("LOCAL_RANK is 'first'"), e::toString);
+    }
+}

@@ -1,0 +1,83 @@
+package io.jccl.host;
+
+import io.jccl.CommunicatorOptions;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The processes of a job on one machine, for an engine that moves data by means of its own: who
+ * this one is, who still lives, and a folder that they all see and that is gone when they are,
+ * however they end.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class Meeting implements AutoCloseable {
+    private final int rank;
+    private final int size;
+    private final @Nullable Path folder;
+    private final @Nullable ProcessJob job;
+
+    Meeting(int rank, int size, @Nullable Path folder, @Nullable ProcessJob job) {
+        this.rank = rank;
+        this.size = size;
+        this.folder = folder;
+        this.job = job;
+    }
+
+    /**
+     * Waits until all processes of a job are there.
+     *
+     * @param env variables of the launcher
+     * @param options for the timeout
+     * @return this process's place
+     */
+    public static Meeting join(Map<String, String> env, CommunicatorOptions options) {
+        LaunchEnvironment launch = LaunchEnvironment.of(env);
+        if (launch.size() == 1) {
+            return new Meeting(0, 1, null, null);
+        }
+        HostWorld.checkSize(launch.sizeVariable(), launch.size());
+        return ProcessJob.meet(launch.jobId(), launch.rank(), launch.size(), options);
+    }
+
+    /** This process. */
+    public int rank() {
+        return rank;
+    }
+
+    /** Number of processes. */
+    public int size() {
+        return size;
+    }
+
+    /** A folder of this meeting alone, which may not be made yet; null for a single process. */
+    public @Nullable Path folder() {
+        return folder;
+    }
+
+    /** Whether a process still takes part. */
+    public boolean isAlive(int rank) {
+        return job == null || job.isAlive(rank);
+    }
+
+    /** Deletes the folder; only when nobody uses it any more. */
+    public void deleteFolder() {
+        if (folder != null) {
+            try {
+                SharedFolder.deleteWithFiles(folder);
+            } catch (IOException e) {
+                // It goes when the last process leaves.
+            }
+        }
+    }
+
+    /** Leaves; once. */
+    @Override
+    public void close() {
+        if (job != null) {
+            job.release();
+        }
+    }
+}

@@ -1,0 +1,33 @@
+package io.jccl;
+
+import io.jccl.contract.Case;
+import io.jccl.testdouble.TestDouble;
+import java.util.List;
+
+/** The NCCL engine on the double, with ranks as processes, one GPU for each. */
+class NcclProcessEngineTest extends ProcessContractTest {
+    @Override
+    protected String engine() {
+        return "nccl";
+    }
+
+    @Override
+    protected List<String> jvmFlags() {
+        return TestDouble.flags();
+    }
+
+    @Override
+    protected int[] worldSizes() {
+        return new int[] {2, 3, 4};
+    }
+
+    @Override
+    protected int thinness(int ranks) {
+        return 6;
+    }
+
+    @Override
+    protected List<Case> adapt(List<Case> cases) {
+        return cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
+    }
+}

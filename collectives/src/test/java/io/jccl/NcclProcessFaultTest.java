@@ -1,0 +1,337 @@
+package io.jccl;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.NcclException;
+import io.jccl.contract.Workers;
+import io.jccl.contract.Workers.Worker;
+import io.jccl.testdouble.TestDouble;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Ranks of the NCCL engine as processes on the double: they die, hang, leave or never come. */
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
+class NcclProcessFaultTest {
+    /** For starting JVMs on a busy machine. */
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+    /** Far above what it takes to notice, far below the timeout of the communicator. */
+    private static final long SOON_MILLIS = 20_000;
+
+    /** Where the ranks' temporary files go, so that what stays there is seen. */
+    @TempDir Path temporary = Path.of("");
+
+    private final String job = Workers.newJobId();
+
+    /** What a worker printed when its communicator broke. */
+    private record Report(Worker worker, String type, long millis, String message) {
+        static Report of(Worker worker) {
+            String[] words = worker.await("ERROR ", PATIENCE).split(" ", 4);
+            return new Report(worker, words[1], Long.parseLong(words[2]), words[3]);
+        }
+
+        void is(Class<?> expected, String... texts) {
+            assertEquals(expected.getSimpleName(), type, this::toString);
+            for (String text : texts) {
+                assertTrue(message.contains(text), () -> "no '" + text + "' in " + this);
+            }
+        }
+
+        void soon() {
+            assertTrue(millis < SOON_MILLIS, this::toString);
+        }
+
+        @Override
+        public String toString() {
+            return String.join("\n", worker.lines());
+        }
+    }
+
+    private Workers world(int size, Map<String, String> more) {
+        Map<String, String> environment = new HashMap<>(more);
+        environment.put("JCCL_ENGINE", "nccl");
+        List<String> flags = new ArrayList<>(TestDouble.flags());
+        flags.add("-Djava.io.tmpdir=" + temporary);
+        return new Workers(size, job, flags, environment);
+    }
+
+    private void assertAllEnd(Workers workers, int... except) throws IOException {
+        for (Worker worker : workers.all()) {
+            if (Arrays.stream(except).noneMatch(r -> r == worker.rank())) {
+                worker.await("CLOSED", PATIENCE);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+        }
+        assertNothingLeft();
+    }
+
+    private void assertNothingLeft() throws IOException {
+        assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
+        try (var left = Files.list(temporary)) {
+            // the JVM's own for jps and jstat, which a kill leaves
+            assertEquals(
+                    List.of(),
+                    left.filter(f -> !f.getFileName().toString().startsWith("hsperfdata")).toList(),
+                    "left in the folder for temporary files");
+        }
+    }
+
+    private static void awaitRunning(Workers workers) {
+        workers.all().forEach(worker -> worker.await("RUNNING", PATIENCE));
+    }
+
+    @ParameterizedTest
+    @CsvSource({"allReduce, 1", "allReduce, 0", "barrier, 2", "sendRecv, 1", "stream, 1"})
+    void killedRankIsNamed(String what, int victim) throws IOException {
+        try (Workers workers = world(3, Map.of())) {
+            workers.startAll(FaultWorker.class, what, "100");
+            awaitRunning(workers);
+            long killed = System.nanoTime();
+            workers.all().get(victim).kill();
+            for (Worker worker : workers.all()) {
+                if (worker.rank() != victim) {
+                    Report report = Report.of(worker);
+                    long millis = (System.nanoTime() - killed) / 1_000_000;
+                    assertTrue(millis < SOON_MILLIS, () -> "after " + millis + " ms: " + report);
+                    report.is(RankFailedException.class, "rank " + victim);
+                }
+            }
+            assertAllEnd(workers, victim);
+        }
+    }
+
+    @Test
+    void rankThatExitsWithoutClosingIsNamed() throws IOException {
+        try (Workers workers = world(2, Map.of())) {
+            workers.startAll(FaultWorker.class, "exit", "100", "1");
+            Report report = Report.of(workers.all().getFirst());
+            report.is(RankFailedException.class, "rank 1", "barrier");
+            report.soon();
+            assertEquals(3, workers.all().get(1).join(PATIENCE));
+            assertAllEnd(workers, 1);
+        }
+    }
+
+    @Test
+    void rankThatClosesEarlyIsNamed() throws IOException {
+        try (Workers workers = world(3, Map.of())) {
+            workers.startAll(FaultWorker.class, "early", "100", "2");
+            workers.all().get(2).await("OK", PATIENCE);
+            for (int rank : new int[] {0, 1}) {
+                Report report = Report.of(workers.all().get(rank));
+                report.is(RankFailedException.class, "2", "barrier");
+                report.soon();
+            }
+            assertAllEnd(workers);
+        }
+    }
+
+    @Test
+    void rankEndedByASignalIsNamed() throws IOException {
+        try (Workers workers = world(3, Map.of())) {
+            workers.startAll(FaultWorker.class, "allReduce", "100");
+            awaitRunning(workers);
+            workers.all().get(2).signal("TERM");
+            assertEquals(128 + 15, workers.all().get(2).join(PATIENCE));
+            for (int rank : new int[] {0, 1}) {
+                Report report = Report.of(workers.all().get(rank));
+                report.is(RankFailedException.class, "rank 2");
+                report.soon();
+            }
+            assertAllEnd(workers, 2);
+        }
+    }
+
+    @Test
+    void nothingStaysWhenAllAreEndedByASignal() throws IOException {
+        try (Workers workers = world(3, Map.of())) {
+            workers.startAll(FaultWorker.class, "allReduce", "100");
+            awaitRunning(workers);
+            workers.all().forEach(worker -> worker.signal("TERM"));
+            workers.all().forEach(worker -> assertEquals(128 + 15, worker.join(PATIENCE)));
+            assertNothingLeft();
+        }
+    }
+
+    /** What killed ranks left, the next run of the job takes away. */
+    @Test
+    void jobStartsAgainAfterAllWereKilled() throws IOException {
+        try (Workers workers = world(2, Map.of())) {
+            workers.startAll(FaultWorker.class, "allReduce", "100");
+            awaitRunning(workers);
+            workers.all().forEach(Worker::kill);
+            workers.all().forEach(worker -> worker.join(PATIENCE));
+        }
+        try (Workers workers = world(2, Map.of())) {
+            workers.startAll(FaultWorker.class, "hello", "60");
+            workers.all().forEach(worker -> worker.await("OK", PATIENCE));
+            assertAllEnd(workers);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {0, 2})
+    void rankThatNeverComesIsNamed(int missing) throws IOException {
+        try (Workers workers = world(3, Map.of())) {
+            for (int rank = 0; rank < 3; rank++) {
+                if (rank != missing) {
+                    workers.start(rank, FaultWorker.class, "hello", "4");
+                }
+            }
+            List<Report> reports = workers.all().stream().map(Report::of).toList();
+            reports.forEach(Report::soon);
+            assertTrue(
+                    reports.stream().anyMatch(r -> r.message.contains("[" + missing + "]")),
+                    reports::toString);
+            assertAllEnd(workers);
+        }
+    }
+
+    @Test
+    void differentVersionsAreRefusedBeforeInit() throws IOException {
+        try (Workers older = world(2, Map.of("JCCL_DOUBLE_NCCL_VERSION", "2.27.3"));
+                Workers newer = world(2, Map.of())) {
+            Worker first = newer.start(0, FaultWorker.class, "hello", "60");
+            Worker second = older.start(1, FaultWorker.class, "hello", "60");
+            for (Worker worker : List.of(first, second)) {
+                Report report = Report.of(worker);
+                report.soon();
+                report.is(
+                        JcclException.class,
+                        "rank 0 2.30.7",
+                        "rank 1 2.27.3",
+                        "different versions of NCCL");
+            }
+            assertAllEnd(older);
+            assertAllEnd(newer);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "JCCL_DOUBLE_MEMORY, 4096, memory",
+        "JCCL_DOUBLE_INJECT, cudaMalloc:1:error=2, memory",
+        "JCCL_DOUBLE_INJECT, ncclCommInitRankConfig:1:error=1, cuda"
+    })
+    void failureOfOneDuringInitIsToldToAll(String name, String value, String word)
+            throws IOException {
+        try (Workers good = world(3, Map.of());
+                Workers bad = world(3, Map.of(name, value))) {
+            Worker unlucky = bad.start(1, FaultWorker.class, "hello", "60");
+            List<Worker> others =
+                    List.of(
+                            good.start(0, FaultWorker.class, "hello", "60"),
+                            good.start(2, FaultWorker.class, "hello", "60"));
+            Report own = Report.of(unlucky);
+            own.soon();
+            assertTrue(own.message.toLowerCase(Locale.ROOT).contains(word), own::toString);
+            for (Worker worker : others) {
+                Report report = Report.of(worker);
+                report.soon();
+                report.is(RankFailedException.class, "rank 1");
+            }
+            assertAllEnd(bad);
+            assertAllEnd(good);
+        }
+    }
+
+    @Test
+    void killedDuringInitIsNamed() throws IOException {
+        Map<String, String> kill = Map.of("JCCL_DOUBLE_INJECT", "ncclCommInitRankConfig:1:kill");
+        try (Workers good = world(3, Map.of());
+                Workers bad = world(3, kill)) {
+            bad.start(1, FaultWorker.class, "hello", "60");
+            good.start(0, FaultWorker.class, "hello", "60");
+            good.start(2, FaultWorker.class, "hello", "60");
+            for (Worker worker : good.all()) {
+                Report report = Report.of(worker);
+                report.soon();
+                report.is(RankFailedException.class, "rank 1");
+            }
+            assertAllEnd(good);
+        }
+    }
+
+    @Test
+    void asynchronousErrorOfOneEndsAll() throws IOException {
+        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "ncclAllReduce:30:async=1");
+        try (Workers good = world(3, Map.of());
+                Workers bad = world(3, error)) {
+            Worker unlucky = bad.start(2, FaultWorker.class, "allReduce", "60");
+            List<Worker> others =
+                    List.of(
+                            good.start(0, FaultWorker.class, "allReduce", "60"),
+                            good.start(1, FaultWorker.class, "allReduce", "60"));
+            Report.of(unlucky).is(NcclException.class, "rank 2", "ncclUnhandledCudaError");
+            for (Worker worker : others) {
+                Report report = Report.of(worker);
+                report.soon();
+                report.is(RankFailedException.class, "rank 2", "ncclUnhandledCudaError");
+            }
+            assertAllEnd(bad);
+            assertAllEnd(good);
+        }
+    }
+
+    @Test
+    void timeoutTellsHowFarEveryRankIs() throws IOException {
+        Map<String, String> stall = Map.of("JCCL_DOUBLE_INJECT", "ncclAllReduce:30:stall");
+        try (Workers good = world(3, Map.of());
+                Workers bad = world(3, stall)) {
+            Worker behind = bad.start(1, FaultWorker.class, "allReduce", "3");
+            Worker first = good.start(0, FaultWorker.class, "allReduce", "3");
+            Worker last = good.start(2, FaultWorker.class, "allReduce", "3");
+            List<Report> reports = List.of(Report.of(first), Report.of(behind), Report.of(last));
+            reports.forEach(Report::soon);
+            // who gives up a moment later may hear of it from the first
+            Report report =
+                    reports.stream()
+                            .filter(r -> r.type.equals("CollectiveTimeoutException"))
+                            .findFirst()
+                            .orElseThrow(() -> new AssertionError(reports.toString()));
+            report.is(
+                    CollectiveTimeoutException.class,
+                    "number 30",
+                    "allReduce(int32",
+                    "rank 0 has completed 29",
+                    "rank 1 has completed 29",
+                    "rank 2 has completed 29");
+            assertAllEnd(bad);
+            assertAllEnd(good);
+        }
+    }
+
+    @Test
+    void stoppedRankGivesNoAnswer() throws IOException {
+        try (Workers workers = world(3, Map.of())) {
+            workers.startAll(FaultWorker.class, "allReduce", "3");
+            awaitRunning(workers);
+            Worker stopped = workers.all().get(1);
+            stopped.signal("STOP");
+            for (int rank : new int[] {0, 2}) {
+                Report report = Report.of(workers.all().get(rank));
+                assertTrue(report.message.contains("rank 1 gives no answer"), report::toString);
+            }
+            stopped.signal("CONT");
+            Report.of(stopped).is(RankFailedException.class);
+            assertAllEnd(workers);
+        }
+    }
+}
