@@ -31,10 +31,15 @@ public final class CudaDevice implements Device {
     private static final int PCI_ID_BYTES = 32;
 
     private final int index;
+
+    /** Whether this is one of several views of a GPU. */
+    private final boolean shared;
+
     private final CudaStream defaultStream;
 
-    private CudaDevice(int index, int streamFlags) {
+    private CudaDevice(int index, int streamFlags, boolean shared) {
         this.index = index;
+        this.shared = shared;
         this.defaultStream = CudaStream.create(this, streamFlags, true);
     }
 
@@ -61,7 +66,7 @@ public final class CudaDevice implements Device {
                 // A stream of our own, not CUDA's null stream, which belongs to whatever device is
                 // current and cannot be captured. It stays in order with the null stream, on
                 // which other libraries of the process may work.
-                known = new CudaDevice(index, cudart_h.cudaStreamDefault());
+                known = new CudaDevice(index, cudart_h.cudaStreamDefault(), false);
                 all[index] = known;
             }
             return known;
@@ -72,7 +77,7 @@ public final class CudaDevice implements Device {
     public static CudaDevice view(int index) {
         checked(index);
         // Streams in order with the null stream would be in order with those of other views.
-        return new CudaDevice(index, cudart_h.cudaStreamNonBlocking());
+        return new CudaDevice(index, cudart_h.cudaStreamNonBlocking(), true);
     }
 
     private static synchronized @Nullable CudaDevice[] all() {
@@ -168,7 +173,13 @@ public final class CudaDevice implements Device {
 
     @Override
     public Buffer allocate(DataType type, long count) {
-        CudaBuffer buffer = CudaBuffer.allocate(this, type, count);
+        // cudaFree waits for all work of the device, also for that of the ranks that share it,
+        // which
+        // may wait for this one.
+        CudaBuffer buffer =
+                shared
+                        ? CudaBuffer.allocateAsync(defaultStream, type, count)
+                        : CudaBuffer.allocate(this, type, count);
         boolean done = false;
         try {
             buffer.zero();

@@ -145,6 +145,9 @@ public final class NcclWorld {
     private static NcclRank join(Members members, Device device, CommunicatorOptions options) {
         try {
             return joinNow(members, device, options);
+        } catch (CollectiveTimeoutException e) {
+            // The others have the same deadline, and name the missing ranks themselves.
+            throw e;
         } catch (RuntimeException e) {
             members.fail(String.valueOf(e.getMessage()));
             throw e;

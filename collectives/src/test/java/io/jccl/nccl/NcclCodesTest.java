@@ -9,6 +9,7 @@ import io.jccl.device.DataType;
 import java.util.HashSet;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -40,7 +41,7 @@ class NcclCodesTest {
     @ParameterizedTest
     @EnumSource(ReduceOp.Kind.class)
     void operationsAreNamedAlike(ReduceOp.Kind kind) throws ReflectiveOperationException {
-        int code = NcclCodes.of(OPS.get(kind));
+        int code = NcclCodes.of(Objects.requireNonNull(OPS.get(kind)));
         if (kind == ReduceOp.Kind.PRE_MUL_SUM) {
             assertEquals(NcclCodes.MADE, code);
         } else {
