@@ -417,6 +417,13 @@ public final class NcclWorld {
                             Math.min(200_000_000, Math.max(deadline - System.nanoTime(), 0)));
             try {
                 return awaitHandle(nccl, slot, slice, operation);
+            } catch (NcclException e) {
+                // NCCL can only say that another rank is gone, which may have told why.
+                String failed = members.failure();
+                if (failed != null) {
+                    throw new JcclException(operation + " cannot succeed: " + failed, e);
+                }
+                throw e;
             } catch (CollectiveTimeoutException e) {
                 String failed = members.failure();
                 if (failed != null) {
