@@ -102,7 +102,7 @@ public interface NcclCommunicator extends Communicator {
     /**
      * Writes into a peer's window and signals it. Needs NCCL 2.29.
      *
-     * @param source elements to write
+     * @param source elements to write, which lie in a window of this rank
      * @param peer the rank that gets them
      * @param window the window, as this rank registered it
      * @param offsetBytes where they go in the peer's window

@@ -56,7 +56,7 @@ public final class CudaBuffer implements Buffer {
     }
 
     /** Memory of {@code cudaMalloc}, with whatever content. */
-    static CudaBuffer allocate(CudaDevice device, DataType type, long count) {
+    public static CudaBuffer allocate(CudaDevice device, DataType type, long count) {
         long bytes = HostDevice.bytes(type, count);
         long address =
                 device.current(() -> {

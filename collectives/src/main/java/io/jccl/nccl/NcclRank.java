@@ -188,7 +188,9 @@ public final class NcclRank extends EngineCommunicator
             boolean done = false;
             CudaBuffer t = null;
             try {
-                t = (CudaBuffer) device.allocate(DataType.INT32, 1);
+                // Its content does not matter, and to zero it would be to wait for work under way,
+                // such as that which shrink is about to abort.
+                t = CudaBuffer.allocate(device, DataType.INT32, 1);
                 this.token = t;
                 this.marker = CudaEvent.newHandle(device, cudart_h.cudaEventDisableTiming());
                 done = true;

@@ -1,0 +1,503 @@
+package io.jccl;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.NcclConfig;
+import io.jccl.contract.Messages;
+import io.jccl.contract.Workers;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import io.jccl.rendezvous.Store;
+import io.jccl.testdouble.TestDouble;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Communicators from their making to their end, and that nothing of them is left. */
+@Timeout(value = 1, unit = TimeUnit.MINUTES)
+class NcclLifecycleTest {
+    private static final int PAGE = 4096;
+
+    @BeforeAll
+    static void useDouble() {
+        TestDouble.use();
+        // Devices have a default stream from their first use on.
+        NcclRanks.devices(4);
+    }
+
+    @AfterEach
+    void reset() {
+        NcclRanks.reset();
+    }
+
+    private interface World {
+        void use(List<Communicator> ranks) throws Exception;
+    }
+
+    /** Runs with new communicators, and checks that all of it is given back. */
+    private static void in(int size, World world) throws Exception {
+        long before = NcclRanks.live();
+        List<Communicator> ranks = NcclRanks.open(size, NcclRanks.OPTIONS);
+        world.use(ranks);
+        NcclRanks.close(ranks);
+        assertEquals(before, NcclRanks.live(), NcclLifecycleTest::whatLives);
+    }
+
+    private static String whatLives() {
+        StringBuilder text = new StringBuilder("live objects:");
+        for (String kind :
+                List.of(
+                        "streams",
+                        "events",
+                        "allocations",
+                        "comms",
+                        "registrations",
+                        "windows",
+                        "redops",
+                        "pools",
+                        "graphs",
+                        "host")) {
+            text.append(' ').append(kind).append(' ').append(TestDouble.live(kind));
+        }
+        return text.toString();
+    }
+
+    @Test
+    void openedAndClosedAgainAndAgain() throws Exception {
+        for (int i = 0; i < 10; i++) {
+            in(4, NcclRanks::checkUsable);
+        }
+    }
+
+    @Test
+    void closedWithoutUse() throws Exception {
+        in(3, ranks -> {});
+        in(1, ranks -> {});
+    }
+
+    @Test
+    void closedTwiceAndFromAnotherThread() throws Exception {
+        in(
+                2,
+                ranks -> {
+                    NcclRanks.checkUsable(ranks);
+                    List<Communicator> twice = new ArrayList<>(ranks);
+                    twice.addAll(ranks);
+                    NcclRanks.each(twice, Communicator::close);
+                    String message =
+                            Messages.of(
+                                    IllegalStateException.class,
+                                    () ->
+                                            ranks.getFirst()
+                                                    .barrier(
+                                                            ranks.getFirst()
+                                                                    .device()
+                                                                    .defaultStream()));
+                    assertTrue(message.contains("is closed on rank 0"), message);
+                });
+    }
+
+    // ---- split
+
+    @Test
+    void splitByColourAndKey() throws Exception {
+        in(
+                4,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    int colour = c.rank() == 3 ? -1 : c.rank() % 2;
+                                    Communicator part = c.split(colour, -c.rank());
+                                    if (colour < 0) {
+                                        assertNull(part);
+                                        return;
+                                    }
+                                    try (Communicator p = Objects.requireNonNull(part)) {
+                                        assertEquals(colour == 0 ? 2 : 1, p.size());
+                                        assertEquals(c.rank() == 0 ? 1 : 0, p.rank());
+                                        assertEquals(
+                                                colour == 0 ? 2 : 1, NcclRanks.sum(p, c.rank()));
+                                    }
+                                }));
+    }
+
+    @Test
+    void partOutlivesItsWholeAndFailsAlone() throws Exception {
+        in(
+                2,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    try (Communicator part = Objects.requireNonNull(c.split(0, 0));
+                                            Communicator other =
+                                                    Objects.requireNonNull(c.split(0, 0))) {
+                                        other.abort("on purpose");
+                                        assertEquals(1, NcclRanks.sum(c, c.rank()));
+                                        c.close();
+                                        assertEquals(1, NcclRanks.sum(part, c.rank()));
+                                    }
+                                }));
+    }
+
+    // ---- shrink, grow, revoke
+
+    @Test
+    void shrinkLeavesRanksOut() throws Exception {
+        in(
+                4,
+                ranks ->
+                        NcclRanks.each(
+                                ranks.subList(1, 4),
+                                c -> {
+                                    try (NcclCommunicator less =
+                                            NcclRanks.nccl(c).shrink(List.of(0), false)) {
+                                        assertEquals(3, less.size());
+                                        assertEquals(c.rank() - 1, less.rank());
+                                        assertEquals(6, NcclRanks.sum(less, c.rank()));
+                                    }
+                                }));
+    }
+
+    /** A rank hangs; the others give up the operation that waits for it, and go on without. */
+    @Test
+    void shrinkWithAbortEndsWhatWaitsForALostRank() throws Exception {
+        in(
+                3,
+                ranks -> {
+                    List<NcclCommunicator> rest = Collections.synchronizedList(new ArrayList<>());
+                    NcclRanks.each(
+                            ranks.subList(0, 2),
+                            c -> {
+                                c.barrier(c.device().defaultStream());
+                                NcclCommunicator less = NcclRanks.nccl(c).shrink(List.of(2), true);
+                                rest.add(less);
+                                assertEquals(2, less.size());
+                            });
+                    NcclRanks.each(rest, c -> assertEquals(1, NcclRanks.sum(c, c.rank())));
+                    NcclRanks.each(rest, Communicator::close);
+                    ranks.forEach(c -> c.abort("a rank was lost"));
+                });
+    }
+
+    @Test
+    void shrinkOfAFailedCommunicatorThrowsItsError() throws Exception {
+        in(
+                2,
+                ranks -> {
+                    ranks.getFirst().abort("on purpose");
+                    String message =
+                            Messages.of(
+                                    RankFailedException.class,
+                                    () ->
+                                            NcclRanks.nccl(ranks.getFirst())
+                                                    .shrink(List.of(1), true));
+                    assertTrue(message.contains("on purpose"), message);
+                });
+    }
+
+    @Test
+    void growTakesNewRanksIn() {
+        Store store = Store.inMemory();
+        long before = NcclRanks.live();
+        NcclRanks.each(
+                List.of(0, 1, 2),
+                r -> {
+                    if (r == 2) {
+                        try (NcclCommunicator c =
+                                NcclCommunicator.joinGrown(
+                                        store, "more", 2, 3, Cuda.device(2), NcclRanks.OPTIONS)) {
+                            assertEquals(3, NcclRanks.sum(c, 2));
+                        }
+                        return;
+                    }
+                    try (Communicator c =
+                                    Communicator.join(
+                                            store, "few", r, 2, Cuda.device(r), NcclRanks.OPTIONS);
+                            NcclCommunicator more = NcclRanks.nccl(c).grow("more", 3)) {
+                        assertEquals(r, more.rank());
+                        assertEquals(3, more.size());
+                        assertEquals(3, NcclRanks.sum(more, r));
+                    }
+                });
+        assertEquals(before, NcclRanks.live(), NcclLifecycleTest::whatLives);
+    }
+
+    @Test
+    void revokeEndsWorkAndAllowsToSplit() throws Exception {
+        in(
+                3,
+                ranks -> {
+                    NcclRanks.each(ranks.subList(0, 2), c -> c.barrier(c.device().defaultStream()));
+                    NcclRanks.each(ranks, c -> NcclRanks.nccl(c).revoke());
+                    NcclRanks.each(
+                            ranks,
+                            c -> {
+                                c.device().defaultStream().synchronize(NcclRanks.PATIENCE);
+                                try (NcclCommunicator part =
+                                        (NcclCommunicator) Objects.requireNonNull(c.split(0, 0))) {
+                                    assertEquals(3, NcclRanks.sum(part, c.rank()));
+                                }
+                            });
+                });
+    }
+
+    // ---- suspend, memory, registration
+
+    @Test
+    void suspendedAndResumed() throws Exception {
+        in(
+                2,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    NcclCommunicator n = NcclRanks.nccl(c);
+                                    NcclRanks.sum(c, 1);
+                                    long total = n.memory(NcclCommunicator.MemoryStatistic.TOTAL);
+                                    assertTrue(total > 0);
+                                    assertEquals(
+                                            0,
+                                            n.memory(NcclCommunicator.MemoryStatistic.SUSPENDED));
+                                    n.suspend();
+                                    assertEquals(
+                                            1,
+                                            n.memory(NcclCommunicator.MemoryStatistic.SUSPENDED));
+                                    n.resume();
+                                    assertEquals(
+                                            0,
+                                            n.memory(NcclCommunicator.MemoryStatistic.SUSPENDED));
+                                    assertEquals(2, NcclRanks.sum(c, 1));
+                                }));
+    }
+
+    @Test
+    void registrationsAndWindowsEndWithTheirOwnCloseOrTheCommunicators() throws Exception {
+        in(
+                2,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    NcclCommunicator n = NcclRanks.nccl(c);
+                                    try (Buffer b =
+                                            Cuda.allocateForNccl(
+                                                    c.device(), DataType.UINT8, PAGE)) {
+                                        NcclCommunicator.Registration one = n.register(b);
+                                        NcclCommunicator.Window two = n.window(b, true);
+                                        one.close();
+                                        one.close();
+                                        two.close();
+                                        NcclCommunicator.Registration left = n.register(b);
+                                        c.close();
+                                        left.close();
+                                    }
+                                }));
+    }
+
+    @Test
+    void putSignalReachesThePeersWindow() throws Exception {
+        in(
+                2,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    NcclCommunicator n = NcclRanks.nccl(c);
+                                    Stream stream = c.device().defaultStream();
+                                    int peer = 1 - c.rank();
+                                    try (Buffer b =
+                                                    Cuda.allocateForNccl(
+                                                            c.device(), DataType.INT32, PAGE / 4);
+                                            NcclCommunicator.Window w = n.window(b, true)) {
+                                        Buffer mine = b.slice(8, 2);
+                                        mine.setLong(0, 10 + c.rank());
+                                        mine.setLong(1, 20 + c.rank());
+                                        n.putSignal(mine, peer, w, 8, stream);
+                                        n.waitSignal(peer, 1, stream);
+                                        n.signal(peer, stream);
+                                        n.waitSignal(peer, 1, stream);
+                                        stream.synchronize(NcclRanks.PATIENCE);
+                                        assertEquals(10 + peer, b.getLong(2));
+                                        assertEquals(20 + peer, b.getLong(3));
+                                    }
+                                }));
+    }
+
+    // ---- reductions made for a factor
+
+    @Test
+    void changingFactorsAndTypesLeaveNothing() throws Exception {
+        in(
+                2,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    Stream stream = c.device().defaultStream();
+                                    for (int i = 0; i < 50; i++) {
+                                        DataType type =
+                                                i % 3 == 0 ? DataType.FLOAT32 : DataType.FLOAT64;
+                                        try (Buffer b = c.device().allocate(type, 3)) {
+                                            b.set(0, 2);
+                                            c.allReduce(
+                                                    b,
+                                                    ReduceOp.preMulSum((double) (1 + i % 7)),
+                                                    stream);
+                                            stream.synchronize(NcclRanks.PATIENCE);
+                                            assertEquals(4 * (1 + i % 7), b.get(0));
+                                        }
+                                        assertTrue(TestDouble.live("redops") <= 2);
+                                    }
+                                }));
+    }
+
+    @Test
+    void differentFactorsInOneGroup() throws Exception {
+        in(
+                2,
+                ranks ->
+                        NcclRanks.each(
+                                ranks,
+                                c -> {
+                                    Stream stream = c.device().defaultStream();
+                                    try (Buffer b = c.device().allocate(DataType.FLOAT32, 3)) {
+                                        for (int i = 0; i < 3; i++) {
+                                            b.set(i, 1);
+                                        }
+                                        Group.run(
+                                                c,
+                                                () -> {
+                                                    for (int i = 0; i < 3; i++) {
+                                                        c.allReduce(
+                                                                b.slice(i, 1),
+                                                                ReduceOp.preMulSum(
+                                                                        (double) (i + 1)),
+                                                                stream);
+                                                    }
+                                                });
+                                        stream.synchronize(NcclRanks.PATIENCE);
+                                        for (int i = 0; i < 3; i++) {
+                                            assertEquals(2 * (i + 1), b.get(i));
+                                        }
+                                    }
+                                }));
+    }
+
+    // ---- after failures
+
+    @Test
+    void nothingIsLeftAfterFailures() throws Exception {
+        in(
+                3,
+                ranks -> {
+                    TestDouble.inject("ncclAllReduce@1:2:error=3;ncclCommSplit@2:1:error=2");
+                    List<@Nullable Throwable> errors =
+                            NcclRanks.errors(
+                                    ranks,
+                                    c -> {
+                                        Stream stream = c.device().defaultStream();
+                                        Buffer nccl =
+                                                Cuda.allocateForNccl(
+                                                        c.device(), DataType.FLOAT32, 1024);
+                                        try (nccl;
+                                                Buffer b =
+                                                        c.device().allocate(DataType.FLOAT32, 3)) {
+                                            NcclRanks.nccl(c).register(nccl);
+                                            c.allReduce(b, ReduceOp.preMulSum(3.0), stream);
+                                            c.allToAll(b, stream);
+                                            c.allReduce(b, ReduceOp.preMulSum(2.0), stream);
+                                            stream.synchronize(NcclRanks.PATIENCE);
+                                        }
+                                    });
+                    assertInstanceOf(JcclException.class, errors.get(1));
+                });
+    }
+
+    @Test
+    void nothingIsLeftOfASplitThatFails() throws Exception {
+        in(
+                2,
+                ranks -> {
+                    TestDouble.inject("ncclCommSplit@1:1:error=2");
+                    List<@Nullable Throwable> errors = NcclRanks.errors(ranks, c -> c.split(0, 0));
+                    for (Throwable t : errors) {
+                        assertInstanceOf(JcclException.class, t);
+                    }
+                });
+    }
+
+    // ---- settings
+
+    @Test
+    void settingsReachNccl() {
+        NcclConfig config =
+                new NcclConfig()
+                        .with(NcclConfig.Field.MAX_CTAS, 8)
+                        .with(NcclConfig.Field.COMM_NAME, "train");
+        List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS.withNccl(config));
+        NcclRanks.checkUsable(ranks);
+        assertTrue(NcclRanks.nccl(ranks.getFirst()).config().has(NcclConfig.Field.MAX_CTAS));
+        NcclRanks.close(ranks);
+        // NCCL refuses what it cannot do, which proves that it was told.
+        NcclConfig bad =
+                new NcclConfig()
+                        .with(NcclConfig.Field.MIN_CTAS, 9)
+                        .with(NcclConfig.Field.MAX_CTAS, 8);
+        long before = NcclRanks.live();
+        String message =
+                Messages.of(
+                        JcclException.class,
+                        () -> NcclRanks.open(2, NcclRanks.OPTIONS.withNccl(bad)));
+        assertTrue(message.contains("CTAs"), message);
+        assertEquals(before, NcclRanks.live(), NcclLifecycleTest::whatLives);
+    }
+
+    @Test
+    void blockingIsNotTheUsersToSet() {
+        for (int value : new int[] {0, 1}) {
+            NcclConfig config = new NcclConfig().with(NcclConfig.Field.BLOCKING, value);
+            String message =
+                    Messages.of(
+                            IllegalArgumentException.class,
+                            () -> NcclRanks.OPTIONS.withNccl(config));
+            assertTrue(message.contains("blocking"), message);
+        }
+        assertThrows(
+                IllegalArgumentException.class, () -> NcclRanks.OPTIONS.withTimeout(Duration.ZERO));
+    }
+
+    // ---- old NCCL
+
+    @Test
+    void oldNcclFallsBackOrRefusesWithBothVersions() {
+        String folder = TestDouble.build(List.of("-DJCCL_DOUBLE_MAX_VERSION=22105")).toString();
+        List<String> flags =
+                List.of(
+                        "-Djccl.nccl=" + folder + "/libnccl.so.2",
+                        "-Djccl.cudart=" + folder + "/libcudart.so.13");
+        try (Workers workers = new Workers(1, Workers.newJobId(), flags, Map.of())) {
+            Workers.Worker worker = workers.start(0, OldNcclWorker.class);
+            String line = worker.await("OLD ", Duration.ofSeconds(50));
+            assertEquals("OLD ok", line, () -> String.join("\n", worker.lines()));
+            assertEquals(0, worker.join(Duration.ofSeconds(20)));
+        }
+    }
+}
