@@ -539,8 +539,12 @@ static ncclResult_t wait_state(ncclComm_t c, struct shared *s, int state, atomic
       there += atomic_load(&s->places[r].state) >= state;
     }
     if (atomic_load(&s->failed) != 0) {
-      /* What happened there is told there alone: NCCL sees a connection end. */
-      return error(c, ncclRemoteError, "initialization failed on another rank");
+      /*
+       * What happened there is told there alone: NCCL sees a connection end. But a misuse, such as
+       * two ranks on one device, all ranks see for themselves.
+       */
+      int told = atomic_load(&s->failed) == ncclInvalidUsage ? ncclInvalidUsage : ncclRemoteError;
+      return error(c, told, "initialization failed on another rank");
     }
     if (there == c->nranks) {
       return ncclSuccess;

@@ -680,6 +680,11 @@ public final class NcclRank extends EngineCommunicator
                 throw e;
             }
             if (state == nccl_h.ncclInProgress()) {
+                // This process may have been stopped meanwhile, and the others have given it up.
+                String broken = members.broken();
+                if (broken != null) {
+                    throw fail(new RankFailedException(describe(operation) + " failed: " + broken));
+                }
                 throw fail(
                         new CollectiveTimeoutException(
                                 describe(operation)
@@ -914,7 +919,11 @@ public final class NcclRank extends EngineCommunicator
     /** A thread that does not come back from NCCL: nothing was enqueued that could be marked. */
     private boolean isStuck(long now) {
         long number = issued;
-        if (!inside || number != enteredWith) {
+        if (!inside) {
+            enteredAt = 0;
+            return false;
+        }
+        if (enteredAt == 0 || number != enteredWith) {
             enteredWith = number;
             enteredAt = now;
             return false;
