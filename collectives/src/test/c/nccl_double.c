@@ -1841,10 +1841,11 @@ static void end_launch(struct launch *l, ncclResult_t result, bool nonblocking) 
   for (int i = 0; i < l->nops; i++) {
     ncclComm_t c = l->ops[i].comm;
     pthread_mutex_lock(&lock);
-    if (nonblocking) {
+    /* Only behind the last: its caller may begin the next group as soon as it looks settled. */
+    bool last = atomic_fetch_sub(&c->tasks, 1) == 1;
+    if (nonblocking && (last || result != ncclSuccess)) {
       settle(c, result);
     }
-    atomic_fetch_sub(&c->tasks, 1);
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
     done_operation(&l->ops[i]);
