@@ -10,16 +10,11 @@ import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import java.io.PrintWriter;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicIntegerArray;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
@@ -99,7 +94,13 @@ final class SelfTestCommand implements Callable<Integer> {
             out.println("# rank " + r + " on " + describe(devices.get(r)));
         }
         out.flush();
-        List<RankLoop.Failure> failures = run(devices, cases);
+        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
+        List<RankLoop.Failure> failures =
+                RankLoop.onThreads(
+                        size,
+                        cases,
+                        algorithm -> Communicator.local(devices, options.withAlgorithm(algorithm)),
+                        Duration.ofMinutes(minutes));
         return print(out, cases, failures);
     }
 
@@ -109,47 +110,6 @@ final class SelfTestCommand implements Callable<Integer> {
         }
         Cuda.DeviceInfo info = Cuda.info(device);
         return device + " " + info.model() + " " + info.pciBusId();
-    }
-
-    private List<RankLoop.Failure> run(List<? extends Device> devices, List<Case> cases)
-            throws InterruptedException {
-        int size = devices.size();
-        List<RankLoop.Failure> failures = Collections.synchronizedList(new ArrayList<>());
-        Map<Integer, List<Communicator>> worlds = new ConcurrentHashMap<>();
-        AtomicIntegerArray at = new AtomicIntegerArray(size);
-        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
-        List<Thread> threads = new ArrayList<>();
-        for (int r = 0; r < size; r++) {
-            int rank = r;
-            Runnable loop =
-                    () ->
-                            RankLoop.run(
-                                    rank,
-                                    cases,
-                                    (algorithm, number) ->
-                                            worlds.computeIfAbsent(
-                                                            number,
-                                                            i ->
-                                                                    Communicator.local(
-                                                                            devices,
-                                                                            options.withAlgorithm(
-                                                                                    algorithm)))
-                                                    .get(rank),
-                                    index -> at.set(rank, index),
-                                    failures::add);
-            threads.add(Thread.ofPlatform().daemon().name("rank " + rank).start(loop));
-        }
-        long deadline = System.nanoTime() + TimeUnit.MINUTES.toNanos(minutes);
-        for (int r = 0; r < size; r++) {
-            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-            threads.get(r).join(Math.max(1, left));
-            if (threads.get(r).isAlive()) {
-                failures.add(
-                        new RankLoop.Failure(
-                                at.get(r), r, true, "does not end within the time given"));
-            }
-        }
-        return List.copyOf(failures);
     }
 
     /** One line per operation: cases, passed, failed, not run. */

@@ -4,9 +4,17 @@ import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
+import java.util.function.Function;
 import java.util.function.IntConsumer;
 
 /** What one rank does with a list of cases, in whatever process it runs. */
@@ -58,6 +66,60 @@ public final class RankLoop {
                 return;
             }
         }
+    }
+
+    /**
+     * Runs cases with ranks as threads of this JVM, and waits.
+     *
+     * @param ranks number of ranks
+     * @param cases what to try
+     * @param open makes the communicators of all ranks for an algorithm
+     * @param limit how long to wait; a rank that has not ended by then failed where it is
+     * @return what is wrong
+     * @throws InterruptedException if interrupted meanwhile; the threads go on
+     */
+    public static List<Failure> onThreads(
+            int ranks,
+            List<Case> cases,
+            Function<Algorithm, List<Communicator>> open,
+            Duration limit)
+            throws InterruptedException {
+        List<Failure> failures = Collections.synchronizedList(new ArrayList<>());
+        Map<Integer, List<Communicator>> worlds = new ConcurrentHashMap<>();
+        AtomicIntegerArray progress = new AtomicIntegerArray(ranks);
+        List<Thread> threads = new ArrayList<>();
+        for (int r = 0; r < ranks; r++) {
+            int rank = r;
+            BiFunction<Algorithm, Integer, Communicator> end =
+                    (algorithm, number) ->
+                            worlds.computeIfAbsent(number, i -> open.apply(algorithm)).get(rank);
+            threads.add(
+                    Thread.ofPlatform()
+                            .daemon()
+                            .name("rank " + rank)
+                            .start(() ->
+                                    run(
+                                            rank,
+                                            cases,
+                                            end,
+                                            index -> progress.set(rank, index),
+                                            failures::add)));
+        }
+        long deadline = System.nanoTime() + limit.toNanos();
+        for (int r = 0; r < ranks; r++) {
+            Thread thread = threads.get(r);
+            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+            thread.join(Math.max(1, left));
+            if (thread.isAlive()) {
+                StringBuilder stack =
+                        new StringBuilder("does not end within " + limit + ", it is at");
+                for (StackTraceElement e : thread.getStackTrace()) {
+                    stack.append("\n      ").append(e);
+                }
+                failures.add(new Failure(progress.get(r), r, true, stack.toString()));
+            }
+        }
+        return List.copyOf(failures);
     }
 
     private static String message(Throwable e) {
