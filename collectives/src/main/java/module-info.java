@@ -2,6 +2,7 @@
 @SuppressWarnings("module") // the module that runs the self-test is compiled later
 module io.jccl.collectives {
     requires transitive io.jccl.bindings;
+    requires transitive io.jccl.topology;
     requires static transitive org.jspecify;
 
     // Optional at run time: without it the loops are plain Java.

@@ -1,0 +1,122 @@
+package io.jccl.topology;
+
+import java.util.Locale;
+
+/**
+ * Bandwidths that NCCL plans with, in GB/s (10^9 bytes) per direction. They are what a good program
+ * gets out of a link, not the signalling rate.
+ *
+ * <p>Source: NCCL 2.30, src/graph/topo.h (constants, {@code ncclTopoNVLinkBw}) and
+ * src/graph/topo.cc ({@code kvDictPciGen}, {@code ncclTopoGetInterCpuBw}).
+ */
+public final class LinkModel {
+    /** A PCIe 3.0 x16 slot. */
+    public static final double PCIE_3_X16 = 12;
+
+    /** What is assumed of a NIC about which nothing is known: 100 Gbit/s. */
+    public static final double DEFAULT_NIC = 12;
+
+    /** What is assumed of a link between CPUs about which nothing is known: Skylake's UPI. */
+    public static final double DEFAULT_SMP = 10;
+
+    /** Within a device, or from a hub to itself: no limit worth modelling. */
+    public static final double LOCAL = 5000;
+
+    private LinkModel() {}
+
+    /**
+     * One NVLink.
+     *
+     * @param sm compute capability times ten; 0 if unknown
+     * @return GB/s per direction
+     */
+    public static double nvlink(int sm) {
+        if (sm >= 100) {
+            // Compute capability 11 and 12 have no NVLink but to their own CPU.
+            return 40.1;
+        }
+        if (sm >= 90) {
+            return 20.6;
+        }
+        if (sm == 86) {
+            return 12;
+        }
+        if (sm == 60) {
+            return 18;
+        }
+        return 20; // 7.0, 7.5, 8.0, unknown
+    }
+
+    /**
+     * PCIe by lane speed and width.
+     *
+     * @param gigatransfers per second and lane: 2.5, 5, 8, 16, 32 or 64
+     * @param lanes 1 to 16
+     * @return GB/s per direction; 0 if the speed is none of these
+     */
+    public static double pcie(double gigatransfers, int lanes) {
+        int generation = generation(gigatransfers);
+        return generation == 0 ? 0 : PCIE_3_X16 / 16 * lanes * Math.pow(2, generation - 3);
+    }
+
+    private static int generation(double gigatransfers) {
+        double speed = 2.5;
+        for (int g = 1; g <= 6; g++) {
+            if (Math.abs(gigatransfers - speed) < 0.2) {
+                return g;
+            }
+            speed = g == 2 ? 8 : speed * 2; // 2.5, 5, 8, 16, 32, 64
+        }
+        return 0;
+    }
+
+    /**
+     * The PCIe slot that a GPU of a generation is made for, x16.
+     *
+     * @param sm compute capability times ten; 0 if unknown
+     * @return GB/s per direction; that of PCIe 3.0 if unknown
+     */
+    public static double pcieOf(int sm) {
+        if (sm >= 90) {
+            return 4 * PCIE_3_X16;
+        }
+        return sm >= 80 ? 2 * PCIE_3_X16 : PCIE_3_X16;
+    }
+
+    /**
+     * Link between two CPUs.
+     *
+     * @param arch {@code x86_64}, {@code arm64}, {@code ppc64}
+     * @param vendor {@code GenuineIntel}, {@code AuthenticAMD}, {@code Shanghai} or whatever the
+     *     CPU says
+     * @param family CPU family, 0 if unknown
+     * @param model CPU model, 0 if unknown
+     * @return GB/s per direction
+     */
+    public static double smp(String arch, String vendor, int family, int model) {
+        return switch (arch.toLowerCase(Locale.ROOT)) {
+            case "ppc64", "ppc64le" -> 32;
+            case "arm64", "aarch64" -> 6;
+            default ->
+                    switch (vendor) {
+                        case "AuthenticAMD" -> 16;
+                        case "Shanghai", "CentaurHauls" -> family == 7 && model == 0x5b ? 9 : 6;
+                        case "GenuineIntel" -> intel(family, model);
+                        default -> DEFAULT_SMP;
+                    };
+        };
+    }
+
+    private static double intel(int family, int model) {
+        if (family != 6) {
+            return DEFAULT_SMP;
+        }
+        if (model >= 0xCF) {
+            return 40; // Emerald Rapids
+        }
+        if (model >= 0x8F) {
+            return 22; // Sapphire Rapids
+        }
+        return model >= 0x55 ? 10 : 6; // Skylake, Broadwell
+    }
+}

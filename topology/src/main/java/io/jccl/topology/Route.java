@@ -1,0 +1,18 @@
+package io.jccl.topology;
+
+import java.util.List;
+
+/**
+ * A way from one node to another over links.
+ *
+ * @param from id of the node it starts at
+ * @param to id of the node it ends at
+ * @param arcs the arcs it uses, in order (see {@link Link}); empty if {@code from} is {@code to}
+ * @param gbps GB/s per direction of its narrowest arc, used alone
+ */
+public record Route(int from, int to, List<Integer> arcs, double gbps) {
+    /** Copies the list. */
+    public Route {
+        arcs = List.copyOf(arcs);
+    }
+}

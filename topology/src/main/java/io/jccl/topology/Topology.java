@@ -1,0 +1,470 @@
+package io.jccl.topology;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.PriorityQueue;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A machine: GPUs, NICs, what lies between them, and how wide the links are.
+ *
+ * <p>What several paths share is a link of the graph: two GPUs below one PCIe switch share its
+ * uplink, all traffic of a socket's GPUs to another socket shares the link between the CPUs. So a
+ * set of routes is feasible if no arc carries more than its bandwidth.
+ *
+ * <p>Immutable, and safe for use by many threads.
+ */
+public final class Topology {
+    private final String name;
+    private final List<Gpu> gpus;
+    private final List<Nic> nics;
+    private final List<Hub> hubs;
+    private final List<Node> nodes;
+    private final List<Link> links;
+    private final List<Warning> warnings;
+    private final Map<Long, PathCode> codes;
+
+    /** Links at each node. */
+    private final List<List<Link>> incident;
+
+    /** Routes from a node to all others, made when first asked for. Races only make them twice. */
+    private final @Nullable Route[] @Nullable [] routes;
+
+    private Topology(Builder b) {
+        name = b.name;
+        gpus = List.copyOf(b.gpus);
+        nics = List.copyOf(b.nics);
+        hubs = List.copyOf(b.hubs);
+        List<Node> all = new ArrayList<>(gpus);
+        all.addAll(nics);
+        all.addAll(hubs);
+        nodes = List.copyOf(all);
+        links = List.copyOf(b.links);
+        warnings = List.copyOf(b.warnings);
+        codes = Map.copyOf(b.codes);
+        Map<String, Node> byName = new HashMap<>();
+        for (int i = 0; i < nodes.size(); i++) {
+            Node node = nodes.get(i);
+            if (node.id() != i) {
+                throw new IllegalStateException("node " + node + " stands at place " + i);
+            }
+            if (byName.put(node.name(), node) != null) {
+                throw new IllegalArgumentException(
+                        "two nodes are called " + node.name() + ": names must be unique");
+            }
+        }
+        List<List<Link>> at = new ArrayList<>();
+        for (int i = 0; i < nodes.size(); i++) {
+            at.add(new ArrayList<>());
+        }
+        for (Link link : links) {
+            at.get(link.a()).add(link);
+            at.get(link.b()).add(link);
+        }
+        at.replaceAll(Collections::unmodifiableList);
+        incident = at;
+        routes = new Route[nodes.size()][];
+    }
+
+    /**
+     * A name for people: of a file, a host, a model of machine.
+     *
+     * @return the name
+     */
+    public String name() {
+        return name;
+    }
+
+    /**
+     * GPUs in the order of the source.
+     *
+     * @return the GPUs; their places are what plans call GPU indices
+     */
+    public List<Gpu> gpus() {
+        return gpus;
+    }
+
+    /**
+     * NICs in the order of the source.
+     *
+     * @return the NICs
+     */
+    public List<Nic> nics() {
+        return nics;
+    }
+
+    /**
+     * Switches, bridges, NUMA nodes.
+     *
+     * @return the hubs
+     */
+    public List<Hub> hubs() {
+        return hubs;
+    }
+
+    /**
+     * GPUs, then NICs, then hubs.
+     *
+     * @return all nodes, by id
+     */
+    public List<Node> nodes() {
+        return nodes;
+    }
+
+    /**
+     * All links.
+     *
+     * @return the links, by id
+     */
+    public List<Link> links() {
+        return links;
+    }
+
+    /**
+     * The links at a node.
+     *
+     * @param node id of a node
+     * @return its links
+     */
+    public List<Link> links(int node) {
+        return incident.get(node);
+    }
+
+    /**
+     * What the reader found odd.
+     *
+     * @return the warnings, in the order of the source
+     */
+    public List<Warning> warnings() {
+        return warnings;
+    }
+
+    /**
+     * Bandwidth of an arc.
+     *
+     * @param arc see {@link Link}
+     * @return GB/s
+     */
+    public double capacity(int arc) {
+        return links.get(arc >> 1).gbps();
+    }
+
+    /**
+     * The code of a pair: as printed if the source printed one, else derived from the graph.
+     *
+     * @param a id of a GPU or NIC
+     * @param b id of another
+     * @return the code
+     */
+    public PathCode code(int a, int b) {
+        if (a == b) {
+            return PathCode.SELF;
+        }
+        PathCode printed = codes.get(key(a, b));
+        return printed != null ? printed : derived(a, b);
+    }
+
+    /** What nvidia-smi would print for the route. */
+    private PathCode derived(int a, int b) {
+        Route route = route(a, b);
+        if (route == null) {
+            return PathCode.of("DIS");
+        }
+        int nvlinks = 0;
+        int switches = 0;
+        int bridges = 0;
+        boolean smp = false;
+        for (int arc : route.arcs()) {
+            Link link = links.get(arc >> 1);
+            if (link.kind() == LinkKind.NVLINK) {
+                nvlinks = nvlinks == 0 ? link.count() : Math.min(nvlinks, link.count());
+            }
+            smp |= link.kind() == LinkKind.SMP;
+        }
+        for (int node : nodesOf(route)) {
+            if (nodes.get(node) instanceof Hub hub) {
+                switches += hub.kind() == Hub.Kind.PCIE_SWITCH ? 1 : 0;
+                bridges += hub.kind() == Hub.Kind.HOST_BRIDGE ? 1 : 0;
+            }
+        }
+        if (nvlinks > 0) {
+            return PathCode.of("NV" + nvlinks);
+        }
+        if (smp) {
+            return PathCode.of("SYS");
+        }
+        if (bridges > 0) {
+            return PathCode.of(bridges > 1 ? "NODE" : "PHB");
+        }
+        return PathCode.of(switches > 1 ? "PXB" : "PIX");
+    }
+
+    /** Ids of the nodes that a route passes, ends included. */
+    private List<Integer> nodesOf(Route route) {
+        List<Integer> all = new ArrayList<>();
+        int at = route.from();
+        all.add(at);
+        for (int arc : route.arcs()) {
+            at = head(arc);
+            all.add(at);
+        }
+        return all;
+    }
+
+    /**
+     * Where an arc leads to.
+     *
+     * @param arc see {@link Link}
+     * @return id of the node at its end
+     */
+    public int head(int arc) {
+        Link link = links.get(arc >> 1);
+        return (arc & 1) == 0 ? link.b() : link.a();
+    }
+
+    /**
+     * Where an arc starts.
+     *
+     * @param arc see {@link Link}
+     * @return id of the node at its start
+     */
+    public int tail(int arc) {
+        return head(arc ^ 1);
+    }
+
+    /**
+     * The best route between two nodes: the widest, of those the shortest. Data does not pass
+     * through GPUs or NICs on the way, as no copy engine or NCCL transport forwards by itself.
+     *
+     * @param from id of a node
+     * @param to id of a node
+     * @return the route, or null if there is none
+     */
+    public @Nullable Route route(int from, int to) {
+        @Nullable Route[] row = routes[from];
+        if (row == null) {
+            row = routesFrom(from);
+            routes[from] = row;
+        }
+        return row[to];
+    }
+
+    /** Dijkstra by (bandwidth descending, hops ascending). */
+    private @Nullable Route[] routesFrom(int from) {
+        int n = nodes.size();
+        double[] width = new double[n];
+        int[] hops = new int[n];
+        int[] via = new int[n];
+        boolean[] done = new boolean[n];
+        Arrays.fill(via, -1);
+        Arrays.fill(hops, Integer.MAX_VALUE);
+        width[from] = Double.POSITIVE_INFINITY;
+        hops[from] = 0;
+        record Entry(double width, int hops, int node) {}
+        PriorityQueue<Entry> queue =
+                new PriorityQueue<>((x, y) ->
+                        x.width != y.width
+                                ? Double.compare(y.width, x.width)
+                                : Integer.compare(x.hops, y.hops));
+        queue.add(new Entry(width[from], 0, from));
+        while (!queue.isEmpty()) {
+            int at = queue.remove().node;
+            if (done[at]) {
+                continue;
+            }
+            done[at] = true;
+            if (at != from && !(nodes.get(at) instanceof Hub)) {
+                continue;
+            }
+            for (Link link : incident.get(at)) {
+                int next = link.opposite(at);
+                double w = Math.min(width[at], link.gbps());
+                int h = hops[at] + 1;
+                if (!done[next] && (w > width[next] || (w == width[next] && h < hops[next]))) {
+                    width[next] = w;
+                    hops[next] = h;
+                    via[next] = link.arcFrom(at);
+                    queue.add(new Entry(w, h, next));
+                }
+            }
+        }
+        @Nullable Route[] row = new Route[n];
+        for (int to = 0; to < n; to++) {
+            if (hops[to] == Integer.MAX_VALUE) {
+                continue;
+            }
+            List<Integer> arcs = new ArrayList<>();
+            for (int at = to; at != from; at = tail(via[at])) {
+                arcs.add(via[at]);
+            }
+            Collections.reverse(arcs);
+            row[to] = new Route(from, to, arcs, width[to]);
+        }
+        return row;
+    }
+
+    private static long key(int a, int b) {
+        return (long) Math.min(a, b) << 32 | Math.max(a, b);
+    }
+
+    @Override
+    public String toString() {
+        return name
+                + ": "
+                + gpus.size()
+                + " GPUs, "
+                + nics.size()
+                + " NICs, "
+                + links.size()
+                + " links";
+    }
+
+    /** Makes a {@link Topology}: first GPUs, then NICs, then hubs, then links. Not thread-safe. */
+    public static final class Builder {
+        private final String name;
+        private final List<Gpu> gpus = new ArrayList<>();
+        private final List<Nic> nics = new ArrayList<>();
+        private final List<Hub> hubs = new ArrayList<>();
+        private final List<Link> links = new ArrayList<>();
+        private final List<Warning> warnings = new ArrayList<>();
+        private final Map<Long, PathCode> codes = new HashMap<>();
+
+        /**
+         * Starts with nothing.
+         *
+         * @param name a name for people
+         */
+        public Builder(String name) {
+            this.name = Objects.requireNonNull(name, "name");
+        }
+
+        /**
+         * How many nodes there are so far.
+         *
+         * @return the id that the next node must have
+         */
+        public int nextId() {
+            return gpus.size() + nics.size() + hubs.size();
+        }
+
+        /**
+         * Adds a GPU.
+         *
+         * @param gpu with {@link #nextId()} as id
+         * @return its id
+         */
+        public int add(Gpu gpu) {
+            require(nics.isEmpty() && hubs.isEmpty(), gpu);
+            gpus.add(gpu);
+            return gpu.id();
+        }
+
+        /**
+         * Adds a GPU of which little is known.
+         *
+         * @param index its number; its name is GPU and this
+         * @param sm compute capability times ten; 0 if unknown
+         * @return its id
+         */
+        public int addGpu(int index, int sm) {
+            return add(
+                    new Gpu(
+                            nextId(),
+                            "GPU" + index,
+                            index,
+                            null,
+                            sm,
+                            Source.DEFAULT,
+                            null,
+                            null,
+                            null,
+                            null));
+        }
+
+        /**
+         * Adds a NIC.
+         *
+         * @param nic with {@link #nextId()} as id
+         * @return its id
+         */
+        public int add(Nic nic) {
+            require(hubs.isEmpty(), nic);
+            nics.add(nic);
+            return nic.id();
+        }
+
+        /**
+         * Adds a hub.
+         *
+         * @param name unique
+         * @param kind what it is
+         * @return its id
+         */
+        public int addHub(String name, Hub.Kind kind) {
+            Hub hub = new Hub(nextId(), name, kind);
+            hubs.add(hub);
+            return hub.id();
+        }
+
+        /**
+         * Adds a link.
+         *
+         * @param a id of one end
+         * @param b id of the other end
+         * @param kind what it is made of
+         * @param count how many are bonded
+         * @param gbps GB/s per direction, of all together
+         * @param source where the figure comes from
+         * @return its id
+         */
+        public int link(int a, int b, LinkKind kind, int count, double gbps, Source source) {
+            if (Math.max(a, b) >= nextId()) {
+                throw new IllegalArgumentException(
+                        "link from " + a + " to " + b + ", but there are " + nextId() + " nodes");
+            }
+            links.add(new Link(links.size(), a, b, kind, count, gbps, source));
+            return links.size() - 1;
+        }
+
+        /**
+         * Notes the code that the source printed for a pair.
+         *
+         * @param a id of a GPU or NIC
+         * @param b id of another
+         * @param code what was printed
+         */
+        public void code(int a, int b, PathCode code) {
+            codes.put(key(a, b), code);
+        }
+
+        /**
+         * Notes something odd.
+         *
+         * @param warning what it is
+         */
+        public void warn(Warning warning) {
+            warnings.add(warning);
+        }
+
+        /**
+         * Makes the topology.
+         *
+         * @return the topology
+         */
+        public Topology build() {
+            return new Topology(this);
+        }
+
+        private void require(boolean inOrder, Node node) {
+            if (!inOrder || node.id() != nextId()) {
+                throw new IllegalArgumentException(
+                        node + " has to have id " + nextId() + ", and GPUs come first, then NICs");
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+package io.jccl.topology;
+
+/**
+ * A text that is not the topology it should be. The message says where, what was found and what was
+ * expected.
+ */
+public final class TopologyFormatException extends IllegalArgumentException {
+    private static final long serialVersionUID = 1;
+
+    /** Line, from 1; 0 if it concerns the whole text. */
+    private final int line;
+
+    /** Column, from 1; 0 if it concerns the whole line. */
+    private final int column;
+
+    /**
+     * Makes one.
+     *
+     * @param line line of the text, from 1; 0 if it concerns the whole text
+     * @param column column, from 1; 0 if it concerns the whole line
+     * @param message what was found, what was expected, and what to do
+     */
+    public TopologyFormatException(int line, int column, String message) {
+        super(new Warning(line, column, message).toString());
+        this.line = line;
+        this.column = column;
+    }
+
+    /**
+     * Where it is.
+     *
+     * @return the line, from 1; 0 if it concerns the whole text
+     */
+    public int line() {
+        return line;
+    }
+
+    /**
+     * Where it is.
+     *
+     * @return the column, from 1; 0 if it concerns the whole line
+     */
+    public int column() {
+        return column;
+    }
+}

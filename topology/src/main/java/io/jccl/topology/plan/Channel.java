@@ -1,0 +1,85 @@
+package io.jccl.topology.plan;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * One of the paths along which a plan moves a share of the data, all at once. The share is
+ * proportional to {@link #gbps()}.
+ */
+public sealed interface Channel permits Channel.Ring, Channel.Tree, Channel.Exchange {
+    /**
+     * How many GB/s go over each of its hops. Over all channels of a plan no arc carries more than
+     * it can.
+     *
+     * @return GB/s (10^9 bytes)
+     */
+    double gbps();
+
+    /**
+     * The hops, each in the direction in which data leaves the root or goes round. A tree of an
+     * allReduce or a reduce uses every hop in the opposite direction as well, or only.
+     *
+     * @return the hops
+     */
+    List<Hop> hops();
+
+    /**
+     * A directed ring.
+     *
+     * @param hops hop <i>i</i> ends where hop <i>i+1</i> starts, the last ends where the first
+     *     starts
+     * @param gbps see {@link Channel#gbps()}
+     */
+    record Ring(List<Hop> hops, double gbps) implements Channel {
+        /** Checks that it closes. */
+        public Ring {
+            hops = List.copyOf(hops);
+            for (int i = 0; i < hops.size(); i++) {
+                if (hops.get(i).to() != hops.get((i + 1) % hops.size()).from()) {
+                    throw new IllegalArgumentException("hops do not make a ring: " + hops);
+                }
+            }
+        }
+
+        /**
+         * GPUs in the order in which data visits them.
+         *
+         * @return places in {@link io.jccl.topology.Topology#gpus()}
+         */
+        public List<Integer> order() {
+            List<Integer> order = new ArrayList<>(hops.size());
+            for (Hop hop : hops) {
+                order.add(hop.from());
+            }
+            return order;
+        }
+    }
+
+    /**
+     * A spanning tree.
+     *
+     * @param root place of the root GPU
+     * @param hops from parents to children, parents first
+     * @param gbps see {@link Channel#gbps()}
+     */
+    record Tree(int root, List<Hop> hops, double gbps) implements Channel {
+        /** Copies the list. */
+        public Tree {
+            hops = List.copyOf(hops);
+        }
+    }
+
+    /**
+     * Direct exchange: every pair at once.
+     *
+     * @param hops one for each ordered pair that exchanges data
+     * @param gbps GB/s of each hop
+     */
+    record Exchange(List<Hop> hops, double gbps) implements Channel {
+        /** Copies the list. */
+        public Exchange {
+            hops = List.copyOf(hops);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+package io.jccl.topology.plan;
+
+import io.jccl.topology.Route;
+import java.util.Objects;
+
+/**
+ * One step of a channel: data goes from a GPU to another.
+ *
+ * @param from place of the sending GPU in {@link io.jccl.topology.Topology#gpus()}, which is its
+ *     node id too
+ * @param to place of the receiving GPU
+ * @param route over which links
+ */
+public record Hop(int from, int to, Route route) {
+    /** Checks that the route fits. */
+    public Hop {
+        Objects.requireNonNull(route, "route");
+        if (route.from() != from || route.to() != to) {
+            throw new IllegalArgumentException(
+                    "hop from "
+                            + from
+                            + " to "
+                            + to
+                            + " over a route from "
+                            + route.from()
+                            + " to "
+                            + route.to());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+package io.jccl.topology.plan;
+
+import io.jccl.topology.Operation;
+import io.jccl.topology.Topology;
+import java.util.List;
+import java.util.Objects;
+
+/**
+ * How an operation moves its data over a topology.
+ *
+ * @param topology the machine
+ * @param operation what is done
+ * @param gpus the GPUs that take part, by rank: places in {@link Topology#gpus()}
+ * @param root rank of the root, 0 if the operation has none
+ * @param channels what carries the data, all at once
+ * @param bandwidthGBps bus bandwidth (as nccl-tests has it, see {@link Operation#busFactor}) for
+ *     sizes so large that latency does not count
+ * @param boundGBps the most that any algorithm could reach over these links, in the same measure
+ * @param bound what limits it: {@code egress of GPU3}, {@code cut {0,1} | {2}}
+ * @param why what was considered and chosen, a line each
+ */
+public record Plan(
+        Topology topology,
+        Operation operation,
+        List<Integer> gpus,
+        int root,
+        List<Channel> channels,
+        double bandwidthGBps,
+        double boundGBps,
+        String bound,
+        List<String> why) {
+    /** Copies the lists. */
+    public Plan {
+        Objects.requireNonNull(topology, "topology");
+        Objects.requireNonNull(operation, "operation");
+        Objects.requireNonNull(bound, "bound");
+        gpus = List.copyOf(gpus);
+        channels = List.copyOf(channels);
+        why = List.copyOf(why);
+    }
+
+    /**
+     * How close to the bound the plan is.
+     *
+     * @return bandwidth / bound, at most 1
+     */
+    public double ratio() {
+        return boundGBps == 0 ? 1 : bandwidthGBps / boundGBps;
+    }
+}

@@ -1,0 +1,8 @@
+/** Machine topology: parsers, graph, planners, cost model, simulator and pictures. Pure Java. */
+module io.jccl.topology {
+    requires java.xml;
+    requires static transitive org.jspecify;
+
+    exports io.jccl.topology;
+    exports io.jccl.topology.plan;
+}
