@@ -4,6 +4,7 @@ module io.jccl.bench {
     requires com.fasterxml.jackson.databind;
     requires info.picocli;
     requires io.jccl.collectives;
+    requires io.jccl.offload;
     requires static jdk.management; // tests read how much a thread allocates
     requires static jmh.core;
     requires static org.jspecify;

@@ -1,5 +1,7 @@
 package io.jccl.bindings;
 
+import org.jspecify.annotations.Nullable;
+
 /**
  * Root of everything that goes wrong while ranks talk to each other. Faults in the arguments of a
  * call are {@link IllegalArgumentException}, {@link IllegalStateException} or {@link
@@ -23,7 +25,7 @@ public class JcclException extends RuntimeException {
      * @param message what happened, to whom, and what to do
      * @param cause what led to it
      */
-    public JcclException(String message, Throwable cause) {
+    public JcclException(String message, @Nullable Throwable cause) {
         super(message, cause);
     }
 }
