@@ -1067,6 +1067,11 @@ class ArgumentTest {
         }
 
         @Override
+        public Buffer lease(long fromByte, DataType type, long count, Runnable release) {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
         public MemorySegment asSegment() {
             throw new UnsupportedOperationException();
         }

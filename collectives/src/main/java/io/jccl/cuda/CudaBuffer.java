@@ -27,9 +27,19 @@ public final class CudaBuffer implements Buffer {
         final @Nullable LongConsumer release;
         final AtomicBoolean closed = new AtomicBoolean();
 
-        Allocation(long address, @Nullable LongConsumer release) {
+        /**
+         * The allocation that lent the memory, whose end is the end of this one; null if none did.
+         */
+        final @Nullable Allocation lender;
+
+        Allocation(long address, @Nullable LongConsumer release, @Nullable Allocation lender) {
             this.address = address;
             this.release = release;
+            this.lender = lender;
+        }
+
+        boolean isOpen() {
+            return !closed.get() && (lender == null || lender.isOpen());
         }
     }
 
@@ -115,7 +125,8 @@ public final class CudaBuffer implements Buffer {
             DataType type,
             long count,
             @Nullable LongConsumer release) {
-        return new CudaBuffer(device, new Allocation(address, release), true, address, type, count);
+        return new CudaBuffer(
+                device, new Allocation(address, release, null), true, address, type, count);
     }
 
     /** See {@link io.jccl.device.Cuda#wrapAddress}. */
@@ -163,7 +174,7 @@ public final class CudaBuffer implements Buffer {
 
     /** Whether the memory is still there, as far as we know. */
     public boolean isOpen() {
-        return !allocation.closed.get();
+        return allocation.isOpen();
     }
 
     private long open() {
@@ -202,6 +213,20 @@ public final class CudaBuffer implements Buffer {
     public Buffer slice(long from, long count) {
         Objects.checkFromIndexSize(from, count, this.count);
         return new CudaBuffer(device, allocation, false, open() + from * type.size(), type, count);
+    }
+
+    @Override
+    public Buffer lease(long fromByte, DataType type, long count, Runnable release) {
+        Objects.checkFromIndexSize(fromByte, HostDevice.bytes(type, count), byteSize());
+        Objects.requireNonNull(release, "release");
+        long from = open() + fromByte;
+        return new CudaBuffer(
+                device,
+                new Allocation(from, at -> release.run(), allocation),
+                true,
+                from,
+                type,
+                count);
     }
 
     @Override
@@ -347,7 +372,11 @@ public final class CudaBuffer implements Buffer {
 
     @Override
     public void close() {
-        if (whole && allocation.closed.compareAndSet(false, true) && allocation.release != null) {
+        if (!whole || !allocation.closed.compareAndSet(false, true)) {
+            return;
+        }
+        Allocation lender = allocation.lender;
+        if (allocation.release != null && (lender == null || lender.isOpen())) {
             allocation.release.accept(allocation.address);
         }
     }

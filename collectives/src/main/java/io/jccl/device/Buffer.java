@@ -92,6 +92,20 @@ public interface Buffer extends AutoCloseable {
     Buffer slice(long from, long count);
 
     /**
+     * A buffer of its own over some of the memory, for allocators that carve large allocations.
+     * Unlike a slice it may have another type, and is closed by itself.
+     *
+     * @param fromByte where it starts; a multiple of the element size keeps elements aligned
+     * @param type its element type
+     * @param count number of its elements
+     * @param release what to do when it is closed, once; it is not called if this buffer is closed
+     *     first, which ends the other too
+     * @return the buffer
+     * @throws IndexOutOfBoundsException if the range does not lie within this buffer
+     */
+    Buffer lease(long fromByte, DataType type, long count, Runnable release);
+
+    /**
      * The memory itself, for code that works on it directly.
      *
      * @return the elements in native byte order

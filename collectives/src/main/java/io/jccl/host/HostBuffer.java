@@ -31,6 +31,9 @@ public final class HostBuffer implements Buffer {
     /** The buffer that owns the memory; this one unless it is a slice. */
     private final HostBuffer owner;
 
+    /** The buffer that lent the memory, whose end is the end of this one; null if none did. */
+    private final @Nullable HostBuffer lender;
+
     private final @Nullable Runnable release;
     private volatile boolean closed;
 
@@ -42,6 +45,7 @@ public final class HostBuffer implements Buffer {
             int chunk,
             long chunkAt,
             @Nullable HostBuffer owner,
+            @Nullable HostBuffer lender,
             @Nullable Runnable release) {
         this.device = device;
         this.segment = segment;
@@ -52,6 +56,7 @@ public final class HostBuffer implements Buffer {
         this.chunk = chunk;
         this.chunkAt = chunkAt;
         this.owner = owner == null ? this : owner;
+        this.lender = lender;
         this.release = release;
     }
 
@@ -63,7 +68,7 @@ public final class HostBuffer implements Buffer {
             int chunk,
             long chunkAt,
             Runnable release) {
-        return new HostBuffer(device, segment, type, count, chunk, chunkAt, null, release);
+        return new HostBuffer(device, segment, type, count, chunk, chunkAt, null, null, release);
     }
 
     /** Memory outside the JVM's hands that is given back when the buffer is closed. */
@@ -102,6 +107,7 @@ public final class HostBuffer implements Buffer {
                 PRIVATE,
                 0,
                 null,
+                null,
                 null);
     }
 
@@ -137,7 +143,8 @@ public final class HostBuffer implements Buffer {
     }
 
     boolean isOpen() {
-        return !owner.closed && segment.scope().isAlive();
+        HostBuffer o = owner;
+        return !o.closed && segment.scope().isAlive() && (o.lender == null || o.lender.isOpen());
     }
 
     private MemorySegment open() {
@@ -179,7 +186,25 @@ public final class HostBuffer implements Buffer {
                 chunk,
                 chunkAt + at,
                 owner,
+                null,
                 null);
+    }
+
+    @Override
+    public Buffer lease(long fromByte, DataType type, long count, Runnable release) {
+        long bytes = HostDevice.bytes(type, count);
+        Objects.checkFromIndexSize(fromByte, bytes, byteSize());
+        Objects.requireNonNull(release, "release");
+        return new HostBuffer(
+                device,
+                open().asSlice(fromByte, bytes),
+                type,
+                count,
+                chunk,
+                chunkAt + fromByte,
+                null,
+                owner,
+                release);
     }
 
     @Override
@@ -224,7 +249,7 @@ public final class HostBuffer implements Buffer {
             }
             closed = true;
         }
-        if (release != null) {
+        if (release != null && (lender == null || lender.isOpen())) {
             release.run();
         }
     }

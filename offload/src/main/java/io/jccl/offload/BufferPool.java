@@ -1,0 +1,514 @@
+package io.jccl.offload;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Objects;
+import java.util.function.LongFunction;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Memory of one tier, carved out of a few large slabs. Pinning memory, or asking a GPU for it,
+ * takes milliseconds and stops the device; a block out of a slab takes none of that, and is as
+ * large as was asked for but for the alignment: nothing is rounded to powers of two.
+ *
+ * <p>Free blocks are kept by size in two levels (powers of two, each cut into 32), so that taking
+ * and giving back cost the same however many blocks there are; neighbours that are free become one
+ * block. Source: M. Masmano et al., TLSF: a new dynamic memory allocator for real-time systems,
+ * ECRTS 2004.
+ *
+ * <p>There are two ways in. {@link #allocate} makes a {@link Buffer}, whose {@code close} gives the
+ * memory back once, and that throws if used afterwards. {@link #take} makes a handle without
+ * creating any object, and {@link #give} refuses one that was given back before.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class BufferPool implements AutoCloseable {
+    private static final int SUBDIVISIONS_LOG2 = 5;
+    private static final int SUBDIVISIONS = 1 << SUBDIVISIONS_LOG2;
+    private static final int NONE = -1;
+
+    private final Tier tier;
+    private final Budgets budgets;
+    private final PoolOptions options;
+    private final LongFunction<Buffer> source;
+    private final int unitLog2;
+
+    // All below is guarded by this.
+    private final List<@Nullable Slab> slabs = new ArrayList<>();
+
+    /** First free block of each size class. */
+    private final int[][] heads = new int[Long.SIZE][SUBDIVISIONS];
+
+    /** Which classes of a power of two have free blocks, and which powers have any. */
+    private final int[] classes = new int[Long.SIZE];
+
+    private long powers;
+
+    // Blocks, one index each. Offsets and sizes are in units of the alignment.
+    private int[] slabOf = new int[0];
+    private long[] start = new long[0];
+    private long[] size = new long[0];
+    private long[] asked = new long[0];
+    private int[] before = new int[0];
+    private int[] after = new int[0];
+    private int[] nextFree = new int[0];
+    private int[] previousFree = new int[0];
+
+    /** Odd while the block is out; part of the handle, so that an old handle is known. */
+    private int[] generation = new int[0];
+
+    /** Unused block indices, linked by {@link #after}. */
+    private int spare = NONE;
+
+    private int blocks;
+    private long out;
+    private long outBytes;
+    private long askedBytes;
+    private boolean closed;
+
+    private record Slab(Buffer memory, long units, long bytes) {}
+
+    /**
+     * What a pool holds.
+     *
+     * @param slabs number of slabs
+     * @param slabBytes bytes taken from the system
+     * @param blocks blocks that are out
+     * @param blockBytes bytes of those
+     * @param askedBytes bytes that were asked for when they were taken
+     */
+    public record Stats(int slabs, long slabBytes, long blocks, long blockBytes, long askedBytes) {
+        /**
+         * The share of the blocks' bytes that nobody asked for.
+         *
+         * @return 0 to 1
+         */
+        public double waste() {
+            return blockBytes == 0 ? 0 : 1 - (double) askedBytes / blockBytes;
+        }
+    }
+
+    private BufferPool(
+            Tier tier, Budgets budgets, PoolOptions options, LongFunction<Buffer> source) {
+        this.tier = tier;
+        this.budgets = Objects.requireNonNull(budgets, "budgets");
+        this.options = Objects.requireNonNull(options, "options");
+        this.source = source;
+        this.unitLog2 = Integer.numberOfTrailingZeros(options.alignment());
+        for (int[] row : heads) {
+            Arrays.fill(row, NONE);
+        }
+    }
+
+    /**
+     * A pool of host memory that a device copies from and to beside its work: pinned, if it is a
+     * GPU.
+     *
+     * @param device the device
+     * @param budgets what tier {@link Tier#PINNED} may hold
+     * @param options slabs and alignment
+     * @return the pool; it takes its first slab when first asked
+     */
+    public static BufferPool pinned(Device device, Budgets budgets, PoolOptions options) {
+        return new BufferPool(
+                Tier.PINNED,
+                budgets,
+                options,
+                device.kind() == Device.Kind.CUDA
+                        ? bytes -> Cuda.pinned(DataType.UINT8, bytes)
+                        : bytes -> device.allocate(DataType.UINT8, bytes));
+    }
+
+    /**
+     * A pool of device memory. On the host device that is host memory too, so that the budget alone
+     * makes it scarce.
+     *
+     * @param device the device
+     * @param budgets what tier {@link Tier#DEVICE} may hold
+     * @param options slabs and alignment
+     * @return the pool; it takes its first slab when first asked
+     */
+    public static BufferPool device(Device device, Budgets budgets, PoolOptions options) {
+        return new BufferPool(
+                Tier.DEVICE, budgets, options, bytes -> device.allocate(DataType.UINT8, bytes));
+    }
+
+    /**
+     * Takes memory as a buffer, with whatever content.
+     *
+     * @param type element type
+     * @param count number of elements, 0 or more
+     * @return a buffer; closing it gives the memory back
+     * @throws OffloadMemoryException if the budget or the system has no room
+     */
+    public Buffer allocate(DataType type, long count) {
+        if (count < 0 || count > Long.MAX_VALUE / 16) {
+            throw new IllegalArgumentException(
+                    "count is " + count + ", expected 0 to " + Long.MAX_VALUE / 16);
+        }
+        long handle = take(count * type.size());
+        Slab slab;
+        long from;
+        synchronized (this) {
+            int block = (int) handle;
+            slab = Objects.requireNonNull(slabs.get(slabOf[block]));
+            from = start[block] << unitLog2;
+        }
+        return slab.memory.lease(from, type, count, () -> give(handle));
+    }
+
+    /**
+     * Takes memory, with whatever content.
+     *
+     * @param bytes how much, 0 or more
+     * @return a handle for {@link #give} and {@link #address}
+     * @throws OffloadMemoryException if the budget or the system has no room
+     */
+    public synchronized long take(long bytes) {
+        if (bytes < 0) {
+            throw new IllegalArgumentException("bytes is " + bytes + ", expected 0 or more");
+        }
+        if (closed) {
+            throw new IllegalStateException("the pool of tier " + tier + " is closed");
+        }
+        long units = Math.max(1, (bytes + options.alignment() - 1) >>> unitLog2);
+        int block = find(units);
+        if (block == NONE) {
+            block = grow(bytes, units);
+        }
+        unlink(block);
+        if (size[block] > units) {
+            int rest = newBlock(slabOf[block], start[block] + units, size[block] - units);
+            after[rest] = after[block];
+            before[rest] = block;
+            if (after[rest] != NONE) {
+                before[after[rest]] = rest;
+            }
+            after[block] = rest;
+            size[block] = units;
+            link(rest);
+        }
+        generation[block]++;
+        asked[block] = bytes;
+        out++;
+        outBytes += units << unitLog2;
+        askedBytes += bytes;
+        return (long) generation[block] << 32 | block;
+    }
+
+    /**
+     * Gives memory back.
+     *
+     * @param handle of {@link #take}
+     * @throws IllegalStateException if it was given back before
+     */
+    public synchronized void give(long handle) {
+        if (closed) {
+            return;
+        }
+        int block = checked(handle);
+        generation[block]++;
+        out--;
+        outBytes -= size[block] << unitLog2;
+        askedBytes -= asked[block];
+        int next = after[block];
+        if (next != NONE && isFree(next)) {
+            unlink(next);
+            absorb(block, next);
+        }
+        int previous = before[block];
+        if (previous != NONE && isFree(previous)) {
+            unlink(previous);
+            absorb(previous, block);
+            block = previous;
+        }
+        link(block);
+    }
+
+    /**
+     * Where memory is.
+     *
+     * @param handle of {@link #take}
+     * @return its address on the tier's device
+     * @throws IllegalStateException if it was given back
+     */
+    public synchronized long address(long handle) {
+        int block = checked(handle);
+        return Objects.requireNonNull(slabs.get(slabOf[block])).memory.address()
+                + (start[block] << unitLog2);
+    }
+
+    /**
+     * Gives slabs of which nothing is out back to the system.
+     *
+     * @return bytes given back
+     */
+    public synchronized long trim() {
+        long given = 0;
+        for (int block = 0; block < blocks; block++) {
+            Slab slab = slabOf[block] < 0 ? null : slabs.get(slabOf[block]);
+            if (slab == null || !isFree(block) || size[block] != slab.units) {
+                continue;
+            }
+            unlink(block);
+            slabs.set(slabOf[block], null);
+            discard(block);
+            slab.memory.close();
+            budgets.give(tier, slab.bytes);
+            given += slab.bytes;
+        }
+        return given;
+    }
+
+    /**
+     * What the pool holds.
+     *
+     * @return numbers of this moment
+     */
+    public synchronized Stats stats() {
+        int count = 0;
+        long bytes = 0;
+        for (Slab slab : slabs) {
+            if (slab != null) {
+                count++;
+                bytes += slab.bytes;
+            }
+        }
+        return new Stats(count, bytes, out, outBytes, askedBytes);
+    }
+
+    /** The block that a handle stands for, if it is out. */
+    private int checked(long handle) {
+        int block = (int) handle;
+        int taken = (int) (handle >>> 32);
+        if (block < 0 || block >= blocks || (taken & 1) == 0) {
+            throw new IllegalArgumentException(
+                    "0x" + Long.toHexString(handle) + " is no handle of this pool");
+        }
+        if (generation[block] != taken) {
+            throw new IllegalStateException(
+                    "the memory of handle 0x"
+                            + Long.toHexString(handle)
+                            + " was given back before: use it, and give it back, only once");
+        }
+        return block;
+    }
+
+    private boolean isFree(int block) {
+        return (generation[block] & 1) == 0;
+    }
+
+    /** Makes {@code block} reach over the end of {@code next}, which is no block any more. */
+    private void absorb(int block, int next) {
+        size[block] += size[next];
+        after[block] = after[next];
+        if (after[block] != NONE) {
+            before[after[block]] = block;
+        }
+        discard(next);
+    }
+
+    // A size class: its power of two, and which of the parts of that power.
+
+    private static int power(long units) {
+        return Long.SIZE - 1 - Long.numberOfLeadingZeros(units);
+    }
+
+    private static int part(long units, int power) {
+        return power < SUBDIVISIONS_LOG2
+                ? (int) (units << (SUBDIVISIONS_LOG2 - power)) & (SUBDIVISIONS - 1)
+                : (int) (units >>> (power - SUBDIVISIONS_LOG2)) & (SUBDIVISIONS - 1);
+    }
+
+    private void link(int block) {
+        int power = power(size[block]);
+        int part = part(size[block], power);
+        int head = heads[power][part];
+        previousFree[block] = NONE;
+        nextFree[block] = head;
+        if (head != NONE) {
+            previousFree[head] = block;
+        }
+        heads[power][part] = block;
+        classes[power] |= 1 << part;
+        powers |= 1L << power;
+    }
+
+    private void unlink(int block) {
+        int next = nextFree[block];
+        int previous = previousFree[block];
+        if (next != NONE) {
+            previousFree[next] = previous;
+        }
+        if (previous != NONE) {
+            nextFree[previous] = next;
+            return;
+        }
+        int power = power(size[block]);
+        int part = part(size[block], power);
+        heads[power][part] = next;
+        if (next == NONE) {
+            classes[power] &= ~(1 << part);
+            if (classes[power] == 0) {
+                powers &= ~(1L << power);
+            }
+        }
+    }
+
+    /** A free block of at least so many units, or {@link #NONE}. */
+    private int find(long units) {
+        int power = power(units);
+        int part = part(units, power);
+        // Blocks of the same class may be a little too small: look at the first, which often fits,
+        // as
+        // sizes repeat. All in higher classes fit.
+        int same = heads[power][part];
+        if (same != NONE && size[same] >= units) {
+            return same;
+        }
+        int larger = part + 1 == SUBDIVISIONS ? 0 : classes[power] & (-1 << (part + 1));
+        if (larger == 0) {
+            long above = power + 1 == Long.SIZE ? 0 : powers & (-1L << (power + 1));
+            if (above == 0) {
+                return sameClass(same, units);
+            }
+            power = Long.numberOfTrailingZeros(above);
+            larger = classes[power];
+        }
+        return heads[power][Integer.numberOfTrailingZeros(larger)];
+    }
+
+    /** The last resort before another slab: the rest of the class. */
+    private int sameClass(int block, long units) {
+        while (block != NONE && size[block] < units) {
+            block = nextFree[block];
+        }
+        return block;
+    }
+
+    /** Takes another slab, and makes a free block of it. */
+    private int grow(long bytes, long units) {
+        long needed = units << unitLog2;
+        if (needed < bytes) {
+            throw new IllegalArgumentException("bytes is " + bytes + ", which is out of range");
+        }
+        if (budgets.free(tier) < needed) {
+            trim();
+        }
+        long aligned = Math.max(needed, options.slabBytes() >>> unitLog2 << unitLog2);
+        long wanted = aligned;
+        if (budgets.free(tier) < wanted) {
+            // A smaller slab than usual, if that is all the budget leaves.
+            wanted = Math.max(needed, budgets.free(tier) >>> unitLog2 << unitLog2);
+        }
+        // Room to start at the next boundary, since the system may align to less.
+        long slack = options.alignment() > 64 ? options.alignment() : 0;
+        if (slack > 0 && budgets.free(tier) < wanted + slack) {
+            wanted = Math.max(needed, wanted - slack);
+        }
+        budgets.take(
+                tier,
+                wanted + slack,
+                "a slab for a block of "
+                        + bytes
+                        + " bytes ("
+                        + out
+                        + " blocks of "
+                        + outBytes
+                        + " bytes are out)");
+        Buffer memory;
+        try {
+            memory = source.apply(wanted + slack);
+        } catch (JcclException e) {
+            budgets.give(tier, wanted + slack);
+            if (e instanceof OffloadMemoryException o) {
+                throw o;
+            }
+            throw new OffloadMemoryException(
+                    tier,
+                    wanted + slack,
+                    Math.max(0, budgets.free(tier)),
+                    "the budget would allow it, but the system does not: " + e.getMessage(),
+                    e);
+        }
+        long skip = slack == 0 ? 0 : -memory.address() & (options.alignment() - 1);
+        if (skip > 0) {
+            Buffer whole = memory;
+            memory = whole.lease(skip, DataType.UINT8, wanted, whole::close);
+        }
+        int slab = slabs.indexOf(null);
+        if (slab < 0) {
+            slab = slabs.size();
+            slabs.add(null);
+        }
+        slabs.set(slab, new Slab(memory, wanted >>> unitLog2, wanted + slack));
+        int block = newBlock(slab, 0, wanted >>> unitLog2);
+        before[block] = NONE;
+        after[block] = NONE;
+        link(block);
+        return block;
+    }
+
+    private int newBlock(int slab, long from, long units) {
+        int block = spare;
+        if (block == NONE) {
+            block = blocks;
+            if (block == start.length) {
+                int room = Math.max(64, 2 * block);
+                slabOf = Arrays.copyOf(slabOf, room);
+                start = Arrays.copyOf(start, room);
+                size = Arrays.copyOf(size, room);
+                asked = Arrays.copyOf(asked, room);
+                before = Arrays.copyOf(before, room);
+                after = Arrays.copyOf(after, room);
+                nextFree = Arrays.copyOf(nextFree, room);
+                previousFree = Arrays.copyOf(previousFree, room);
+                generation = Arrays.copyOf(generation, room);
+            }
+            blocks++;
+        } else {
+            spare = after[block];
+        }
+        slabOf[block] = slab;
+        start[block] = from;
+        size[block] = units;
+        return block;
+    }
+
+    /** Keeps an index, with its generation, for the next block. */
+    private void discard(int block) {
+        slabOf[block] = NONE;
+        after[block] = spare;
+        spare = block;
+    }
+
+    /**
+     * Gives all slabs back to the system, also under blocks that are still out: their buffers are
+     * closed by it. Closing twice does nothing.
+     */
+    @Override
+    public synchronized void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        for (Slab slab : slabs) {
+            if (slab != null) {
+                slab.memory.close();
+                budgets.give(tier, slab.bytes);
+            }
+        }
+        slabs.clear();
+    }
+
+    @Override
+    public String toString() {
+        return "pool of tier " + tier + ": " + stats();
+    }
+}
