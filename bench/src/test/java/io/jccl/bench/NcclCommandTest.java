@@ -38,11 +38,12 @@ class NcclCommandTest {
                 Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
                         .anyMatch(f -> Files.isExecutable(Path.of(f.isEmpty() ? "." : f, "cc")));
         Assumptions.assumeTrue(compiler, "no C compiler (cc) on the PATH to build doubles");
-        doubles = folder.resolve("the doubles");
+        Path home = folder.resolve("the doubles");
+        doubles = home.resolve("lib");
         Path build = Path.of("..", "collectives", "src", "test", "c", "build").toAbsolutePath();
         Result r =
                 result(
-                        new ProcessBuilder("sh", build.toString(), doubles.toString())
+                        new ProcessBuilder("sh", build.toString(), home.toString())
                                 .redirectErrorStream(true),
                         folder);
         assertEquals(0, r.status, r::toString);
