@@ -2,8 +2,11 @@ package io.jccl.nccl;
 
 import io.jccl.cuda.CudaStream;
 import io.jccl.engine.Request;
+import java.lang.invoke.VarHandle;
 import java.util.Objects;
 import java.util.Set;
+import java.util.SortedMap;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 
@@ -20,6 +23,10 @@ final class Issued {
     private final Request.Description[] history = new Request.Description[REMEMBERED];
 
     private volatile long count;
+
+    /** How many of them are collectives: in those, all ranks go together. */
+    private long collectives;
+
     private volatile @Nullable CudaStream lastStream;
 
     /** The last operation that a thread has seen complete by waiting for its stream. */
@@ -40,7 +47,7 @@ final class Issued {
         CudaStream stream = (CudaStream) Objects.requireNonNull(r.stream);
         follow(stream);
         long number = count + 1;
-        at(number).set(r, number);
+        at(number).set(r, number, r.op.peerToPeer() ? 0 : ++collectives);
         count = number;
         return stream;
     }
@@ -69,6 +76,23 @@ final class Issued {
     /** The operation of a number, or a later one if that is forgotten. */
     Request.Description at(long number) {
         return history[(int) number & (REMEMBERED - 1)];
+    }
+
+    /** The last collectives by their order. */
+    SortedMap<Long, String> collectives() {
+        SortedMap<Long, String> all = new TreeMap<>();
+        long last = count;
+        for (long n = Math.max(1, last - REMEMBERED + 1); n <= last; n++) {
+            Request.Description d = at(n);
+            long order = d.order();
+            String text = d.toString();
+            VarHandle.loadLoadFence();
+            // Not one that was being overwritten meanwhile, or by now.
+            if (order > 0 && n > count + 2 - REMEMBERED) {
+                all.put(order, text);
+            }
+        }
+        return all;
     }
 
     @Nullable CudaStream lastStream() {

@@ -1,6 +1,7 @@
 package io.jccl.nccl;
 
 import io.jccl.Algorithm;
+import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
@@ -355,6 +356,14 @@ public final class NcclRank extends EngineCommunicator
                 throw e;
             }
             if (state == nccl_h.ncclInProgress()) {
+                CollectiveMismatchException mismatch =
+                        members.broken() != null
+                                ? members.disagreement()
+                                : watch.askForDisagreement(operation);
+                throwIfFailed();
+                if (mismatch != null) {
+                    throw fail(mismatch);
+                }
                 // This process may have been stopped meanwhile, and the others have given it up.
                 String broken = members.broken();
                 if (broken != null) {
@@ -391,7 +400,10 @@ public final class NcclRank extends EngineCommunicator
     @Nullable JcclException blamed(int result, String operation, long since) {
         String broken = members.broken();
         if (broken != null) {
-            return because(explained(result, operation), operation, broken);
+            CollectiveMismatchException mismatch = members.disagreement();
+            return mismatch != null
+                    ? mismatch
+                    : because(explained(result, operation), operation, broken);
         }
         boolean anothers = NcclCodes.mayBeAnothers(result);
         List<Integer> left = anothers ? members.left() : List.of();
@@ -461,7 +473,7 @@ public final class NcclRank extends EngineCommunicator
         }
         if (tell) {
             try {
-                members.fail(String.valueOf(error.getMessage()));
+                members.fail(error);
             } catch (RuntimeException e) {
                 error.addSuppressed(e);
             }

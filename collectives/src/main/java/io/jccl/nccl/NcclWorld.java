@@ -278,7 +278,7 @@ public final class NcclWorld {
 
     private static void tell(Members members, RuntimeException error) {
         try {
-            members.fail(String.valueOf(error.getMessage()));
+            members.fail(error);
         } catch (RuntimeException ofStore) {
             error.addSuppressed(ofStore);
         }

@@ -1,5 +1,6 @@
 package io.jccl.nccl;
 
+import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.CudaApi;
@@ -12,6 +13,7 @@ import io.jccl.engine.Request;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -46,7 +48,11 @@ final class Watch {
     private long failedAt;
     private final long[] beatSeen;
     private final @Nullable String[] beatText;
-    private boolean progressTold;
+
+    /** The question that this rank asked, and the last one that it answered. */
+    private long question;
+
+    private long answered;
 
     Watch(
             NcclRank rank,
@@ -93,7 +99,7 @@ final class Watch {
                 return;
             }
             lookAtProgress(now);
-            if (now - lastBeat > BEAT_NANOS / 8 || progressTold) {
+            if (now - lastBeat > BEAT_NANOS / 8 || answered > 0) {
                 lookAtOthers(now);
             }
         } catch (JcclException e) {
@@ -117,7 +123,7 @@ final class Watch {
             enteredAt = now;
             return false;
         }
-        if (now - enteredAt <= timeout.plus(REPORT_WAIT).toNanos()) {
+        if (now - enteredAt <= timeout.plus(REPORT_WAIT.multipliedBy(2)).toNanos()) {
             return false;
         }
         rank.fail(
@@ -185,14 +191,18 @@ final class Watch {
     private void expire(long now) {
         if (expiredAt == 0) {
             expiredAt = now;
-            progressTold = true;
-            members.askProgress();
-            members.tellProgress(progressText());
+            question = members.ask();
+            answer(question);
         }
-        List<@Nullable String> all = members.progress();
+        List<@Nullable Progress> all = members.answers(question);
         if (all.contains(null) && now - expiredAt < REPORT_WAIT.toNanos()) {
             return;
         }
+        CollectiveMismatchException mismatch = disagreement(all, awaited());
+        rank.fail(mismatch != null ? mismatch : new CollectiveTimeoutException(report(all)));
+    }
+
+    private String report(List<@Nullable Progress> all) {
         StringBuilder report =
                 new StringBuilder("rank ")
                         .append(rank.rank())
@@ -206,13 +216,56 @@ final class Watch {
                         .append(awaited())
                         .append(':');
         for (int r = 0; r < all.size(); r++) {
-            String said = all.get(r);
+            Progress said = all.get(r);
             report.append("\n  rank ")
                     .append(r)
-                    .append(said == null ? " gives no answer" : " " + said);
+                    .append(said == null ? " gives no answer" : " " + said.text());
         }
-        report.append("\nlook first at the ranks that are behind, or give no answer");
-        rank.fail(new CollectiveTimeoutException(report.toString()));
+        return report.append("\nlook first at the ranks that are behind, or give no answer")
+                .toString();
+    }
+
+    private void answer(long number) {
+        answered = number;
+        members.answer(number, new Progress(progressText(), issued.collectives()));
+    }
+
+    private @Nullable CollectiveMismatchException disagreement(
+            List<@Nullable Progress> all, String waitsFor) {
+        String what = Progress.disagreement(all);
+        return what == null
+                ? null
+                : new CollectiveMismatchException(
+                        "the ranks of communicator '"
+                                + members.name()
+                                + "' disagree on "
+                                + what
+                                + ". All ranks must call the same operations in the same order."
+                                + " Rank "
+                                + rank.rank()
+                                + " ("
+                                + rank.device()
+                                + ") found out when it had waited longer than "
+                                + timeout
+                                + " for "
+                                + waitsFor);
+    }
+
+    /**
+     * The same for a thread that has waited in vain for NCCL to enqueue an operation. It waits for
+     * the answers; all ranks' watchdogs give them, this one's too.
+     */
+    @Nullable CollectiveMismatchException askForDisagreement(String operation) {
+        long asked = members.ask();
+        long began = System.nanoTime();
+        List<@Nullable Progress> all = members.answers(asked);
+        while (all.contains(null)
+                && !rank.isOver()
+                && System.nanoTime() - began < REPORT_WAIT.toNanos()) {
+            LockSupport.parkNanos(10_000_000);
+            all = members.answers(asked);
+        }
+        return disagreement(all, operation);
     }
 
     /** What the event marks that this rank waits for: one operation, or several. */
@@ -238,19 +291,24 @@ final class Watch {
     private void lookAtOthers(long now) {
         String broken = marked > completed ? members.broken() : members.failure();
         if (broken != null) {
+            CollectiveMismatchException mismatch = members.disagreement();
             rank.fail(
-                    new RankFailedException(
-                            "communicator '"
-                                    + members.name()
-                                    + "' is broken: "
-                                    + broken
-                                    + (marked > completed ? "; this rank waits in " + next() : "")),
+                    mismatch != null
+                            ? mismatch
+                            : new RankFailedException(
+                                    "communicator '"
+                                            + members.name()
+                                            + "' is broken: "
+                                            + broken
+                                            + (marked > completed
+                                                    ? "; this rank waits in " + next()
+                                                    : "")),
                     false);
             return;
         }
-        if (!progressTold && members.isProgressAsked()) {
-            progressTold = true;
-            members.tellProgress(progressText());
+        long asked = members.asked();
+        if (asked > answered) {
+            answer(asked);
         }
         if (now - lastBeat > BEAT_NANOS) {
             lastBeat = now;
