@@ -197,6 +197,30 @@ class NcclCommandTest {
         r.has("allReduce", " failed, 0 not run: OK");
     }
 
+    /** One wrong element on one of the ranks, of one operation only. */
+    @ParameterizedTest
+    @CsvSource({
+        "ncclAllReduce, allReduce",
+        "ncclReduceScatter, reduceScatter",
+        "ncclBroadcast, broadcast",
+        "ncclGather, gather"
+    })
+    void selfTestFailsWithAWrongResult(String function, String operation) throws Exception {
+        Map<String, String> wrong = Map.of("JCCL_DOUBLE_INJECT", function + "@0:*:corrupt");
+        Result r = jccl(wrong, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
+        assertEquals(1, r.status, r::toString);
+        r.has("# FAILED " + operation, "on rank 0: ", " 0 not run: FAILED");
+        int failed = 0;
+        for (String[] row : r.text.lines().map(l -> l.split(" +")).toList()) {
+            if (row.length == 5 && row[1].matches("[0-9]+")) {
+                boolean own = row[0].equals(operation);
+                failed += own ? Integer.parseInt(row[3]) : 0;
+                assertTrue(own || row[3].equals("0"), r::toString);
+            }
+        }
+        assertTrue(failed > 0, r::toString);
+    }
+
     @Test
     void selfTestFailsWithAnError() throws Exception {
         Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "ncclAllReduce:5:error=1");
