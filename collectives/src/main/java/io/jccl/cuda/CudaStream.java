@@ -168,12 +168,17 @@ public final class CudaStream implements Stream {
      * @return whether it was recorded
      */
     public synchronized boolean recordIfNotCapturing(long event) {
-        if (closed || isCapturing() || isCapturedByOthers()) {
+        if (closed || isRecorded()) {
             return false;
         }
         CudaRuntime.check(
                 call(() -> CudaRuntime.api().cudaEventRecord(event, handle)), "cudaEventRecord");
         return true;
+    }
+
+    /** Whether what is enqueued becomes part of a graph, by whomever. */
+    public boolean isRecorded() {
+        return isCapturing() || isCapturedByOthers();
     }
 
     /** Whether somebody records this stream without {@link CudaGraph}, as with a foreign one. */

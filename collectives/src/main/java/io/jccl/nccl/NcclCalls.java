@@ -1,12 +1,13 @@
 package io.jccl.nccl;
 
 import io.jccl.ReduceOp;
-import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.cuda.CudaBuffer;
 import io.jccl.cuda.CudaDevice;
 import io.jccl.cuda.CudaRuntime;
+import io.jccl.cuda.CudaStream;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.engine.Request;
@@ -41,6 +42,9 @@ final class NcclCalls {
 
     private final List<Long> copies = new ArrayList<>();
 
+    /** Copies that are part of graphs. */
+    private final List<CudaBuffer> recorded = new ArrayList<>();
+
     /** Where the last copy was made; NCCL puts all streams of a group in order. */
     private long copiedOn;
 
@@ -72,8 +76,9 @@ final class NcclCalls {
         freeCopies();
     }
 
-    /** Hands an operation to NCCL, for a communicator's handle and a stream's. */
-    int issue(Request r, long c, long h) {
+    /** Hands an operation to NCCL, for a communicator's handle. */
+    int issue(Request r, long c, CudaStream stream) {
+        long h = stream.handle();
         int type = NcclCodes.of(r.type);
         return switch (r.op) {
             case BROADCAST ->
@@ -93,7 +98,7 @@ final class NcclCalls {
             case REDUCE_SCATTER ->
                     nccl.ncclReduceScatter(at(r.send), at(r.recv), r.count, type, op(r, c), c, h);
             case ALL_TO_ALL, ALL_TO_ALLV ->
-                    r.inPlace ? staged(r, type, c, h) : exchange(r, at(r.send), type, c, h);
+                    r.inPlace ? staged(r, type, c, stream) : exchange(r, at(r.send), type, c, h);
             case GATHER ->
                     hasGather
                             ? nccl.ncclGather(at(r.send), at(r.recv), r.count, type, r.root, c, h)
@@ -127,32 +132,31 @@ final class NcclCalls {
      * The same in place: NCCL would read a block after another rank's has overwritten it, so a copy
      * is sent. All of it is in stream order; nobody waits.
      */
-    private int staged(Request r, int type, long c, long h) {
+    private int staged(Request r, int type, long c, CudaStream stream) {
         long bytes = r.sendBuffer().byteSize();
+        long h = stream.handle();
         if (bytes == 0) {
             return exchange(r, at(r.send), type, c, h);
         }
         // The stream may be the null stream, which is that of the current device.
         int previous = device.enter();
         try {
-            return staged(r, bytes, type, c, h);
+            return stream.isRecorded()
+                    ? recorded(r, bytes, type, c, h)
+                    : staged(r, bytes, type, c, h);
         } finally {
             device.exit(previous);
         }
     }
 
     private int staged(Request r, long bytes, int type, long c, long h) {
-        CudaApi cuda = CudaRuntime.api();
         MemorySegment slot = CudaRuntime.slot();
-        CudaRuntime.check(cuda.cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
+        CudaRuntime.check(CudaRuntime.api().cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
         long copy = slot.get(ValueLayout.JAVA_LONG, 0);
         copies.add(copy);
         copiedOn = h;
         try {
-            CudaRuntime.check(
-                    cuda.cudaMemcpyAsync(
-                            copy, at(r.send), bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
-                    "cudaMemcpyAsync");
+            copy(r, copy, bytes, h);
             int result = exchange(r, copy, type, c, h);
             if (!grouped) {
                 // NCCL may enqueue later than it returns, and the copy is freed behind that.
@@ -164,6 +168,31 @@ final class NcclCalls {
                 freeCopies();
             }
         }
+    }
+
+    /**
+     * The same as part of a graph, whose launches need the copy's memory again and again. Each
+     * operation has its own, as those of a graph may run at the same time; NCCL may look at the
+     * addresses already now, so it is ordinary memory and no allocation of the graph.
+     */
+    private int recorded(Request r, long bytes, int type, long c, long h) {
+        CudaBuffer copy = CudaBuffer.allocateInCapture(device, DataType.UINT8, bytes);
+        recorded.add(copy);
+        copy(r, copy.address(), bytes, h);
+        return exchange(r, copy.address(), type, c, h);
+    }
+
+    private static void copy(Request r, long to, long bytes, long h) {
+        CudaRuntime.check(
+                CudaRuntime.api()
+                        .cudaMemcpyAsync(
+                                to, at(r.send), bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
+                "cudaMemcpyAsync");
+    }
+
+    /** Frees what graphs with this rank's operations used: they cannot be launched any more. */
+    void close() {
+        recorded.forEach(CudaBuffer::close);
     }
 
     /** Gives back copies, behind the work with them; an error here follows from another. */

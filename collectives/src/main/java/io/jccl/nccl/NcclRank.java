@@ -256,7 +256,7 @@ public final class NcclRank extends EngineCommunicator
         CudaStream stream = issued.note(r);
         enter();
         try {
-            settle(calls.issue(r, comm, stream.handle()), r.op.method());
+            settle(calls.issue(r, comm, stream), r.op.method());
         } finally {
             inside = false;
         }
@@ -287,7 +287,7 @@ public final class NcclRank extends EngineCommunicator
                     rank.calls.beginGroup();
                     for (int j = 0; j < batches[i].size() && !NcclCodes.isError(result); j++) {
                         Request r = batches[i].get(j);
-                        long stream = rank.issued.note(r).handle();
+                        CudaStream stream = rank.issued.note(r);
                         result = rank.calls.issue(r, rank.comm, stream);
                         if (NcclCodes.isError(result)) {
                             operation = r.op.method();
@@ -721,6 +721,7 @@ public final class NcclRank extends EngineCommunicator
     private void release() {
         CudaRuntime.api().cudaEventDestroy(resources.marker);
         try {
+            calls.close();
             resources.token.close();
         } catch (CudaException e) {
             // A lost context has taken the memory with it, and others have said so.
