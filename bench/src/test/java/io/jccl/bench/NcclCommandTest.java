@@ -215,7 +215,9 @@ class NcclCommandTest {
             if (row.length == 5 && row[1].matches("[0-9]+")) {
                 boolean own = row[0].equals(operation);
                 failed += own ? Integer.parseInt(row[3]) : 0;
-                assertTrue(own || row[3].equals("0"), r::toString);
+                // Groups and split communicators run others' operations.
+                boolean mixed = row[0].equals("group") || row[0].equals("split");
+                assertTrue(own || mixed || row[3].equals("0"), r::toString);
             }
         }
         assertTrue(failed > 0, r::toString);
