@@ -29,8 +29,10 @@ JCD_API long jccl_double_calls(const char *function);
  */
 JCD_API long jccl_double_live(const char *kind);
 /*
- * Adds rules: function[@who]:which:action[+action...][;...], see README.md. Returns the number of
- * rules added, or -1 if the text is not understood, in which case none was.
+ * Adds rules: function[@who]:which:action[+action...][;...]. who is a rank or device; which is n,
+ * the n-th call from now, n+ or *. Actions: error=, async= and sticky= (with a code), delay= and
+ * late= (with milliseconds), hang, stall, corrupt, kill, die. Returns the number of rules added, or
+ * -1 if the text is not understood, in which case none was.
  */
 JCD_API int jccl_double_inject(const char *rules);
 /* Removes all rules. */
@@ -41,6 +43,8 @@ JCD_API void jccl_double_release(void);
 JCD_API void jccl_double_sticky(int error);
 /* 1: from now on NCCL's collectives and point-to-point calls do nothing and succeed; 0: no more. */
 JCD_API void jccl_double_noop(int on);
+/* 1: ranks that disagree hang, as with the real NCCL; 0: they get an error, the default. */
+JCD_API void jccl_double_mismatch_hangs(int on);
 /* The value of a field of the configuration a communicator runs with; INT_MIN if unknown. */
 JCD_API int jccl_double_config(void *comm, const char *field);
 

@@ -100,6 +100,8 @@ static bool action(const char **at, struct rule *r) {
     r->hit.hang = true;
   } else if (word(at, "stall")) {
     r->hit.stall = true;
+  } else if (word(at, "corrupt")) {
+    r->hit.corrupt = true;
   } else if (word(at, "kill")) {
     r->kill = true;
   } else if (word(at, "die")) {
@@ -211,6 +213,7 @@ static void match(const char *name, int who, struct jcd_hit *hit) {
     hit->late_ms += r->hit.late_ms;
     hit->hang |= r->hit.hang;
     hit->stall |= r->hit.stall;
+    hit->corrupt |= r->hit.corrupt;
     hit->die |= r->hit.die;
   }
   pthread_mutex_unlock(&lock);
@@ -290,6 +293,8 @@ bool jcd_command(const char *text, int *result) {
     jccl_double_sticky(atoi(at));
   } else if (word(&at, "noop:")) {
     jccl_double_noop(atoi(at));
+  } else if (word(&at, "mismatch_hangs:")) {
+    jccl_double_mismatch_hangs(atoi(at));
   } else if (word(&at, "clear")) {
     jccl_double_clear();
   } else if (word(&at, "release")) {
@@ -300,8 +305,11 @@ bool jcd_command(const char *text, int *result) {
   return true;
 }
 
-/* ---- the switch of libnccl's "return at once" */
+/* ---- the switches of libnccl: "return at once", and what ranks that disagree meet */
 
 atomic_int jcd_noop;
+atomic_int jcd_mismatch_hangs;
 
 void jccl_double_noop(int on) { atomic_store(&jcd_noop, on); }
+
+void jccl_double_mismatch_hangs(int on) { atomic_store(&jcd_mismatch_hangs, on); }

@@ -24,6 +24,7 @@ struct jcd_hit {
   int late_ms; /* out-slots and results come that much later */
   bool hang;   /* do not return */
   bool stall;  /* what is enqueued does not complete */
+  bool corrupt; /* one element of what is received is wrong */
   bool die;    /* the process is killed while the operation runs */
 };
 
@@ -55,7 +56,7 @@ enum {
 JCD_API void jcd_live(int kind, int change);
 
 /* Not 0: NCCL's operations return at once. */
-JCD_API extern atomic_int jcd_noop;
+JCD_API extern atomic_int jcd_noop, jcd_mismatch_hangs;
 
 /* Runs "jccl_double:COMMAND"; false if the text is something else. */
 JCD_API bool jcd_command(const char *text, int *result);

@@ -193,7 +193,7 @@ static struct jcd_window *windows;
 static struct registration *registrations;
 static char global_error[512];
 static int version = JCCL_DOUBLE_MAX_VERSION;
-static bool several_ranks_a_device, mismatch_hangs;
+static bool several_ranks_a_device;
 
 static void *need(void *p) {
   if (p == NULL) {
@@ -216,7 +216,9 @@ __attribute__((constructor)) static void start(void) {
   }
   several_ranks_a_device = is_on("NCCL_MULTI_RANK_GPU_ENABLE") && version >= 23000;
   const char *mismatch = getenv("JCCL_DOUBLE_MISMATCH");
-  mismatch_hangs = mismatch != NULL && strcmp(mismatch, "hang") == 0;
+  if (mismatch != NULL && strcmp(mismatch, "hang") == 0) {
+    jccl_double_mismatch_hangs(1);
+  }
   if (is_on("JCCL_DOUBLE_NOOP")) {
     jccl_double_noop(1);
   }
@@ -1275,7 +1277,7 @@ static enum progress step_collective(struct operation *o) {
         return STUCK;
       }
       if (!agree(o)) {
-        if (!mismatch_hangs) {
+        if (atomic_load(&jcd_mismatch_hangs) == 0) {
           fail_later(c, ncclInvalidUsage);
         }
         o->step = 3;
@@ -1316,7 +1318,7 @@ static enum progress step_send(struct operation *o) {
     return MOVED;
   }
   if (atomic_load(&ch->wrong) != 0) {
-    if (o->step == 1 && !mismatch_hangs) {
+    if (o->step == 1 && atomic_load(&jcd_mismatch_hangs) == 0) {
       error(c, ncclInvalidUsage, "Send: rank %d does not expect so many bytes", o->root);
       fail_later(c, ncclInvalidUsage);
     }
@@ -1341,7 +1343,7 @@ static enum progress step_recv(struct operation *o) {
   if (ch->bytes != bytes) {
     error(c, ncclInvalidUsage, "Recv: rank %d sends %llu bytes, expected %llu", o->root,
         (unsigned long long)ch->bytes, (unsigned long long)bytes);
-    if (!mismatch_hangs) {
+    if (atomic_load(&jcd_mismatch_hangs) == 0) {
       fail_later(c, ncclInvalidUsage);
     }
     atomic_store(&ch->wrong, 1);
@@ -1416,6 +1418,16 @@ static int lost_rank(const struct operation *o) {
   return -1;
 }
 
+/* An injected wrong result: the first element that this rank receives, beyond any tolerance. */
+static void corrupt(const struct operation *o) {
+  bool receives = o->function == RECV || (is_collective(o)
+      && ((o->function != REDUCE && o->function != GATHER) || o->root == o->comm->rank));
+  if (receives && o->count > 0) {
+    unsigned char *element = jcd_stored(o->recv);
+    element[SIZES[o->type] - 1] ^= 0x55;
+  }
+}
+
 /* On a stream's thread: runs a batch until it is complete or its communicators are aborted. */
 static void run_batch(void *arg) {
   struct batch *b = arg;
@@ -1457,6 +1469,9 @@ static void run_batch(void *arg) {
       }
       enum progress p = turn ? step(o) : STUCK;
       done[i] = p == DONE;
+      if (done[i] && o->hit.corrupt) {
+        corrupt(o);
+      }
       moved |= p != STUCK;
       /* What a rank did before it went counts, so it is missed only now. */
       if (turn && p == STUCK && lost[i] >= 0 && atomic_load(&o->comm->failing) == 0) {

@@ -23,7 +23,8 @@ import org.jspecify.annotations.Nullable;
  * one rank gives to or gets from another. Out of place the two buffers of an operation must not
  * overlap; in place they are the same memory where the operation says so, and the short overloads
  * do just that. Everything is checked before anything moves, and again across ranks: if they
- * disagree, each gets a {@link CollectiveMismatchException}.
+ * disagree, each gets a {@link CollectiveMismatchException}. With NCCL that is only when an
+ * operation hangs, after the timeout.
  *
  * <p><b>Errors:</b> faulty arguments throw {@link IllegalArgumentException}, {@link
  * NullPointerException} or, on closed objects, {@link IllegalStateException}, and change nothing.

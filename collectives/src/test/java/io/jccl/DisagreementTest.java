@@ -120,7 +120,7 @@ class DisagreementTest {
     }
 
     /** Names a rank that said the one and one that said the other, and both things. */
-    private static void checkMessage(Disagreements.Row row, int ranks, String message) {
+    static void checkMessage(Disagreements.Row row, int ranks, String message) {
         for (String words : List.of(row.rightWords(), row.wrongWords(), "rank " + (ranks - 1))) {
             Pattern whole = Pattern.compile("(?i)(?<![\\w.-])(" + words + ")(?![\\w])");
             assertTrue(whole.matcher(message).find(), "no '" + words + "' in: " + message);

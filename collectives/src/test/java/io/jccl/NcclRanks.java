@@ -146,6 +146,17 @@ final class NcclRanks {
         }
         left.forEach(c -> c.abort("the test is over"));
         close(left);
+        awaitLastCalls();
+    }
+
+    /** What hung until it was released frees its objects now, which the next test may count. */
+    private static void awaitLastCalls() {
+        long deadline = System.nanoTime() + PATIENCE.toNanos();
+        for (Thread t : Thread.getAllStackTraces().keySet()) {
+            if (t.getName().matches("jccl-(abort|destroy|abandon).*")) {
+                join(t, deadline);
+            }
+        }
     }
 
     static void close(List<Communicator> ranks) {

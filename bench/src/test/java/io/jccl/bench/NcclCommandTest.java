@@ -38,11 +38,12 @@ class NcclCommandTest {
                 Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
                         .anyMatch(f -> Files.isExecutable(Path.of(f.isEmpty() ? "." : f, "cc")));
         Assumptions.assumeTrue(compiler, "no C compiler (cc) on the PATH to build doubles");
-        doubles = folder.resolve("the doubles");
+        Path home = folder.resolve("the doubles");
+        doubles = home.resolve("lib");
         Path build = Path.of("..", "collectives", "src", "test", "c", "build").toAbsolutePath();
         Result r =
                 result(
-                        new ProcessBuilder("sh", build.toString(), doubles.toString())
+                        new ProcessBuilder("sh", build.toString(), home.toString())
                                 .redirectErrorStream(true),
                         folder);
         assertEquals(0, r.status, r::toString);
@@ -194,6 +195,32 @@ class NcclCommandTest {
         Result r = jccl("selftest -g 2 --thin 20 --engine " + engine);
         assertEquals(0, r.status, r::toString);
         r.has("allReduce", " failed, 0 not run: OK");
+    }
+
+    /** One wrong element on one of the ranks, of one operation only. */
+    @ParameterizedTest
+    @CsvSource({
+        "ncclAllReduce, allReduce",
+        "ncclReduceScatter, reduceScatter",
+        "ncclBroadcast, broadcast",
+        "ncclGather, gather"
+    })
+    void selfTestFailsWithAWrongResult(String function, String operation) throws Exception {
+        Map<String, String> wrong = Map.of("JCCL_DOUBLE_INJECT", function + "@0:*:corrupt");
+        Result r = jccl(wrong, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
+        assertEquals(1, r.status, r::toString);
+        r.has("# FAILED " + operation, "on rank 0: ", " 0 not run: FAILED");
+        int failed = 0;
+        for (String[] row : r.text.lines().map(l -> l.split(" +")).toList()) {
+            if (row.length == 5 && row[1].matches("[0-9]+")) {
+                boolean own = row[0].equals(operation);
+                failed += own ? Integer.parseInt(row[3]) : 0;
+                // Groups and split communicators run others' operations.
+                boolean mixed = row[0].equals("group") || row[0].equals("split");
+                assertTrue(own || mixed || row[3].equals("0"), r::toString);
+            }
+        }
+        assertTrue(failed > 0, r::toString);
     }
 
     @Test

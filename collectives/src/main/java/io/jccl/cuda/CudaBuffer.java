@@ -10,6 +10,7 @@ import io.jccl.device.Stream;
 import io.jccl.host.HostDevice;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.lang.ref.Reference;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -81,6 +82,25 @@ public final class CudaBuffer implements Buffer {
                     return CudaRuntime.readLong(slot);
                 });
         return owned(device, address, type, count, at -> free(device, at));
+    }
+
+    /** The same on a thread that captures a stream, which has no part in it. */
+    public static CudaBuffer allocateInCapture(CudaDevice device, DataType type, long count) {
+        int before = exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
+        try {
+            return allocate(device, type, count);
+        } finally {
+            exchangeCaptureMode(before);
+        }
+    }
+
+    private static int exchangeCaptureMode(int mode) {
+        MemorySegment slot = CudaRuntime.slot();
+        slot.set(ValueLayout.JAVA_INT, 0, mode);
+        CudaRuntime.check(
+                CudaRuntime.api().cudaThreadExchangeStreamCaptureMode(slot),
+                "cudaThreadExchangeStreamCaptureMode");
+        return CudaRuntime.readInt(slot);
     }
 
     private static void free(CudaDevice device, long address) {

@@ -8,6 +8,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.engine.Streams;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.List;
@@ -36,6 +37,13 @@ public final class CudaStream implements Stream {
     private static final int SPINS = 2_000;
 
     private static final int YIELDS = 200;
+
+    /** Sleeps are this part of the time waited, so that no wait gets much longer by one. */
+    private static final int SLEEP_PART = 64;
+
+    /** Less than a thread needs to fall asleep and wake up again. */
+    private static final long SHORTEST_SLEEP_NANOS = 5_000;
+
     private static final long LONGEST_SLEEP_NANOS = 500_000;
 
     /** {@code cudaStreamLegacy}, by its other name 0: the null stream of the current device. */
@@ -160,12 +168,17 @@ public final class CudaStream implements Stream {
      * @return whether it was recorded
      */
     public synchronized boolean recordIfNotCapturing(long event) {
-        if (closed || isCapturing() || isCapturedByOthers()) {
+        if (closed || isRecorded()) {
             return false;
         }
         CudaRuntime.check(
                 call(() -> CudaRuntime.api().cudaEventRecord(event, handle)), "cudaEventRecord");
         return true;
+    }
+
+    /** Whether what is enqueued becomes part of a graph, by whomever. */
+    public boolean isRecorded() {
+        return isCapturing() || isCapturedByOthers();
     }
 
     /** Whether somebody records this stream without {@link CudaGraph}, as with a foreign one. */
@@ -238,7 +251,7 @@ public final class CudaStream implements Stream {
 
     @Override
     public void synchronize() {
-        synchronize(Duration.ofDays(36_500));
+        synchronize(Streams.FOREVER);
     }
 
     @Override
@@ -279,12 +292,8 @@ public final class CudaStream implements Stream {
     }
 
     static boolean await(Duration timeout, Condition condition, Runnable whileWaiting) {
-        long limit =
-                timeout.compareTo(Duration.ofDays(36_500)) >= 0
-                        ? Long.MAX_VALUE / 2
-                        : timeout.toNanos();
+        long limit = Streams.nanos(timeout);
         long began = System.nanoTime();
-        long sleep = 1_000;
         boolean interrupted = false;
         try {
             for (int i = 0; !condition.holds(); i++) {
@@ -293,15 +302,19 @@ public final class CudaStream implements Stream {
                     continue;
                 }
                 whileWaiting.run();
-                if (System.nanoTime() - began > limit) {
+                long waited = System.nanoTime() - began;
+                if (waited > limit) {
                     return condition.holds();
                 }
                 if (i < SPINS + YIELDS) {
                     Thread.yield();
                 } else {
                     interrupted |= Thread.interrupted();
-                    LockSupport.parkNanos(sleep);
-                    sleep = Math.min(sleep * 2, LONGEST_SLEEP_NANOS);
+                    LockSupport.parkNanos(
+                            Math.clamp(
+                                    waited / SLEEP_PART,
+                                    SHORTEST_SLEEP_NANOS,
+                                    LONGEST_SLEEP_NANOS));
                 }
             }
             return true;
@@ -314,27 +327,12 @@ public final class CudaStream implements Stream {
 
     @Override
     public void copy(Buffer source, Buffer target) {
-        if (source.dataType() != target.dataType() || source.count() != target.count()) {
-            throw new IllegalArgumentException(
-                    "source holds "
-                            + source.count()
-                            + " elements of "
-                            + source.dataType().label()
-                            + ", target "
-                            + target.count()
-                            + " of "
-                            + target.dataType().label());
-        }
+        Streams.checkCopy(source, target);
         long bytes = source.byteSize();
         long from = reachable(source, "source");
         long to = reachable(target, "target");
         if (from < to + bytes && to < from + bytes) {
-            throw new IllegalArgumentException(
-                    "source at 0x"
-                            + Long.toHexString(from)
-                            + " and target at 0x"
-                            + Long.toHexString(to)
-                            + " overlap");
+            throw Streams.overlapping(source, target);
         }
         CudaRuntime.check(
                 call(() ->

@@ -86,18 +86,25 @@ public final class Request extends QueuedWork {
         private long count;
         private int root;
         private long number;
+        private long order;
 
         /** Name of an operation that is no collective; null for all others. */
         private @Nullable String name;
 
-        /** Takes over a request, which has a number. */
-        public void set(Request r, long number) {
+        /**
+         * Takes over a request, which has a number.
+         *
+         * @param order its place among the operations that all ranks have to call alike; 0 if it is
+         *     none of them
+         */
+        public void set(Request r, long number, long order) {
             this.op = r.op;
             this.type = r.type;
             this.kind = r.reduceOp.kind();
             this.count = r.count;
             this.root = r.root;
             this.number = number;
+            this.order = order;
             this.name = null;
         }
 
@@ -106,11 +113,17 @@ public final class Request extends QueuedWork {
             this.name = name;
             this.root = peer;
             this.number = number;
+            this.order = 0;
         }
 
         /** The number of the request, 0 if there was none. */
         public long number() {
             return number;
+        }
+
+        /** Its place among the operations that all ranks call alike; 0 if it is none of them. */
+        public long order() {
+            return order;
         }
 
         @Override

@@ -16,6 +16,7 @@ import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
 import io.jccl.engine.EngineCommunicator;
 import io.jccl.engine.Request;
+import io.jccl.engine.Streams;
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
 import java.util.Objects;
@@ -92,7 +93,7 @@ final class HostCommunicator extends EngineCommunicator {
         this.control = fabric.control;
         this.memory = control.memory;
         this.options = options;
-        this.timeoutNanos = HostStream.nanos(options.timeout());
+        this.timeoutNanos = Streams.nanos(options.timeout());
         this.rank = rank;
         this.n = fabric.ranks;
         boolean crowded = n > Runtime.getRuntime().availableProcessors();

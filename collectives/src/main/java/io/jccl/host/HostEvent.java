@@ -3,6 +3,7 @@ package io.jccl.host;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.engine.Streams;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
@@ -43,7 +44,7 @@ final class HostEvent implements Event {
 
     @Override
     public synchronized void synchronize(Duration timeout) {
-        if (!await(last, System.nanoTime() + HostStream.nanos(timeout))) {
+        if (!await(last, System.nanoTime() + Streams.nanos(timeout))) {
             throw new CollectiveTimeoutException(
                     "the event did not complete within " + timeout + "; its stream is still busy");
         }

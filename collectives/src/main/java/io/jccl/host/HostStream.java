@@ -7,6 +7,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.engine.QueuedWork;
+import io.jccl.engine.Streams;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -66,13 +67,6 @@ final class HostStream implements Stream {
                 "the stream belongs to device "
                         + Objects.requireNonNull(stream, "stream").device()
                         + ", expected one of the host device");
-    }
-
-    static long nanos(Duration timeout) {
-        // Half of the range of nanoTime differences is plenty: 146 years.
-        return timeout.compareTo(Duration.ofDays(36_500)) > 0
-                ? Long.MAX_VALUE / 2
-                : Math.max(0, timeout.toNanos());
     }
 
     boolean isInline() {
@@ -174,12 +168,12 @@ final class HostStream implements Stream {
 
     @Override
     public void synchronize() {
-        synchronize(Duration.ofDays(36_500));
+        synchronize(Streams.FOREVER);
     }
 
     @Override
     public synchronized void synchronize(Duration timeout) {
-        long deadline = System.nanoTime() + nanos(timeout);
+        long deadline = System.nanoTime() + Streams.nanos(timeout);
         if (!awaitIdle(deadline)) {
             throw new CollectiveTimeoutException(
                     "the stream still has "
@@ -222,26 +216,11 @@ final class HostStream implements Stream {
 
     @Override
     public void copy(Buffer source, Buffer target) {
-        if (source.dataType() != target.dataType() || source.count() != target.count()) {
-            throw new IllegalArgumentException(
-                    "source holds "
-                            + source.count()
-                            + " elements of "
-                            + source.dataType().label()
-                            + ", target "
-                            + target.count()
-                            + " of "
-                            + target.dataType().label());
-        }
+        Streams.checkCopy(source, target);
         var from = source.asSegment();
         var to = target.asSegment();
         if (from.asOverlappingSlice(to).isPresent()) {
-            throw new IllegalArgumentException(
-                    "source at 0x"
-                            + Long.toHexString(source.address())
-                            + " and target at 0x"
-                            + Long.toHexString(target.address())
-                            + " overlap");
+            throw Streams.overlapping(source, target);
         }
         submit(() -> to.copyFrom(from));
     }
@@ -269,7 +248,7 @@ final class HostStream implements Stream {
             if (closed) {
                 return;
             }
-            awaitIdle(System.nanoTime() + nanos(CLOSE_WAIT));
+            awaitIdle(System.nanoTime() + Streams.nanos(CLOSE_WAIT));
             closed = true;
             notifyAll();
         }

@@ -3,6 +3,7 @@ package io.jccl.host;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.CommunicatorOptions;
 import io.jccl.bindings.JcclException;
+import io.jccl.engine.Streams;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -161,7 +162,7 @@ final class ProcessJob {
 
     private static <T> T join(
             String jobId, int rank, int size, CommunicatorOptions options, Use<T> use) {
-        long deadline = System.nanoTime() + HostStream.nanos(options.timeout());
+        long deadline = System.nanoTime() + Streams.nanos(options.timeout());
         SharedFolder.removeStale();
         SharedFolder folder = new SharedFolder(jobId);
         FileChannel lock = folder.tryLock(rank);

@@ -1,5 +1,6 @@
 package io.jccl.nccl;
 
+import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.JcclException;
@@ -20,6 +21,8 @@ import org.jspecify.annotations.Nullable;
  */
 final class Members {
     private static final String FAILED = "failed";
+    private static final String DISAGREEMENT = "disagreement";
+    private static final String ASK = "ask";
 
     private final Store store;
     private final String name;
@@ -193,10 +196,20 @@ final class Members {
     }
 
     /** Tells the others that this rank is lost to them; only the first of all counts. */
-    void fail(String reason) {
+    void fail(RuntimeException error) {
         if (store.add(key("failures"), 1) == 1) {
+            String reason = String.valueOf(error.getMessage());
+            if (error instanceof CollectiveMismatchException) {
+                put(key(DISAGREEMENT), reason);
+            }
             put(key(FAILED), "rank " + rank + ": " + reason);
         }
+    }
+
+    /** What the ranks disagree on, if that is what the first error was: all get the same. */
+    @Nullable CollectiveMismatchException disagreement() {
+        String said = read(key(DISAGREEMENT));
+        return said == null ? null : new CollectiveMismatchException(said);
     }
 
     /** What the first rank that failed said, or null. */
@@ -279,24 +292,37 @@ final class Members {
         return read(key("beat", rank));
     }
 
-    /** Asks every rank to say how far it is. */
-    void askProgress() {
-        put(key("ask"), Integer.toString(rank));
+    /** Asks every rank to say how far it is; the question's number. */
+    long ask() {
+        long question = store.add(key("questions"), 1);
+        put(key(ASK), Long.toString(question));
+        return question;
     }
 
-    boolean isProgressAsked() {
-        return store.get(key("ask")) != null;
+    /** The number of the last question, 0 if there was none. */
+    long asked() {
+        String question = read(key(ASK));
+        return question == null ? 0 : Long.parseLong(question);
     }
 
-    void tellProgress(String progress) {
-        put(key("progress", rank), progress);
+    void answer(long question, Progress progress) {
+        put(key("progress", rank), question + " " + progress.write());
     }
 
-    /** What each rank said of its progress; null where it said nothing. */
-    List<@Nullable String> progress() {
-        List<@Nullable String> all = new ArrayList<>();
+    /** What each rank answered to a question, or to a later one; null where it said nothing. */
+    List<@Nullable Progress> answers(long question) {
+        // Of two ranks that ask at once, the one with the lower number may have written last.
+        if (asked() < question) {
+            put(key(ASK), Long.toString(question));
+        }
+        List<@Nullable Progress> all = new ArrayList<>();
         for (int r = 0; r < size; r++) {
-            all.add(read(key("progress", r)));
+            String said = read(key("progress", r));
+            int blank = said == null ? 0 : said.indexOf(' ');
+            all.add(
+                    said == null || Long.parseLong(said, 0, blank, 10) < question
+                            ? null
+                            : Progress.read(said.substring(blank + 1)));
         }
         return all;
     }

@@ -55,6 +55,11 @@ final class NcclCodes {
         return OPS[op.kind().ordinal()];
     }
 
+    /** Whether a result is neither success nor in progress. */
+    static boolean isError(int result) {
+        return result != nccl_h.ncclSuccess() && result != nccl_h.ncclInProgress();
+    }
+
     /** Whether an error may come of what another rank met, which NCCL does not say. */
     static boolean mayBeAnothers(int result) {
         return result == nccl_h.ncclRemoteError() || result == nccl_h.ncclSystemError();

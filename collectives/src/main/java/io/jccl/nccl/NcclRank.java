@@ -1,44 +1,35 @@
 package io.jccl.nccl;
 
 import io.jccl.Algorithm;
+import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
 import io.jccl.RankFailedException;
-import io.jccl.ReduceOp;
-import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.NcclException;
-import io.jccl.bindings.generated.cudart.cudart_h;
-import io.jccl.bindings.generated.nccl.ncclWaitSignalDesc_t;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.cuda.CudaBuffer;
 import io.jccl.cuda.CudaDevice;
-import io.jccl.cuda.CudaEvent;
 import io.jccl.cuda.CudaRuntime;
 import io.jccl.cuda.CudaStream;
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
 import io.jccl.engine.EngineCommunicator;
 import io.jccl.engine.Request;
-import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -61,35 +52,24 @@ import org.jspecify.annotations.Nullable;
  */
 public final class NcclRank extends EngineCommunicator
         implements NcclCommunicator, CudaStream.Source {
-    /** Operations whose names are kept for reports; a power of two. */
-    private static final int REMEMBERED = 64;
-
     static final Duration ABORT_WAIT = Duration.ofSeconds(10);
-    private static final Duration REPORT_WAIT = Duration.ofSeconds(3);
-    private static final long BEAT_NANOS = 2_000_000_000L;
-    private static final long SILENCE_NANOS = 15_000_000_000L;
-    private static final long LEFT_NANOS = 5_000_000_000L;
 
     /** How long the end of a process may take to be seen after NCCL has seen it. */
     static final long BLAME_NANOS = 1_000_000_000L;
-
-    private static final long ALIGNMENT = 4096;
 
     private final NcclApi nccl;
     private final CudaDevice device;
     private final Members members;
     private final CommunicatorOptions options;
-    private final boolean hasAllToAll;
-    private final boolean hasGather;
 
-    /** Memory of NCCL's late results and our scratch; freed when NCCL is done with all of it. */
-    private final Arena arena;
+    /** Freed when NCCL is done with all of it. */
+    private final Resources resources;
 
-    private final MemorySegment opSlot;
-    private final Buffer scalar;
-
-    /** One element on the device, for barriers. */
-    private final CudaBuffer token;
+    private final NcclCalls calls;
+    private final Issued issued;
+    private final Watch watch;
+    private final Derivation derivation;
+    private final OneSided oneSided;
 
     /** NCCL's handle; 0 when it was destroyed. */
     private volatile long comm;
@@ -106,44 +86,8 @@ public final class NcclRank extends EngineCommunicator
     /** Whether the user's thread is inside NCCL, where an abort must not meet it. */
     private volatile boolean inside;
 
-    // What the watchdog reads of the user's thread.
-    private final Request.Description[] history = new Request.Description[REMEMBERED];
-    private volatile long issued;
-    private volatile @Nullable CudaStream lastStream;
-
-    /** The last operation that a thread has seen complete by waiting for its stream. */
-    private volatile long reached;
-
-    /** Streams on which an error of this communicator surfaces. */
-    private final Set<CudaStream> streams = ConcurrentHashMap.newKeySet();
-
-    // The watchdog's own; guarded by lock, which whoever uses the handle outside the user's thread
-    // holds too.
+    /** Held by whoever uses the handle outside the user's thread. */
     private final ReentrantLock lock = new ReentrantLock();
-    private final long marker;
-    private long markedAt;
-    private long marked;
-    private long completed;
-    private long beats;
-    private long lastBeat;
-    private long expiredAt;
-    private long enteredWith;
-    private long enteredAt;
-    private long failedAt;
-    private final long[] beatSeen;
-    private final @Nullable String[] beatText;
-    private boolean progressTold;
-    private int splits;
-
-    /** Whether the user's thread fills a group, and what it copied for operations in place. */
-    private boolean grouped;
-
-    private final List<Long> copies = new ArrayList<>();
-
-    // The last pre-multiplied sum, which loops use again and again.
-    private @Nullable ReduceOp madeOf;
-    private @Nullable DataType madeFor;
-    private int made = NcclCodes.MADE;
 
     NcclRank(
             NcclApi nccl,
@@ -159,67 +103,14 @@ public final class NcclRank extends EngineCommunicator
         this.device = device;
         this.members = members;
         this.options = options;
-        this.arena = resources.arena;
-        this.token = resources.token;
-        this.marker = resources.marker;
+        this.resources = resources;
         this.comm = comm;
-        this.opSlot = arena.allocate(ValueLayout.JAVA_INT);
-        this.scalar = Buffer.wrap(arena.allocate(8, 8), DataType.UINT8);
-        this.hasAllToAll = nccl.supports("ncclAlltoAll");
-        this.hasGather = nccl.supports("ncclGather") && nccl.supports("ncclScatter");
-        this.beatSeen = new long[size];
-        this.beatText = new String[size];
-        for (int i = 0; i < REMEMBERED; i++) {
-            history[i] = new Request.Description();
-        }
-        Watchdog.watch(this);
-    }
-
-    /**
-     * What a communicator has of its own before NCCL makes it, so that a lack of memory is noticed
-     * while nobody waits yet.
-     */
-    static final class Resources {
-        final Arena arena = Arena.ofShared();
-        final CudaBuffer token;
-        final long marker;
-
-        Resources(CudaDevice device) {
-            boolean done = false;
-            CudaBuffer t = null;
-            try {
-                // Its content does not matter, and to zero it would be to wait for work under way,
-                // such as that which shrink is about to abort.
-                t = CudaBuffer.allocate(device, DataType.INT32, 1);
-                this.token = t;
-                this.marker = CudaEvent.newHandle(device, cudart_h.cudaEventDisableTiming());
-                done = true;
-            } finally {
-                if (!done) {
-                    if (t != null) {
-                        t.close();
-                    }
-                    arena.close();
-                }
-            }
-        }
-
-        /**
-         * Frees all of it.
-         *
-         * @param slots whether NCCL is done with the memory that it writes to; if not, that is
-         *     never freed
-         */
-        void close(boolean slots) {
-            try {
-                token.close();
-            } finally {
-                CudaRuntime.api().cudaEventDestroy(marker);
-                if (slots) {
-                    arena.close();
-                }
-            }
-        }
+        this.calls = new NcclCalls(this, nccl, device, resources);
+        this.issued = new Issued(this);
+        this.watch = new Watch(this, nccl, members, issued, options.timeout(), resources.marker);
+        this.derivation = new Derivation(this, nccl, device, members, options);
+        this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
+        Watchdog.watch(watch);
     }
 
     // ---- Communicator
@@ -258,6 +149,31 @@ public final class NcclRank extends EngineCommunicator
 
     void whenClosed(Closing closing) {
         this.closing = closing;
+    }
+
+    // ---- what the other parts of a rank ask for
+
+    /** NCCL's handle; 0 when it was destroyed. */
+    long comm() {
+        return comm;
+    }
+
+    ReentrantLock lock() {
+        return lock;
+    }
+
+    /** Whether a thread is inside NCCL. */
+    boolean isInside() {
+        return inside;
+    }
+
+    /** Whether it is closed or has failed. */
+    boolean isOver() {
+        return closed || failure.get() != null;
+    }
+
+    void checkPeer(int peer) {
+        checkRank("peer", peer);
     }
 
     // ---- what EngineCommunicator asks for
@@ -337,10 +253,10 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void execute(Request r) {
-        CudaStream stream = note(r);
+        CudaStream stream = issued.note(r);
         enter();
         try {
-            settle(issue(r, stream), r.op.method());
+            settle(calls.issue(r, comm, stream), r.op.method());
         } finally {
             inside = false;
         }
@@ -366,13 +282,14 @@ public final class NcclRank extends EngineCommunicator
             // The group is ended whatever happens: it belongs to the thread, and would swallow
             // everything that comes after it.
             try {
-                for (int i = 0; i < n && !failed(result); i++) {
+                for (int i = 0; i < n && !NcclCodes.isError(result); i++) {
                     NcclRank rank = (NcclRank) engines[i];
-                    rank.grouped = true;
-                    for (int j = 0; j < batches[i].size() && !failed(result); j++) {
+                    rank.calls.beginGroup();
+                    for (int j = 0; j < batches[i].size() && !NcclCodes.isError(result); j++) {
                         Request r = batches[i].get(j);
-                        result = rank.issue(r, rank.note(r));
-                        if (failed(result)) {
+                        CudaStream stream = rank.issued.note(r);
+                        result = rank.calls.issue(r, rank.comm, stream);
+                        if (NcclCodes.isError(result)) {
                             operation = r.op.method();
                             guilty = rank;
                         }
@@ -385,7 +302,7 @@ public final class NcclRank extends EngineCommunicator
             if (thrown != null) {
                 throw thrown;
             }
-            if (failed(result)) {
+            if (NcclCodes.isError(result)) {
                 guilty.settle(result, operation);
             }
             for (int i = 0; i < n; i++) {
@@ -394,15 +311,10 @@ public final class NcclRank extends EngineCommunicator
         } finally {
             for (int i = 0; i < n; i++) {
                 NcclRank rank = (NcclRank) engines[i];
-                rank.grouped = false;
-                rank.freeCopies();
+                rank.calls.endGroup();
                 rank.inside = false;
             }
         }
-    }
-
-    private static boolean failed(int result) {
-        return result != nccl_h.ncclSuccess() && result != nccl_h.ncclInProgress();
     }
 
     /** Keeps an abort out until {@link #inside} is false again. */
@@ -415,34 +327,8 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    /** Writes down what comes next, for the watchdog. */
-    private CudaStream note(Request r) {
-        CudaStream stream = (CudaStream) Objects.requireNonNull(r.stream);
-        follow(stream);
-        long number = issued + 1;
-        history[(int) number & (REMEMBERED - 1)].set(r, number);
-        issued = number;
-        return stream;
-    }
-
-    /** The same for an operation that is no collective. */
-    private void note(String name, int peer, CudaStream stream) {
-        follow(stream);
-        long number = issued + 1;
-        history[(int) number & (REMEMBERED - 1)].set(name, peer, number);
-        issued = number;
-    }
-
-    private void follow(CudaStream stream) {
-        if (stream != lastStream) {
-            stream.attach(this);
-            streams.add(stream);
-            lastStream = stream;
-        }
-    }
-
     /** Makes a call of NCCL for this communicator, which no abort meets. */
-    private void call(String operation, IntSupplier call) {
+    void call(String operation, IntSupplier call) {
         checkUsable();
         enter();
         try {
@@ -452,220 +338,10 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    /** Hands an operation to NCCL. */
-    private int issue(Request r, CudaStream stream) {
-        long h = stream.handle();
-        long c = comm;
-        int type = NcclCodes.of(r.type);
-        return switch (r.op) {
-            case BROADCAST ->
-                    nccl.ncclBroadcast(
-                            at(r.root == rank() ? r.send : r.recv),
-                            at(r.recv),
-                            r.count,
-                            type,
-                            r.root,
-                            c,
-                            h);
-            case REDUCE ->
-                    nccl.ncclReduce(at(r.send), at(r.recv), r.count, type, op(r), r.root, c, h);
-            case ALL_REDUCE ->
-                    nccl.ncclAllReduce(at(r.send), at(r.recv), r.count, type, op(r), c, h);
-            case ALL_GATHER -> nccl.ncclAllGather(at(r.send), at(r.recv), r.count, type, c, h);
-            case REDUCE_SCATTER ->
-                    nccl.ncclReduceScatter(at(r.send), at(r.recv), r.count, type, op(r), c, h);
-            case ALL_TO_ALL, ALL_TO_ALLV ->
-                    r.inPlace ? staged(r, type, c, h) : exchange(r, at(r.send), type, c, h);
-            case GATHER ->
-                    hasGather
-                            ? nccl.ncclGather(at(r.send), at(r.recv), r.count, type, r.root, c, h)
-                            : blocks(r, at(r.send), type, c, h);
-            case SCATTER ->
-                    hasGather
-                            ? nccl.ncclScatter(at(r.send), at(r.recv), r.count, type, r.root, c, h)
-                            : blocks(r, at(r.send), type, c, h);
-            case GATHERV, SCATTERV, ALL_GATHERV -> blocks(r, at(r.send), type, c, h);
-            case REDUCE_SCATTERV -> reduceBlocks(r, type, c, h);
-            case BARRIER ->
-                    nccl.ncclAllReduce(
-                            token.address(),
-                            token.address(),
-                            1,
-                            NcclCodes.of(DataType.INT32),
-                            nccl_h.ncclSum(),
-                            c,
-                            h);
-            case SEND -> nccl.ncclSend(at(r.send), r.count, type, r.root, c, h);
-            case RECV -> nccl.ncclRecv(at(r.recv), r.count, type, r.root, c, h);
-        };
-    }
-
-    private static long at(@Nullable Buffer buffer) {
-        return buffer == null ? 0 : buffer.address();
-    }
-
-    /** Every rank's blocks to every rank. */
-    private int exchange(Request r, long send, int type, long c, long h) {
-        return hasAllToAll && !r.op.vector()
-                ? nccl.ncclAlltoAll(send, at(r.recv), r.count, type, c, h)
-                : blocks(r, send, type, c, h);
-    }
-
-    /**
-     * The same in place: NCCL would read a block after another rank's has overwritten it, so a copy
-     * is sent. All of it is in stream order; nobody waits.
-     */
-    private int staged(Request r, int type, long c, long h) {
-        long bytes = r.sendBuffer().byteSize();
-        if (bytes == 0) {
-            return exchange(r, at(r.send), type, c, h);
-        }
-        // The stream may be the null stream, which is that of the current device.
-        int previous = device.enter();
-        try {
-            return staged(r, bytes, type, c, h);
-        } finally {
-            device.exit(previous);
-        }
-    }
-
-    private int staged(Request r, long bytes, int type, long c, long h) {
-        CudaApi cuda = CudaRuntime.api();
-        MemorySegment slot = CudaRuntime.slot();
-        CudaRuntime.check(cuda.cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
-        long copy = slot.get(ValueLayout.JAVA_LONG, 0);
-        copies.add(copy);
-        try {
-            CudaRuntime.check(
-                    cuda.cudaMemcpyAsync(
-                            copy, at(r.send), bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
-                    "cudaMemcpyAsync");
-            int result = exchange(r, copy, type, c, h);
-            if (!grouped) {
-                // NCCL may enqueue later than it returns, and the copy is freed behind that.
-                settle(result, r.op.method());
-            }
-            return result;
-        } finally {
-            if (!grouped) {
-                freeCopies();
-            }
-        }
-    }
-
-    /** Gives back copies, behind the work with them; an error here follows from another. */
-    private void freeCopies() {
-        if (copies.isEmpty()) {
-            return;
-        }
-        int previous = device.enter();
-        try {
-            for (int i = copies.size() - 1; i >= 0; i--) {
-                long h = Objects.requireNonNull(lastStream).handle();
-                CudaRuntime.api().cudaFreeAsync(copies.remove(i), h);
-            }
-        } finally {
-            device.exit(previous);
-        }
-    }
-
-    /** An exchange of blocks as a group of sends and receives. */
-    private int blocks(Request r, long send, int type, long c, long h) {
-        CudaDevice.refuseVirtualThread();
-        int size = r.type.size();
-        long recv = at(r.recv);
-        int result = nccl.ncclGroupStart();
-        boolean v = r.op.vector();
-        for (int i = 0; i < size() && !failed(result); i++) {
-            boolean to = r.op.sends(rank(), r.root) && r.op.receives(i, r.root);
-            boolean from = r.op.sends(i, r.root) && r.op.receives(rank(), r.root);
-            long sendCount = !to ? 0 : v ? r.sendCounts[i] : r.count;
-            long recvCount = !from ? 0 : v ? r.recvCounts[i] : r.count;
-            long sendAt = send + size * (v ? r.sendDispls[i] : r.op.manySend() ? i * r.count : 0);
-            long recvAt = recv + size * (v ? r.recvDispls[i] : r.op.manyRecv() ? i * r.count : 0);
-            if (i == rank() && sendAt == recvAt) {
-                continue;
-            }
-            if (sendCount > 0) {
-                result = nccl.ncclSend(sendAt, sendCount, type, i, c, h);
-            }
-            if (recvCount > 0 && !failed(result)) {
-                result = nccl.ncclRecv(recvAt, recvCount, type, i, c, h);
-            }
-        }
-        int end = nccl.ncclGroupEnd();
-        return failed(result) ? result : end;
-    }
-
-    /** reduceScatterv: a group of reductions, one to each rank. */
-    private int reduceBlocks(Request r, int type, long c, long h) {
-        CudaDevice.refuseVirtualThread();
-        int size = r.type.size();
-        int op = op(r);
-        int result = nccl.ncclGroupStart();
-        for (int i = 0; i < size() && !failed(result); i++) {
-            if (r.sendCounts[i] > 0) {
-                long from = at(r.send) + r.sendDispls[i] * size;
-                result =
-                        nccl.ncclReduce(
-                                from,
-                                i == rank() ? at(r.recv) : 0,
-                                r.sendCounts[i],
-                                type,
-                                op,
-                                i,
-                                c,
-                                h);
-            }
-        }
-        int end = nccl.ncclGroupEnd();
-        return failed(result) ? result : end;
-    }
-
-    /** NCCL's number of an operation, made for its factor if need be. */
-    private int op(Request r) {
-        int code = NcclCodes.of(r.reduceOp);
-        if (code != NcclCodes.MADE) {
-            return code;
-        }
-        ReduceOp last = madeOf;
-        if (last != null && r.reduceOp.equals(last) && r.type == madeFor) {
-            return made;
-        }
-        destroyMade();
-        try (Buffer one = Buffer.wrap(scalar.asSegment().asSlice(0, r.type.size()), r.type)) {
-            if (r.type.isInteger()) {
-                one.setLong(0, r.reduceOp.factorBits(r.type));
-            } else {
-                one.set(0, r.reduceOp.factor());
-            }
-        }
-        settle(
-                nccl.ncclRedOpCreatePreMulSum(
-                        opSlot,
-                        scalar.address(),
-                        NcclCodes.of(r.type),
-                        nccl_h.ncclScalarHostImmediate(),
-                        comm),
-                "ncclRedOpCreatePreMulSum");
-        made = opSlot.get(ValueLayout.JAVA_INT, 0);
-        madeOf = r.reduceOp;
-        madeFor = r.type;
-        return made;
-    }
-
-    private void destroyMade() {
-        if (made != NcclCodes.MADE) {
-            nccl.ncclRedOpDestroy(made, comm);
-            made = NcclCodes.MADE;
-            madeOf = null;
-        }
-    }
-
     // ---- results and errors
 
     /** Returns when NCCL is done with a call; throws what went wrong. */
-    private void settle(int result, String operation) {
+    void settle(int result, String operation) {
         if (result != nccl_h.ncclSuccess()) {
             settleSlowly(result, operation);
         }
@@ -680,6 +356,14 @@ public final class NcclRank extends EngineCommunicator
                 throw e;
             }
             if (state == nccl_h.ncclInProgress()) {
+                CollectiveMismatchException mismatch =
+                        members.broken() != null
+                                ? members.disagreement()
+                                : watch.askForDisagreement(operation);
+                throwIfFailed();
+                if (mismatch != null) {
+                    throw fail(mismatch);
+                }
                 // This process may have been stopped meanwhile, and the others have given it up.
                 String broken = members.broken();
                 if (broken != null) {
@@ -713,10 +397,13 @@ public final class NcclRank extends EngineCommunicator
      * An error of NCCL with the rank that brought it about, where that is known; null if it may be
      * known in a moment. NCCL itself never says who it was.
      */
-    private @Nullable JcclException blamed(int result, String operation, long since) {
+    @Nullable JcclException blamed(int result, String operation, long since) {
         String broken = members.broken();
         if (broken != null) {
-            return because(explained(result, operation), operation, broken);
+            CollectiveMismatchException mismatch = members.disagreement();
+            return mismatch != null
+                    ? mismatch
+                    : because(explained(result, operation), operation, broken);
         }
         boolean anothers = NcclCodes.mayBeAnothers(result);
         List<Integer> left = anothers ? members.left() : List.of();
@@ -761,7 +448,7 @@ public final class NcclRank extends EngineCommunicator
         return new NcclException(result, operation, text.toString());
     }
 
-    private String describe(String operation) {
+    String describe(String operation) {
         return operation
                 + " on rank "
                 + rank()
@@ -775,18 +462,18 @@ public final class NcclRank extends EngineCommunicator
     }
 
     /** Makes the communicator unusable with an error, tells the others, and ends NCCL's work. */
-    private <E extends JcclException> E fail(E error) {
+    <E extends JcclException> E fail(E error) {
         fail(error, true);
         return error;
     }
 
-    private void fail(JcclException error, boolean tell) {
+    void fail(JcclException error, boolean tell) {
         if (!failure.compareAndSet(null, error)) {
             return;
         }
         if (tell) {
             try {
-                members.fail(String.valueOf(error.getMessage()));
+                members.fail(error);
             } catch (RuntimeException e) {
                 error.addSuppressed(e);
             }
@@ -796,10 +483,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public void synchronizedWith(CudaStream stream) {
-        // Another stream may be behind: only who uses one alone is known to be through.
-        if (streams.size() == 1 && stream == lastStream) {
-            reached = issued;
-        }
+        issued.synchronizedWith(stream);
     }
 
     @Override
@@ -874,373 +558,21 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    // ---- the watchdog's look
-
-    /** Looks for what went wrong since the last look; never throws. */
-    void look(long now) {
-        if (closed || failure.get() != null || !lock.tryLock()) {
-            return;
-        }
-        try {
-            if (comm == 0) {
-                return;
-            }
-            int state = Pending.state(nccl, comm);
-            if (failed(state)) {
-                failedAt = failedAt == 0 ? now : failedAt;
-                completed = Math.max(completed, reached);
-                Request.Description next = issued > completed ? next() : null;
-                JcclException e =
-                        blamed(
-                                state,
-                                next == null ? "an operation enqueued earlier" : next.toString(),
-                                failedAt);
-                if (e != null) {
-                    fail(e);
-                }
-                return;
-            }
-            if (isStuck(now)) {
-                return;
-            }
-            lookAtProgress(now);
-            if (now - lastBeat > BEAT_NANOS / 8 || progressTold) {
-                lookAtOthers(now);
-            }
-        } catch (JcclException e) {
-            fail(e);
-        } catch (RuntimeException e) {
-            fail(new JcclException(describe("watching") + " failed: " + e, e));
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    /** A thread that does not come back from NCCL: nothing was enqueued that could be marked. */
-    private boolean isStuck(long now) {
-        long number = issued;
-        if (!inside) {
-            enteredAt = 0;
-            return false;
-        }
-        if (enteredAt == 0 || number != enteredWith) {
-            enteredWith = number;
-            enteredAt = now;
-            return false;
-        }
-        if (now - enteredAt <= options.timeout().plus(REPORT_WAIT).toNanos()) {
-            return false;
-        }
-        fail(
-                new CollectiveTimeoutException(
-                        "rank "
-                                + rank()
-                                + " of communicator '"
-                                + members.name()
-                                + "' ("
-                                + device
-                                + ") has been inside NCCL for more than "
-                                + options.timeout()
-                                + ", where it was only to enqueue; its last operation is "
-                                + history[(int) number & (REMEMBERED - 1)]
-                                + ", number "
-                                + number
-                                + ": look at NCCL's own log with NCCL_DEBUG=INFO"));
-        return true;
-    }
-
-    private void lookAtProgress(long now) {
-        CudaApi cuda = CudaRuntime.api();
-        completed = Math.max(completed, reached);
-        if (marked > completed) {
-            int result = cuda.cudaEventQuery(marker);
-            if (result == cudart_h.cudaErrorNotReady()) {
-                cuda.cudaGetLastError();
-                if (now - markedAt > options.timeout().toNanos()) {
-                    expire(now);
-                }
-                return;
-            }
-            CudaRuntime.check(result, "cudaEventQuery");
-            completed = Math.max(completed, marked);
-            expiredAt = 0;
-        }
-        long last = issued;
-        CudaStream stream = lastStream;
-        if (last > completed && stream != null && stream.recordIfNotCapturing(marker)) {
-            marked = last;
-            markedAt = now;
-        }
-    }
-
-    private String progressText() {
-        long last = issued;
-        if (last == completed) {
-            return "has completed all " + completed + " operations that it has enqueued";
-        }
-        return "has completed "
-                + (marked > completed + 1 ? "at least " : "")
-                + completed
-                + " operations of "
-                + last
-                + (next().number() == completed + 1 && marked <= completed + 1
-                        ? "; the next is " + next()
-                        : "");
-    }
-
-    /**
-     * Too long: asks the others how far they are, and gives up with a report when all have answered
-     * or have had the time to. It must not wait for them: they may be looked at by this very
-     * thread.
-     */
-    private void expire(long now) {
-        if (expiredAt == 0) {
-            expiredAt = now;
-            progressTold = true;
-            members.askProgress();
-            members.tellProgress(progressText());
-        }
-        List<@Nullable String> all = members.progress();
-        if (all.contains(null) && now - expiredAt < REPORT_WAIT.toNanos()) {
-            return;
-        }
-        StringBuilder report =
-                new StringBuilder("rank ")
-                        .append(rank())
-                        .append(" of communicator '")
-                        .append(members.name())
-                        .append("' (")
-                        .append(device)
-                        .append(") waited longer than ")
-                        .append(options.timeout())
-                        .append(" for ")
-                        .append(awaited())
-                        .append(':');
-        for (int r = 0; r < all.size(); r++) {
-            String said = all.get(r);
-            report.append("\n  rank ")
-                    .append(r)
-                    .append(said == null ? " gives no answer" : " " + said);
-        }
-        report.append("\nlook first at the ranks that are behind, or give no answer");
-        fail(new CollectiveTimeoutException(report.toString()));
-    }
-
-    /** What the event marks that this rank waits for: one operation, or several. */
-    private String awaited() {
-        String first = next() + ", number " + (completed + 1);
-        return marked <= completed + 1
-                ? first
-                : "one of "
-                        + (marked - completed)
-                        + " operations, from "
-                        + first
-                        + ", to "
-                        + history[(int) marked & (REMEMBERED - 1)]
-                        + ", number "
-                        + marked;
-    }
-
-    /** The operation that this rank waits for, or the first of them. */
-    private Request.Description next() {
-        return history[(int) (completed + 1) & (REMEMBERED - 1)];
-    }
-
-    private void lookAtOthers(long now) {
-        String broken = marked > completed ? members.broken() : members.failure();
-        if (broken != null) {
-            fail(
-                    new RankFailedException(
-                            "communicator '"
-                                    + members.name()
-                                    + "' is broken: "
-                                    + broken
-                                    + (marked > completed ? "; this rank waits in " + next() : "")),
-                    false);
-            return;
-        }
-        if (!progressTold && members.isProgressAsked()) {
-            progressTold = true;
-            members.tellProgress(progressText());
-        }
-        if (now - lastBeat > BEAT_NANOS) {
-            lastBeat = now;
-            members.beat(++beats);
-            if (marked > completed) {
-                lookForSilence(now);
-            }
-        }
-    }
-
-    /** A rank that left, or gives no sign of life, while this one waits for it. */
-    private void lookForSilence(long now) {
-        long waiting = now - markedAt;
-        if (waiting > LEFT_NANOS) {
-            List<Integer> left = members.left();
-            if (!left.isEmpty()) {
-                fail(
-                        new RankFailedException(
-                                "rank(s) "
-                                        + left
-                                        + " of communicator '"
-                                        + members.name()
-                                        + "' closed it while rank "
-                                        + rank()
-                                        + " waits in "
-                                        + next()));
-                return;
-            }
-        }
-        for (int r = 0; r < size(); r++) {
-            String beat = r == rank() ? null : members.beatOf(r);
-            if (r == rank()) {
-                continue;
-            }
-            if (beatSeen[r] == 0 || !Objects.equals(beat, beatText[r])) {
-                beatSeen[r] = now;
-                beatText[r] = beat;
-            } else if (now - beatSeen[r] > SILENCE_NANOS) {
-                fail(
-                        new RankFailedException(
-                                "rank "
-                                        + r
-                                        + " of communicator '"
-                                        + members.name()
-                                        + "' has given no sign of life for "
-                                        + Duration.ofNanos(now - beatSeen[r]).toSeconds()
-                                        + " s while rank "
-                                        + rank()
-                                        + " waits in "
-                                        + next()
-                                        + ": its process was killed, or its machine is lost"));
-                return;
-            }
-        }
-    }
-
     // ---- communicators made from this one
 
     @Override
     public @Nullable Communicator split(int colour, int key) {
-        checkUsable();
-        int number = ++splits;
-        int c = colour < 0 ? nccl_h.NCCL_SPLIT_NOCOLOR() : colour;
-        NcclRank child =
-                derive(
-                        "ncclCommSplit",
-                        colour >= 0,
-                        (slot, config) -> nccl.ncclCommSplit(comm, c, key, slot, config),
-                        (rank, size) -> members.child("split" + number + "." + colour, rank, size));
-        return child;
+        return derivation.split(colour, key);
     }
 
     @Override
     public NcclCommunicator shrink(List<Integer> excluded, boolean abort) {
-        checkUsable();
-        for (int r : excluded) {
-            if (r < 0 || r >= size() || r == rank()) {
-                throw new IllegalArgumentException(
-                        "excluded names rank "
-                                + r
-                                + ", expected others than "
-                                + rank()
-                                + ", 0 to "
-                                + (size() - 1));
-            }
-        }
-        int number = ++splits;
-        int flags = abort ? nccl_h.NCCL_SHRINK_ABORT() : nccl_h.NCCL_SHRINK_DEFAULT();
-        try (Arena call = Arena.ofConfined()) {
-            MemorySegment list =
-                    call.allocateFrom(
-                            ValueLayout.JAVA_INT,
-                            excluded.stream().mapToInt(Integer::intValue).toArray());
-            return Objects.requireNonNull(
-                    derive(
-                            "ncclCommShrink",
-                            true,
-                            (slot, config) ->
-                                    nccl.ncclCommShrink(
-                                            comm, list, excluded.size(), slot, config, flags),
-                            (rank, size) -> members.child("shrink" + number, rank, size)));
-        }
+        return derivation.shrink(excluded, abort);
     }
 
     @Override
     public NcclCommunicator grow(String name, int size) {
-        checkUsable();
-        if (size <= size()) {
-            throw new IllegalArgumentException(
-                    "size is " + size + ", expected more than " + size() + ", the ranks there are");
-        }
-        Members grown = members.other(name, size);
-        try (Arena call = Arena.ofConfined()) {
-            MemorySegment id = call.allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());
-            if (rank() == 0) {
-                call("ncclCommGetUniqueId", () -> nccl.ncclCommGetUniqueId(comm, id));
-                grown.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
-            }
-            MemorySegment mine = rank() == 0 ? id : MemorySegment.NULL;
-            return Objects.requireNonNull(
-                    derive(
-                            "ncclCommGrow",
-                            true,
-                            (slot, config) -> nccl.ncclCommGrow(comm, size, mine, -1, slot, config),
-                            (rank, total) -> grown));
-        }
-    }
-
-    private interface Maker {
-        int make(MemorySegment slot, MemorySegment config);
-    }
-
-    private interface Naming {
-        Members name(int rank, int size);
-    }
-
-    private @Nullable NcclRank derive(
-            String operation, boolean member, Maker maker, Naming naming) {
-        Resources resources = new Resources(device);
-        MemorySegment slot = MemorySegment.NULL;
-        boolean started = false;
-        boolean done = false;
-        try {
-            MemorySegment out = resources.arena.allocate(ValueLayout.ADDRESS);
-            slot = out;
-            MemorySegment config = NcclWorld.config(nccl, options, resources.arena);
-            started = true;
-            call(operation, () -> maker.make(out, config));
-            if (!member) {
-                started = false;
-                return null;
-            }
-            long made = NcclWorld.awaitHandle(nccl, slot, options.timeout(), describe(operation));
-            MemorySegment number = CudaRuntime.slot();
-            nccl.check(nccl.ncclCommUserRank(made, number), "ncclCommUserRank", made);
-            int rank = number.get(ValueLayout.JAVA_INT, 0);
-            nccl.check(nccl.ncclCommCount(made, number), "ncclCommCount", made);
-            int size = number.get(ValueLayout.JAVA_INT, 0);
-            NcclRank child =
-                    new NcclRank(
-                            nccl,
-                            device,
-                            naming.name(rank, size),
-                            options,
-                            resources,
-                            made,
-                            rank,
-                            size);
-            done = true;
-            return child;
-        } catch (NcclException | UnsupportedOperationException e) {
-            // It has answered: nothing of it is under way.
-            started = false;
-            throw e;
-        } finally {
-            if (!done) {
-                NcclWorld.abandon(nccl, resources, slot, started);
-            }
-        }
+        return derivation.grow(name, size);
     }
 
     @Override
@@ -1274,148 +606,29 @@ public final class NcclRank extends EngineCommunicator
 
     // ---- registration, windows, one-sided operations
 
-    /** Something that NCCL keeps for this communicator until it is closed. */
-    private final class Registered implements Window {
-        final long handle;
-        final boolean window;
-
-        /** Bytes of every rank's window, as far as this rank knows; 0 if it is none. */
-        final long bytes;
-
-        final AtomicBoolean open = new AtomicBoolean(true);
-
-        Registered(long handle, long bytes) {
-            this.handle = handle;
-            this.window = bytes > 0;
-            this.bytes = bytes;
-        }
-
-        NcclRank owner() {
-            return NcclRank.this;
-        }
-
-        @Override
-        public void close() {
-            // The end of a communicator, good or bad, is that of all that it had registered.
-            if (!open.compareAndSet(true, false) || closed || failure.get() != null) {
-                return;
-            }
-            if (window) {
-                call("ncclCommWindowDeregister", () -> nccl.ncclCommWindowDeregister(comm, handle));
-            } else {
-                call("ncclCommDeregister", () -> nccl.ncclCommDeregister(comm, handle));
-            }
-        }
-    }
-
     @Override
     public Registration register(Buffer buffer) {
-        checkUsable();
-        checkBuffer(buffer, "buffer");
-        MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
-        call(
-                "ncclCommRegister",
-                () -> nccl.ncclCommRegister(comm, buffer.address(), buffer.byteSize(), slot));
-        return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), 0);
+        return oneSided.register(buffer);
     }
 
     @Override
     public Window window(Buffer buffer, boolean symmetric) {
-        checkUsable();
-        checkBuffer(buffer, "buffer");
-        if (buffer.address() % ALIGNMENT != 0 || buffer.byteSize() % ALIGNMENT != 0) {
-            throw new IllegalArgumentException(
-                    "a window begins at and spans multiples of "
-                            + ALIGNMENT
-                            + " bytes, but "
-                            + buffer
-                            + " is "
-                            + buffer.byteSize()
-                            + " bytes at 0x"
-                            + Long.toHexString(buffer.address()));
-        }
-        MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
-        int flags = symmetric ? nccl_h.NCCL_WIN_COLL_SYMMETRIC() : nccl_h.NCCL_WIN_DEFAULT();
-        call(
-                "ncclCommWindowRegister",
-                () ->
-                        nccl.ncclCommWindowRegister(
-                                comm, buffer.address(), buffer.byteSize(), slot, flags));
-        return new Registered(
-                slot.get(ValueLayout.JAVA_LONG, 0), symmetric ? buffer.byteSize() : Long.MAX_VALUE);
-    }
-
-    private Registered own(Window window) {
-        Objects.requireNonNull(window, "window");
-        if (window instanceof Registered r && r.owner() == this && r.window && r.open.get()) {
-            return r;
-        }
-        throw new IllegalArgumentException(
-                "the window is closed, or of another communicator than '" + members.name() + "'");
+        return oneSided.window(buffer, symmetric);
     }
 
     @Override
     public void putSignal(Buffer source, int peer, Window window, long offsetBytes, Stream stream) {
-        checkUsable();
-        Objects.requireNonNull(source, "source");
-        checkBuffer(source, "source");
-        checkRank("peer", peer);
-        Registered win = own(window);
-        if (offsetBytes < 0 || offsetBytes > win.bytes - source.byteSize()) {
-            throw new IllegalArgumentException(
-                    "offsetBytes is "
-                            + offsetBytes
-                            + ", but source's "
-                            + source.byteSize()
-                            + " bytes have to lie within the peer's window"
-                            + (win.bytes == Long.MAX_VALUE ? "" : " of " + win.bytes + " bytes"));
-        }
-        CudaStream s = CudaStream.of(stream, device);
-        long h = s.handle();
-        note("putSignal", peer, s);
-        call(
-                "ncclPutSignal",
-                () ->
-                        nccl.ncclPutSignal(
-                                source.address(),
-                                source.count(),
-                                NcclCodes.of(source.dataType()),
-                                peer,
-                                win.handle,
-                                offsetBytes,
-                                0,
-                                0,
-                                0,
-                                comm,
-                                h));
+        oneSided.putSignal(source, peer, window, offsetBytes, stream);
     }
 
     @Override
     public void signal(int peer, Stream stream) {
-        checkUsable();
-        checkRank("peer", peer);
-        CudaStream s = CudaStream.of(stream, device);
-        long h = s.handle();
-        note("signal", peer, s);
-        call("ncclSignal", () -> nccl.ncclSignal(peer, 0, 0, 0, comm, h));
+        oneSided.signal(peer, stream);
     }
 
     @Override
     public void waitSignal(int peer, int count, Stream stream) {
-        checkUsable();
-        checkRank("peer", peer);
-        if (count < 1) {
-            throw new IllegalArgumentException("count is " + count + ", expected 1 or more");
-        }
-        CudaStream s = CudaStream.of(stream, device);
-        long h = s.handle();
-        note("waitSignal", peer, s);
-        try (Arena call = Arena.ofConfined()) {
-            MemorySegment what = call.allocate(ncclWaitSignalDesc_t.layout());
-            ncclWaitSignalDesc_t.opCnt(what, count);
-            ncclWaitSignalDesc_t.peer(what, peer);
-            call("ncclWaitSignal", () -> nccl.ncclWaitSignal(1, what, comm, h));
-        }
+        oneSided.waitSignal(peer, count, stream);
     }
 
     // ---- the end
@@ -1434,14 +647,14 @@ public final class NcclRank extends EngineCommunicator
             }
             closed = true;
         }
-        Watchdog.forget(this);
+        Watchdog.forget(watch);
         boolean last = false;
         try {
             last = members.leave();
         } catch (RuntimeException e) {
             // The store is gone before us: nobody is left to be told.
         }
-        streams.forEach(stream -> stream.detach(this));
+        issued.detach();
         try {
             if (awaitNative()) {
                 release();
@@ -1473,7 +686,7 @@ public final class NcclRank extends EngineCommunicator
     /** Waits for the work enqueued, then lets NCCL go; an error or a timeout ends in an abort. */
     private void finish() {
         try {
-            destroyMade();
+            calls.destroyMade(comm);
             if (nccl.supports("ncclCommFinalize")) {
                 settle(nccl.ncclCommFinalize(comm), "ncclCommFinalize");
             }
@@ -1506,16 +719,17 @@ public final class NcclRank extends EngineCommunicator
     }
 
     private void release() {
-        CudaRuntime.api().cudaEventDestroy(marker);
+        CudaRuntime.api().cudaEventDestroy(resources.marker);
         try {
-            token.close();
+            calls.close();
+            resources.token.close();
         } catch (CudaException e) {
             // A lost context has taken the memory with it, and others have said so.
             if (failure.get() == null && !(e instanceof CudaFatalException)) {
                 throw e;
             }
         } finally {
-            arena.close();
+            resources.arena.close();
         }
     }
 

@@ -51,13 +51,13 @@ public final class NcclWorld {
         int size = gpus.size();
         Store store = Store.inMemory();
         String name = "local-" + LOCAL.incrementAndGet();
-        List<NcclRank.Resources> resources = new ArrayList<>();
+        List<Resources> resources = new ArrayList<>();
         List<MemorySegment> slots = new ArrayList<>();
         List<Communicator> ranks = new ArrayList<>();
         try (Arena call = Arena.ofConfined()) {
             MemorySegment id = uniqueId(nccl, call);
             for (CudaDevice gpu : gpus) {
-                NcclRank.Resources r = new NcclRank.Resources(gpu);
+                Resources r = new Resources(gpu);
                 resources.add(r);
                 slots.add(r.arena.allocate(ValueLayout.ADDRESS));
             }
@@ -141,52 +141,29 @@ public final class NcclWorld {
         return join(new Members(store, name, rank, size), device, options);
     }
 
-    /** Joins; tells the others if that fails, so that they need not wait for their deadline. */
     private static NcclRank join(Members members, Device device, CommunicatorOptions options) {
-        try {
-            return joinNow(members, device, options);
-        } catch (CollectiveTimeoutException e) {
-            // The others have the same deadline, and name the missing ranks themselves.
-            throw e;
-        } catch (RuntimeException e) {
-            members.fail(String.valueOf(e.getMessage()));
-            throw e;
-        }
-    }
-
-    private static NcclRank joinNow(Members members, Device device, CommunicatorOptions options) {
         int rank = members.rank();
         int size = members.size();
-        CudaDevice gpu = CudaDevice.of(device);
-        CudaDevice.refuseVirtualThread();
-        NcclApi nccl = NativeLibraries.nccl();
-        long deadline = System.nanoTime() + options.timeout().toNanos();
-        checkVersions(
-                members.name(),
-                members.exchange(
-                        "version",
-                        nccl.library().version().toString(),
-                        deadline,
-                        options.timeout()));
+        Duration timeout = options.timeout();
         return connect(
-                nccl,
-                gpu,
                 members,
+                device,
                 options,
-                rank,
-                size,
-                deadline,
-                call -> {
-                    // All are here and fit each other: only now does NCCL begin to wait for them.
-                    members.exchange("ready", "", deadline, options.timeout());
+                (nccl, deadline, call) -> {
+                    // All have what they need and fit each other: only now does NCCL begin to wait
+                    // for them.
+                    String version = nccl.library().version().toString();
+                    checkVersions(
+                            members.name(),
+                            members.exchange("version", version, deadline, timeout));
                     if (rank == 0) {
                         MemorySegment id = uniqueId(nccl, call);
                         members.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
                         return id;
                     }
-                    return idFrom(members.await("id", deadline, options.timeout()), call);
+                    return idFrom(members.await("id", deadline, timeout), call);
                 },
-                (slot, id, arena) -> init(nccl, slot, size, id, rank, options, arena));
+                (nccl, slot, id, arena) -> init(nccl, slot, size, id, rank, options, arena));
     }
 
     /** See {@link Communicator#fromEnvironment(Device, CommunicatorOptions)}. */
@@ -224,21 +201,14 @@ public final class NcclWorld {
             Device device,
             CommunicatorOptions options) {
         checkRank(rank, size);
-        CudaDevice gpu = CudaDevice.of(device);
-        CudaDevice.refuseVirtualThread();
-        NcclApi nccl = NativeLibraries.nccl();
         Members members = new Members(store, name, rank, size);
-        long deadline = System.nanoTime() + options.timeout().toNanos();
         return connect(
-                nccl,
-                gpu,
                 members,
+                device,
                 options,
-                rank,
-                size,
-                deadline,
-                call -> idFrom(members.await("id", deadline, options.timeout()), call),
-                (slot, id, arena) ->
+                (nccl, deadline, call) ->
+                        idFrom(members.await("id", deadline, options.timeout()), call),
+                (nccl, slot, id, arena) ->
                         nccl.ncclCommGrow(0, size, id, rank, slot, config(nccl, options, arena)));
     }
 
@@ -254,35 +224,35 @@ public final class NcclWorld {
     }
 
     private interface IdSource {
-        MemorySegment id(Arena call);
+        MemorySegment id(NcclApi nccl, long deadline, Arena call);
     }
 
     private interface Init {
-        int start(MemorySegment slot, MemorySegment id, Arena arena);
+        int start(NcclApi nccl, MemorySegment slot, MemorySegment id, Arena arena);
     }
 
+    /** Makes one rank; tells the others if that fails, so that they need not wait for it. */
     private static NcclRank connect(
-            NcclApi nccl,
-            CudaDevice gpu,
-            Members members,
-            CommunicatorOptions options,
-            int rank,
-            int size,
-            long deadline,
-            IdSource ids,
-            Init init) {
-        NcclRank.Resources resources = null;
+            Members members, Device device, CommunicatorOptions options, IdSource ids, Init init) {
+        long deadline = System.nanoTime() + options.timeout().toNanos();
+        int rank = members.rank();
+        int size = members.size();
+        NcclApi nccl = null;
+        Resources resources = null;
         MemorySegment slot = MemorySegment.NULL;
         boolean started = false;
         boolean done = false;
         try (Arena call = Arena.ofConfined()) {
-            resources = new NcclRank.Resources(gpu);
+            CudaDevice gpu = CudaDevice.of(device);
+            CudaDevice.refuseVirtualThread();
+            nccl = NativeLibraries.nccl();
+            resources = new Resources(gpu);
             slot = resources.arena.allocate(ValueLayout.ADDRESS);
-            MemorySegment id = ids.id(call);
+            MemorySegment id = ids.id(nccl, deadline, call);
             int previous = gpu.enter();
             int result;
             try {
-                result = init.start(slot, id, resources.arena);
+                result = init.start(nccl, slot, id, resources.arena);
             } finally {
                 gpu.exit(previous);
             }
@@ -293,17 +263,24 @@ public final class NcclWorld {
             done = true;
             return made;
         } catch (RuntimeException e) {
-            // Whatever it is, the others need not wait for this rank.
-            try {
-                members.fail(String.valueOf(e.getMessage()));
-            } catch (RuntimeException ofStore) {
-                e.addSuppressed(ofStore);
+            // Before NCCL begins all wait for the same ranks, and each names those that are missing
+            // at its own deadline.
+            if (started || !(e instanceof CollectiveTimeoutException)) {
+                tell(members, e);
             }
             throw e;
         } finally {
-            if (!done && resources != null) {
+            if (!done && nccl != null && resources != null) {
                 abandon(nccl, resources, slot, started);
             }
+        }
+    }
+
+    private static void tell(Members members, RuntimeException error) {
+        try {
+            members.fail(error);
+        } catch (RuntimeException ofStore) {
+            error.addSuppressed(ofStore);
         }
     }
 
@@ -444,14 +421,13 @@ public final class NcclWorld {
      *
      * @param started whether NCCL may still write to the slot
      */
-    static void abandon(
-            NcclApi nccl, NcclRank.Resources resources, MemorySegment slot, boolean started) {
+    static void abandon(NcclApi nccl, Resources resources, MemorySegment slot, boolean started) {
         abandoning(nccl, resources, slot, started).run();
     }
 
     /** Begins with that; the result waits for it and frees. */
     private static Runnable abandoning(
-            NcclApi nccl, NcclRank.Resources resources, MemorySegment slot, boolean started) {
+            NcclApi nccl, Resources resources, MemorySegment slot, boolean started) {
         long comm = slot.address() == 0 ? 0 : slot.get(ValueLayout.JAVA_LONG, 0);
         if (comm == 0 || !nccl.supports("ncclCommAbort")) {
             return () -> resources.close(!started);

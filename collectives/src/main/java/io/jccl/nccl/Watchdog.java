@@ -9,27 +9,27 @@ import org.jspecify.annotations.Nullable;
 final class Watchdog {
     private static final long PERIOD_NANOS = 50_000_000;
 
-    private static final Set<NcclRank> WATCHED = ConcurrentHashMap.newKeySet();
+    private static final Set<Watch> WATCHED = ConcurrentHashMap.newKeySet();
     private static @Nullable Thread thread;
 
     private Watchdog() {}
 
-    static synchronized void watch(NcclRank rank) {
-        WATCHED.add(rank);
+    static synchronized void watch(Watch watch) {
+        WATCHED.add(watch);
         if (thread == null) {
             thread = Thread.ofPlatform().daemon().name("jccl-watchdog").start(Watchdog::run);
         }
     }
 
-    static void forget(NcclRank rank) {
-        WATCHED.remove(rank);
+    static void forget(Watch watch) {
+        WATCHED.remove(watch);
     }
 
     private static void run() {
         while (goesOn()) {
             long now = System.nanoTime();
-            for (NcclRank rank : WATCHED) {
-                rank.look(now);
+            for (Watch watch : WATCHED) {
+                watch.look(now);
             }
             LockSupport.parkNanos(PERIOD_NANOS);
         }

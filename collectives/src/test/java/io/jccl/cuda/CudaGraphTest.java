@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.Group;
 import io.jccl.ReduceOp;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.JcclException;
@@ -36,6 +37,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(value = 1, unit = TimeUnit.MINUTES)
@@ -121,6 +123,63 @@ class CudaGraphTest {
         try (ExecutorService pool = Executors.newFixedThreadPool(ranks)) {
             List<Callable<String>> work = new ArrayList<>();
             comms.forEach(comm -> work.add(() -> rank(comm)));
+            for (Future<String> rank : pool.invokeAll(work)) {
+                assertEquals("done", rank.get());
+            }
+        } finally {
+            comms.forEach(Communicator::close);
+        }
+    }
+
+    /** Two exchanges bring every block back; one more leaves it where it belongs. */
+    private static String exchange(Communicator comm, boolean group) {
+        Device device = comm.device();
+        try (Stream stream = device.newStream();
+                Buffer in = Cuda.pinned(DataType.INT32, N);
+                Buffer gpu = device.allocate(DataType.INT32, N);
+                Buffer once = Cuda.pinned(DataType.INT32, N);
+                Buffer twice = Cuda.pinned(DataType.INT32, N)) {
+            Runnable inPlace = () -> comm.allToAll(gpu, stream);
+            Runnable step = group ? () -> Group.run(comm, inPlace) : inPlace;
+            try (Graph graph =
+                    Graph.capture(
+                            stream,
+                            () -> {
+                                stream.copy(in, gpu);
+                                step.run();
+                                stream.copy(gpu, once);
+                                step.run();
+                                stream.copy(gpu, twice);
+                            })) {
+                int block = N / comm.size();
+                for (int round = 1; round <= 3; round++) {
+                    for (int i = 0; i < N; i++) {
+                        in.set(i, 1000 * round + 100 * comm.rank() + i);
+                    }
+                    graph.launch(stream);
+                    stream.synchronize(PATIENCE);
+                    for (int i = 0; i < N; i++) {
+                        int from = i / block;
+                        int at = comm.rank() * block + i % block;
+                        assertEquals(1000 * round + 100 * from + at, once.get(i), "at " + i);
+                        assertEquals(in.get(i), twice.get(i), "at " + i);
+                    }
+                }
+            }
+        }
+        return "done";
+    }
+
+    @ParameterizedTest
+    @CsvSource({"1, false", "2, false", "2, true"})
+    void allToAllInPlaceIsReplayed(int ranks, boolean group) throws Exception {
+        List<Communicator> comms =
+                Communicator.local(
+                        List.of(Cuda.device(1), Cuda.device(2)).subList(0, ranks),
+                        CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(10)));
+        try (ExecutorService pool = Executors.newFixedThreadPool(ranks)) {
+            List<Callable<String>> work = new ArrayList<>();
+            comms.forEach(comm -> work.add(() -> exchange(comm, group)));
             for (Future<String> rank : pool.invokeAll(work)) {
                 assertEquals("done", rank.get());
             }

@@ -20,8 +20,8 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Assumptions;
 
 /**
- * Builds the doubles of libcudart and libnccl from {@code src/test/c} with the system's C compiler,
- * into {@code target/doubles}.
+ * Builds the doubles of libcudart and libnccl with the script {@code src/test/c/build} and the
+ * system's C compiler, into {@code target/doubles}.
  *
  * <p>What was built from the same sources with the same compiler and flags is used again. Several
  * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where
@@ -29,20 +29,6 @@ import org.junit.jupiter.api.Assumptions;
  */
 public final class DoubleBuild {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
-
-    private static final List<String> FLAGS =
-            List.of(
-                    "-std=c11",
-                    "-D_GNU_SOURCE",
-                    "-ffp-contract=off",
-                    "-O2",
-                    "-Wall",
-                    "-Wextra",
-                    "-Werror",
-                    "-pthread");
-
-    private static final List<String> LIBRARY_FLAGS =
-            List.of("-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-z,now");
 
     private DoubleBuild() {}
 
@@ -81,15 +67,12 @@ public final class DoubleBuild {
         Assumptions.assumeFalse(
                 compiler.isEmpty(),
                 "there is no C compiler (CC, or cc, gcc, clang on the PATH) to build the doubles");
-        List<String> command = new ArrayList<>(List.of(compiler));
-        command.addAll(FLAGS);
-        command.addAll(List.of(flags));
         try {
             Path all = module().resolve("target").resolve("doubles");
-            Path done = all.resolve(hash(command));
+            Path done = all.resolve(hash(compiler, flags));
             if (!Files.isDirectory(done)) {
                 Files.createDirectories(all);
-                build(command, Files.createTempDirectory(all, "building"), done);
+                build(compiler, flags, Files.createTempDirectory(all, "building"), done);
             }
             return done;
         } catch (IOException e) {
@@ -156,42 +139,14 @@ public final class DoubleBuild {
         }
     }
 
-    private static void build(List<String> command, Path folder, Path done) throws IOException {
-        Path lib = Files.createDirectory(folder.resolve("lib"));
-        Files.createSymbolicLink(folder.resolve("lib64"), Path.of("lib"));
-        Path bin = Files.createDirectory(folder.resolve("bin"));
-        String cudart = lib.resolve("libcudart.so.13").toString();
-        String nccl = lib.resolve("libnccl.so.2").toString();
-        compile(
-                command,
-                LIBRARY_FLAGS,
-                "-Wl,-soname,libcudart.so.13",
-                "-o",
-                cudart,
-                source("double_base.c"),
-                source("cudart_double.c"));
-        compile(
-                command,
-                LIBRARY_FLAGS,
-                "-Wl,-soname,libnccl.so.2",
-                "-Wl,-rpath,$ORIGIN",
-                "-o",
-                nccl,
-                source("nccl_double.c"),
-                cudart,
-                "-lm");
-        if (command.stream().noneMatch(f -> f.startsWith("-DJCCL_DOUBLE_MAX_VERSION"))) {
-            compile(
-                    command,
-                    List.of(),
-                    "-Wl,-rpath,$ORIGIN/../lib",
-                    "-o",
-                    bin.resolve("double_test").toString(),
-                    source("double_test.c"),
-                    nccl,
-                    cudart,
-                    "-lm",
-                    "-ldl");
+    private static void build(String compiler, String[] flags, Path folder, Path done)
+            throws IOException {
+        List<String> command = new ArrayList<>();
+        command.addAll(List.of("sh", sources().resolve("build").toString(), folder.toString()));
+        command.addAll(List.of(flags));
+        Ended ended = run(Map.of("CC", compiler), command);
+        if (ended.status() != 0) {
+            throw new AssertionError(String.join(" ", command) + " failed:\n" + ended.output());
         }
         try {
             Files.move(folder, done, StandardCopyOption.ATOMIC_MOVE);
@@ -200,16 +155,6 @@ public final class DoubleBuild {
                 throw e;
             }
             delete(folder); // another one was faster
-        }
-    }
-
-    private static void compile(List<String> command, List<String> flags, String... rest) {
-        List<String> all = new ArrayList<>(command);
-        all.addAll(flags);
-        all.addAll(List.of(rest));
-        Ended ended = run(Map.of(), all);
-        if (ended.status() != 0) {
-            throw new AssertionError(String.join(" ", all) + " failed:\n" + ended.output());
         }
     }
 
@@ -231,29 +176,25 @@ public final class DoubleBuild {
                 .toAbsolutePath();
     }
 
-    private static String source(String name) {
-        return module().resolve("src/test/c").resolve(name).toString();
+    private static Path sources() {
+        return module().resolve("src/test/c");
     }
 
-    private static String hash(List<String> command) throws IOException {
+    private static String hash(String compiler, String[] flags) throws IOException {
         MessageDigest digest;
         try {
             digest = MessageDigest.getInstance("SHA-256");
         } catch (NoSuchAlgorithmException e) {
             throw new AssertionError(e);
         }
-        String version = run(Map.of(), List.of(command.getFirst(), "--version")).output();
-        digest.update((command + version).getBytes(StandardCharsets.UTF_8));
-        try (Stream<Path> files = Files.list(module().resolve("src/test/c"))) {
-            for (Path file : files.filter(DoubleBuild::isSource).sorted().toList()) {
+        String version = run(Map.of(), List.of(compiler, "--version")).output();
+        digest.update((compiler + List.of(flags) + version).getBytes(StandardCharsets.UTF_8));
+        try (Stream<Path> files = Files.list(sources())) {
+            for (Path file : files.sorted().toList()) {
                 digest.update(file.getFileName().toString().getBytes(StandardCharsets.UTF_8));
                 digest.update(Files.readAllBytes(file));
             }
         }
         return HexFormat.of().formatHex(digest.digest(), 0, 8);
-    }
-
-    private static boolean isSource(Path file) {
-        return file.toString().endsWith(".c") || file.toString().endsWith(".h");
     }
 }

@@ -49,6 +49,12 @@ public final class TestDouble {
         command("clear:");
         command("release:");
         command("sticky:0");
+        command("mismatch_hangs:0");
+    }
+
+    /** From now on ranks that disagree hang, as they do with the real NCCL. */
+    public static void mismatchHangs() {
+        command("mismatch_hangs:1");
     }
 
     /** From now on every call of CUDA returns an error. */

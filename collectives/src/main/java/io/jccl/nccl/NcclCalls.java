@@ -1,0 +1,306 @@
+package io.jccl.nccl;
+
+import io.jccl.ReduceOp;
+import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.cuda.CudaBuffer;
+import io.jccl.cuda.CudaDevice;
+import io.jccl.cuda.CudaRuntime;
+import io.jccl.cuda.CudaStream;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.engine.Request;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.ArrayList;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rank's operations as calls of NCCL, which lacks some of them, or has them in newer versions
+ * only: those are groups of others.
+ *
+ * <p><b>Threads:</b> the one that issues the rank's operations.
+ */
+final class NcclCalls {
+    private final NcclRank rank;
+    private final NcclApi nccl;
+    private final CudaDevice device;
+    private final boolean hasAllToAll;
+    private final boolean hasGather;
+
+    /** One element on the device, for barriers. */
+    private final long token;
+
+    private final MemorySegment opSlot;
+    private final Buffer scalar;
+
+    /** Whether a group is being filled, and what was copied for operations in place. */
+    private boolean grouped;
+
+    private final List<Long> copies = new ArrayList<>();
+
+    /** Copies that are part of graphs. */
+    private final List<CudaBuffer> recorded = new ArrayList<>();
+
+    /** Where the last copy was made; NCCL puts all streams of a group in order. */
+    private long copiedOn;
+
+    // The last pre-multiplied sum, which loops use again and again.
+    private @Nullable ReduceOp madeOf;
+    private @Nullable DataType madeFor;
+    private int made = NcclCodes.MADE;
+
+    NcclCalls(NcclRank rank, NcclApi nccl, CudaDevice device, Resources resources) {
+        this.rank = rank;
+        this.nccl = nccl;
+        this.device = device;
+        this.hasAllToAll = nccl.supports("ncclAlltoAll");
+        this.hasGather = nccl.supports("ncclGather") && nccl.supports("ncclScatter");
+        this.token = resources.token.address();
+        Arena arena = resources.arena;
+        this.opSlot = arena.allocate(ValueLayout.JAVA_INT);
+        this.scalar = Buffer.wrap(arena.allocate(8, 8), DataType.UINT8);
+    }
+
+    /** What follows is part of a group, and may be enqueued at its end only. */
+    void beginGroup() {
+        grouped = true;
+    }
+
+    /** The group is enqueued, or given up. */
+    void endGroup() {
+        grouped = false;
+        freeCopies();
+    }
+
+    /** Hands an operation to NCCL, for a communicator's handle. */
+    int issue(Request r, long c, CudaStream stream) {
+        long h = stream.handle();
+        int type = NcclCodes.of(r.type);
+        return switch (r.op) {
+            case BROADCAST ->
+                    nccl.ncclBroadcast(
+                            at(r.root == rank.rank() ? r.send : r.recv),
+                            at(r.recv),
+                            r.count,
+                            type,
+                            r.root,
+                            c,
+                            h);
+            case REDUCE ->
+                    nccl.ncclReduce(at(r.send), at(r.recv), r.count, type, op(r, c), r.root, c, h);
+            case ALL_REDUCE ->
+                    nccl.ncclAllReduce(at(r.send), at(r.recv), r.count, type, op(r, c), c, h);
+            case ALL_GATHER -> nccl.ncclAllGather(at(r.send), at(r.recv), r.count, type, c, h);
+            case REDUCE_SCATTER ->
+                    nccl.ncclReduceScatter(at(r.send), at(r.recv), r.count, type, op(r, c), c, h);
+            case ALL_TO_ALL, ALL_TO_ALLV ->
+                    r.inPlace ? staged(r, type, c, stream) : exchange(r, at(r.send), type, c, h);
+            case GATHER ->
+                    hasGather
+                            ? nccl.ncclGather(at(r.send), at(r.recv), r.count, type, r.root, c, h)
+                            : blocks(r, at(r.send), type, c, h);
+            case SCATTER ->
+                    hasGather
+                            ? nccl.ncclScatter(at(r.send), at(r.recv), r.count, type, r.root, c, h)
+                            : blocks(r, at(r.send), type, c, h);
+            case GATHERV, SCATTERV, ALL_GATHERV -> blocks(r, at(r.send), type, c, h);
+            case REDUCE_SCATTERV -> reduceBlocks(r, type, c, h);
+            case BARRIER ->
+                    nccl.ncclAllReduce(
+                            token, token, 1, NcclCodes.of(DataType.INT32), nccl_h.ncclSum(), c, h);
+            case SEND -> nccl.ncclSend(at(r.send), r.count, type, r.root, c, h);
+            case RECV -> nccl.ncclRecv(at(r.recv), r.count, type, r.root, c, h);
+        };
+    }
+
+    private static long at(@Nullable Buffer buffer) {
+        return buffer == null ? 0 : buffer.address();
+    }
+
+    /** Every rank's blocks to every rank. */
+    private int exchange(Request r, long send, int type, long c, long h) {
+        return hasAllToAll && !r.op.vector()
+                ? nccl.ncclAlltoAll(send, at(r.recv), r.count, type, c, h)
+                : blocks(r, send, type, c, h);
+    }
+
+    /**
+     * The same in place: NCCL would read a block after another rank's has overwritten it, so a copy
+     * is sent. All of it is in stream order; nobody waits.
+     */
+    private int staged(Request r, int type, long c, CudaStream stream) {
+        long bytes = r.sendBuffer().byteSize();
+        long h = stream.handle();
+        if (bytes == 0) {
+            return exchange(r, at(r.send), type, c, h);
+        }
+        // The stream may be the null stream, which is that of the current device.
+        int previous = device.enter();
+        try {
+            return stream.isRecorded()
+                    ? recorded(r, bytes, type, c, h)
+                    : staged(r, bytes, type, c, h);
+        } finally {
+            device.exit(previous);
+        }
+    }
+
+    private int staged(Request r, long bytes, int type, long c, long h) {
+        MemorySegment slot = CudaRuntime.slot();
+        CudaRuntime.check(CudaRuntime.api().cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
+        long copy = slot.get(ValueLayout.JAVA_LONG, 0);
+        copies.add(copy);
+        copiedOn = h;
+        try {
+            copy(r, copy, bytes, h);
+            int result = exchange(r, copy, type, c, h);
+            if (!grouped) {
+                // NCCL may enqueue later than it returns, and the copy is freed behind that.
+                rank.settle(result, r.op.method());
+            }
+            return result;
+        } finally {
+            if (!grouped) {
+                freeCopies();
+            }
+        }
+    }
+
+    /**
+     * The same as part of a graph, whose launches need the copy's memory again and again. Each
+     * operation has its own, as those of a graph may run at the same time; NCCL may look at the
+     * addresses already now, so it is ordinary memory and no allocation of the graph.
+     */
+    private int recorded(Request r, long bytes, int type, long c, long h) {
+        CudaBuffer copy = CudaBuffer.allocateInCapture(device, DataType.UINT8, bytes);
+        recorded.add(copy);
+        copy(r, copy.address(), bytes, h);
+        return exchange(r, copy.address(), type, c, h);
+    }
+
+    private static void copy(Request r, long to, long bytes, long h) {
+        CudaRuntime.check(
+                CudaRuntime.api()
+                        .cudaMemcpyAsync(
+                                to, at(r.send), bytes, cudart_h.cudaMemcpyDeviceToDevice(), h),
+                "cudaMemcpyAsync");
+    }
+
+    /** Frees what graphs with this rank's operations used: they cannot be launched any more. */
+    void close() {
+        recorded.forEach(CudaBuffer::close);
+    }
+
+    /** Gives back copies, behind the work with them; an error here follows from another. */
+    private void freeCopies() {
+        if (copies.isEmpty()) {
+            return;
+        }
+        int previous = device.enter();
+        try {
+            for (int i = copies.size() - 1; i >= 0; i--) {
+                CudaRuntime.api().cudaFreeAsync(copies.remove(i), copiedOn);
+            }
+        } finally {
+            device.exit(previous);
+        }
+    }
+
+    /** An exchange of blocks as a group of sends and receives. */
+    private int blocks(Request r, long send, int type, long c, long h) {
+        CudaDevice.refuseVirtualThread();
+        int size = r.type.size();
+        long recv = at(r.recv);
+        int result = nccl.ncclGroupStart();
+        boolean v = r.op.vector();
+        for (int i = 0; i < rank.size() && !NcclCodes.isError(result); i++) {
+            boolean to = r.op.sends(rank.rank(), r.root) && r.op.receives(i, r.root);
+            boolean from = r.op.sends(i, r.root) && r.op.receives(rank.rank(), r.root);
+            long sendCount = !to ? 0 : v ? r.sendCounts[i] : r.count;
+            long recvCount = !from ? 0 : v ? r.recvCounts[i] : r.count;
+            long sendAt = send + size * (v ? r.sendDispls[i] : r.op.manySend() ? i * r.count : 0);
+            long recvAt = recv + size * (v ? r.recvDispls[i] : r.op.manyRecv() ? i * r.count : 0);
+            if (i == rank.rank() && sendAt == recvAt) {
+                continue;
+            }
+            if (sendCount > 0) {
+                result = nccl.ncclSend(sendAt, sendCount, type, i, c, h);
+            }
+            if (recvCount > 0 && !NcclCodes.isError(result)) {
+                result = nccl.ncclRecv(recvAt, recvCount, type, i, c, h);
+            }
+        }
+        int end = nccl.ncclGroupEnd();
+        return NcclCodes.isError(result) ? result : end;
+    }
+
+    /** reduceScatterv: a group of reductions, one to each rank. */
+    private int reduceBlocks(Request r, int type, long c, long h) {
+        CudaDevice.refuseVirtualThread();
+        int size = r.type.size();
+        int op = op(r, c);
+        int result = nccl.ncclGroupStart();
+        for (int i = 0; i < rank.size() && !NcclCodes.isError(result); i++) {
+            if (r.sendCounts[i] > 0) {
+                long from = at(r.send) + r.sendDispls[i] * size;
+                result =
+                        nccl.ncclReduce(
+                                from,
+                                i == rank.rank() ? at(r.recv) : 0,
+                                r.sendCounts[i],
+                                type,
+                                op,
+                                i,
+                                c,
+                                h);
+            }
+        }
+        int end = nccl.ncclGroupEnd();
+        return NcclCodes.isError(result) ? result : end;
+    }
+
+    /** NCCL's number of an operation, made for its factor if need be. */
+    private int op(Request r, long c) {
+        int code = NcclCodes.of(r.reduceOp);
+        if (code != NcclCodes.MADE) {
+            return code;
+        }
+        ReduceOp last = madeOf;
+        if (last != null && r.reduceOp.equals(last) && r.type == madeFor) {
+            return made;
+        }
+        destroyMade(c);
+        try (Buffer one = Buffer.wrap(scalar.asSegment().asSlice(0, r.type.size()), r.type)) {
+            if (r.type.isInteger()) {
+                one.setLong(0, r.reduceOp.factorBits(r.type));
+            } else {
+                one.set(0, r.reduceOp.factor());
+            }
+        }
+        rank.settle(
+                nccl.ncclRedOpCreatePreMulSum(
+                        opSlot,
+                        scalar.address(),
+                        NcclCodes.of(r.type),
+                        nccl_h.ncclScalarHostImmediate(),
+                        c),
+                "ncclRedOpCreatePreMulSum");
+        made = opSlot.get(ValueLayout.JAVA_INT, 0);
+        madeOf = r.reduceOp;
+        madeFor = r.type;
+        return made;
+    }
+
+    /** Lets NCCL forget the last made operation. */
+    void destroyMade(long c) {
+        if (made != NcclCodes.MADE) {
+            nccl.ncclRedOpDestroy(made, c);
+            made = NcclCodes.MADE;
+            madeOf = null;
+        }
+    }
+}

@@ -1,0 +1,196 @@
+package io.jccl.nccl;
+
+import io.jccl.NcclCommunicator;
+import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.generated.nccl.ncclWaitSignalDesc_t;
+import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.cuda.CudaDevice;
+import io.jccl.cuda.CudaStream;
+import io.jccl.device.Buffer;
+import io.jccl.device.Stream;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * Registered memory, windows, and the operations that reach into other ranks' windows.
+ *
+ * <p><b>Threads:</b> the one that issues the rank's operations.
+ */
+final class OneSided {
+    private static final long ALIGNMENT = 4096;
+
+    private final NcclRank rank;
+    private final NcclApi nccl;
+    private final CudaDevice device;
+    private final Members members;
+    private final Issued issued;
+
+    /** Where NCCL writes handles. */
+    private final Arena arena;
+
+    OneSided(
+            NcclRank rank,
+            NcclApi nccl,
+            CudaDevice device,
+            Members members,
+            Issued issued,
+            Arena arena) {
+        this.rank = rank;
+        this.nccl = nccl;
+        this.device = device;
+        this.members = members;
+        this.issued = issued;
+        this.arena = arena;
+    }
+
+    /** Something that NCCL keeps for this communicator until it is closed. */
+    private final class Registered implements NcclCommunicator.Window {
+        final long handle;
+        final boolean window;
+
+        /** Bytes of every rank's window, as far as this rank knows; 0 if it is none. */
+        final long bytes;
+
+        final AtomicBoolean open = new AtomicBoolean(true);
+
+        Registered(long handle, long bytes) {
+            this.handle = handle;
+            this.window = bytes > 0;
+            this.bytes = bytes;
+        }
+
+        OneSided owner() {
+            return OneSided.this;
+        }
+
+        @Override
+        public void close() {
+            // The end of a communicator, good or bad, is that of all that it had registered.
+            if (!open.compareAndSet(true, false) || rank.isOver()) {
+                return;
+            }
+            if (window) {
+                rank.call(
+                        "ncclCommWindowDeregister",
+                        () -> nccl.ncclCommWindowDeregister(rank.comm(), handle));
+            } else {
+                rank.call("ncclCommDeregister", () -> nccl.ncclCommDeregister(rank.comm(), handle));
+            }
+        }
+    }
+
+    NcclCommunicator.Registration register(Buffer buffer) {
+        rank.checkUsable();
+        rank.checkBuffer(buffer, "buffer");
+        MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
+        rank.call(
+                "ncclCommRegister",
+                () ->
+                        nccl.ncclCommRegister(
+                                rank.comm(), buffer.address(), buffer.byteSize(), slot));
+        return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), 0);
+    }
+
+    NcclCommunicator.Window window(Buffer buffer, boolean symmetric) {
+        rank.checkUsable();
+        rank.checkBuffer(buffer, "buffer");
+        if (buffer.address() % ALIGNMENT != 0 || buffer.byteSize() % ALIGNMENT != 0) {
+            throw new IllegalArgumentException(
+                    "a window begins at and spans multiples of "
+                            + ALIGNMENT
+                            + " bytes, but "
+                            + buffer
+                            + " is "
+                            + buffer.byteSize()
+                            + " bytes at 0x"
+                            + Long.toHexString(buffer.address()));
+        }
+        MemorySegment slot = arena.allocate(ValueLayout.ADDRESS);
+        int flags = symmetric ? nccl_h.NCCL_WIN_COLL_SYMMETRIC() : nccl_h.NCCL_WIN_DEFAULT();
+        rank.call(
+                "ncclCommWindowRegister",
+                () ->
+                        nccl.ncclCommWindowRegister(
+                                rank.comm(), buffer.address(), buffer.byteSize(), slot, flags));
+        return new Registered(
+                slot.get(ValueLayout.JAVA_LONG, 0), symmetric ? buffer.byteSize() : Long.MAX_VALUE);
+    }
+
+    private Registered own(NcclCommunicator.Window window) {
+        Objects.requireNonNull(window, "window");
+        if (window instanceof Registered r && r.owner() == this && r.window && r.open.get()) {
+            return r;
+        }
+        throw new IllegalArgumentException(
+                "the window is closed, or of another communicator than '" + members.name() + "'");
+    }
+
+    void putSignal(
+            Buffer source,
+            int peer,
+            NcclCommunicator.Window window,
+            long offsetBytes,
+            Stream stream) {
+        rank.checkUsable();
+        Objects.requireNonNull(source, "source");
+        rank.checkBuffer(source, "source");
+        rank.checkPeer(peer);
+        Registered win = own(window);
+        if (offsetBytes < 0 || offsetBytes > win.bytes - source.byteSize()) {
+            throw new IllegalArgumentException(
+                    "offsetBytes is "
+                            + offsetBytes
+                            + ", but source's "
+                            + source.byteSize()
+                            + " bytes have to lie within the peer's window"
+                            + (win.bytes == Long.MAX_VALUE ? "" : " of " + win.bytes + " bytes"));
+        }
+        CudaStream s = CudaStream.of(stream, device);
+        long h = s.handle();
+        issued.note("putSignal", peer, s);
+        rank.call(
+                "ncclPutSignal",
+                () ->
+                        nccl.ncclPutSignal(
+                                source.address(),
+                                source.count(),
+                                NcclCodes.of(source.dataType()),
+                                peer,
+                                win.handle,
+                                offsetBytes,
+                                0,
+                                0,
+                                0,
+                                rank.comm(),
+                                h));
+    }
+
+    void signal(int peer, Stream stream) {
+        rank.checkUsable();
+        rank.checkPeer(peer);
+        CudaStream s = CudaStream.of(stream, device);
+        long h = s.handle();
+        issued.note("signal", peer, s);
+        rank.call("ncclSignal", () -> nccl.ncclSignal(peer, 0, 0, 0, rank.comm(), h));
+    }
+
+    void waitSignal(int peer, int count, Stream stream) {
+        rank.checkUsable();
+        rank.checkPeer(peer);
+        if (count < 1) {
+            throw new IllegalArgumentException("count is " + count + ", expected 1 or more");
+        }
+        CudaStream s = CudaStream.of(stream, device);
+        long h = s.handle();
+        issued.note("waitSignal", peer, s);
+        try (Arena call = Arena.ofConfined()) {
+            MemorySegment what = call.allocate(ncclWaitSignalDesc_t.layout());
+            ncclWaitSignalDesc_t.opCnt(what, count);
+            ncclWaitSignalDesc_t.peer(what, peer);
+            rank.call("ncclWaitSignal", () -> nccl.ncclWaitSignal(1, what, rank.comm(), h));
+        }
+    }
+}

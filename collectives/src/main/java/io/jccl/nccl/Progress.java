@@ -1,0 +1,76 @@
+package io.jccl.nccl;
+
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What a rank says when it is asked how far it is.
+ *
+ * @param text for reports
+ * @param collectives the last collectives that it has enqueued, by their order
+ */
+record Progress(String text, SortedMap<Long, String> collectives) {
+    /** As one value of a store. */
+    String write() {
+        StringBuilder s = new StringBuilder(text);
+        collectives.forEach((order, what) -> s.append('\n').append(order).append(' ').append(what));
+        return s.toString();
+    }
+
+    /** What {@link #write} has written. */
+    static Progress read(String written) {
+        String[] lines = written.split("\n", -1);
+        SortedMap<Long, String> collectives = new TreeMap<>();
+        for (int i = 1; i < lines.length; i++) {
+            int blank = lines[i].indexOf(' ');
+            collectives.put(Long.parseLong(lines[i], 0, blank, 10), lines[i].substring(blank + 1));
+        }
+        return new Progress(lines[0], collectives);
+    }
+
+    /**
+     * The first collective that ranks called differently: who called what, or null if there is none
+     * that any two still remember.
+     *
+     * @param all what each rank said; null where it said nothing
+     */
+    static @Nullable String disagreement(List<@Nullable Progress> all) {
+        Set<Long> orders = new TreeSet<>();
+        for (Progress p : all) {
+            if (p != null) {
+                orders.addAll(p.collectives.keySet());
+            }
+        }
+        for (long order : orders) {
+            Set<String> different = new HashSet<>();
+            StringBuilder s = new StringBuilder("collective #").append(order).append(':');
+            for (int r = 0; r < all.size(); r++) {
+                Progress p = all.get(r);
+                String what = p == null ? null : p.collectives.get(order);
+                if (what != null) {
+                    different.add(what);
+                }
+                s.append(r == 0 ? " " : "; ").append("rank ").append(r).append(' ');
+                s.append(
+                        what != null
+                                ? "calls " + what
+                                : p == null
+                                        ? "gives no answer"
+                                        : isPast(p, order) ? "is past it" : "has not come to it");
+            }
+            if (different.size() > 1) {
+                return s.toString();
+            }
+        }
+        return null;
+    }
+
+    private static boolean isPast(Progress p, long order) {
+        return !p.collectives.isEmpty() && p.collectives.lastKey() > order;
+    }
+}

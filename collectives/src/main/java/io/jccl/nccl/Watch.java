@@ -1,0 +1,367 @@
+package io.jccl.nccl;
+
+import io.jccl.CollectiveMismatchException;
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.RankFailedException;
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.cuda.CudaRuntime;
+import io.jccl.cuda.CudaStream;
+import io.jccl.engine.Request;
+import java.time.Duration;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Watches one rank: how far its GPU is, whether NCCL met an error, what became of the other ranks.
+ *
+ * <p>How far the GPU is shows one event that is recorded here, behind whatever the last used stream
+ * holds, so an operation pays nothing for being watched.
+ *
+ * <p><b>Threads:</b> that of {@link Watchdog}, which holds the rank's lock meanwhile.
+ */
+final class Watch {
+    private static final Duration REPORT_WAIT = Duration.ofSeconds(3);
+    private static final long BEAT_NANOS = 2_000_000_000L;
+    private static final long SILENCE_NANOS = 15_000_000_000L;
+    private static final long LEFT_NANOS = 5_000_000_000L;
+
+    private final NcclRank rank;
+    private final NcclApi nccl;
+    private final Members members;
+    private final Issued issued;
+    private final Duration timeout;
+    private final long marker;
+
+    private long markedAt;
+    private long marked;
+    private long completed;
+    private long beats;
+    private long lastBeat;
+    private long expiredAt;
+    private long enteredWith;
+    private long enteredAt;
+    private long failedAt;
+    private final long[] beatSeen;
+    private final @Nullable String[] beatText;
+
+    /** The question that this rank asked, and the last one that it answered. */
+    private long question;
+
+    private long answered;
+
+    Watch(
+            NcclRank rank,
+            NcclApi nccl,
+            Members members,
+            Issued issued,
+            Duration timeout,
+            long marker) {
+        this.rank = rank;
+        this.nccl = nccl;
+        this.members = members;
+        this.issued = issued;
+        this.timeout = timeout;
+        this.marker = marker;
+        this.beatSeen = new long[rank.size()];
+        this.beatText = new String[rank.size()];
+    }
+
+    /** Looks for what went wrong since the last look; never throws. */
+    void look(long now) {
+        if (rank.isOver() || !rank.lock().tryLock()) {
+            return;
+        }
+        try {
+            if (rank.comm() == 0) {
+                return;
+            }
+            int state = Pending.state(nccl, rank.comm());
+            if (NcclCodes.isError(state)) {
+                failedAt = failedAt == 0 ? now : failedAt;
+                completed = Math.max(completed, issued.reached());
+                Request.Description next = issued.count() > completed ? next() : null;
+                JcclException e =
+                        rank.blamed(
+                                state,
+                                next == null ? "an operation enqueued earlier" : next.toString(),
+                                failedAt);
+                if (e != null) {
+                    rank.fail(e);
+                }
+                return;
+            }
+            if (isStuck(now)) {
+                return;
+            }
+            lookAtProgress(now);
+            if (now - lastBeat > BEAT_NANOS / 8 || answered > 0) {
+                lookAtOthers(now);
+            }
+        } catch (JcclException e) {
+            rank.fail(e);
+        } catch (RuntimeException e) {
+            rank.fail(new JcclException(rank.describe("watching") + " failed: " + e, e));
+        } finally {
+            rank.lock().unlock();
+        }
+    }
+
+    /** A thread that does not come back from NCCL: nothing was enqueued that could be marked. */
+    private boolean isStuck(long now) {
+        long number = issued.count();
+        if (!rank.isInside()) {
+            enteredAt = 0;
+            return false;
+        }
+        if (enteredAt == 0 || number != enteredWith) {
+            enteredWith = number;
+            enteredAt = now;
+            return false;
+        }
+        if (now - enteredAt <= timeout.plus(REPORT_WAIT.multipliedBy(2)).toNanos()) {
+            return false;
+        }
+        rank.fail(
+                new CollectiveTimeoutException(
+                        "rank "
+                                + rank.rank()
+                                + " of communicator '"
+                                + members.name()
+                                + "' ("
+                                + rank.device()
+                                + ") has been inside NCCL for more than "
+                                + timeout
+                                + ", where it was only to enqueue; its last operation is "
+                                + issued.at(number)
+                                + ", number "
+                                + number
+                                + ": look at NCCL's own log with NCCL_DEBUG=INFO"));
+        return true;
+    }
+
+    private void lookAtProgress(long now) {
+        CudaApi cuda = CudaRuntime.api();
+        completed = Math.max(completed, issued.reached());
+        if (marked > completed) {
+            int result = cuda.cudaEventQuery(marker);
+            if (result == cudart_h.cudaErrorNotReady()) {
+                cuda.cudaGetLastError();
+                if (now - markedAt > timeout.toNanos()) {
+                    expire(now);
+                }
+                return;
+            }
+            CudaRuntime.check(result, "cudaEventQuery");
+            completed = Math.max(completed, marked);
+            expiredAt = 0;
+        }
+        long last = issued.count();
+        CudaStream stream = issued.lastStream();
+        if (last > completed && stream != null && stream.recordIfNotCapturing(marker)) {
+            marked = last;
+            markedAt = now;
+        }
+    }
+
+    private String progressText() {
+        long last = issued.count();
+        if (last == completed) {
+            return "has completed all " + completed + " operations that it has enqueued";
+        }
+        return "has completed "
+                + (marked > completed + 1 ? "at least " : "")
+                + completed
+                + " operations of "
+                + last
+                + (next().number() == completed + 1 && marked <= completed + 1
+                        ? "; the next is " + next()
+                        : "");
+    }
+
+    /**
+     * Too long: asks the others how far they are, and gives up with a report when all have answered
+     * or have had the time to. It must not wait for them: they may be looked at by this very
+     * thread.
+     */
+    private void expire(long now) {
+        if (expiredAt == 0) {
+            expiredAt = now;
+            question = members.ask();
+            answer(question);
+        }
+        List<@Nullable Progress> all = members.answers(question);
+        if (all.contains(null) && now - expiredAt < REPORT_WAIT.toNanos()) {
+            return;
+        }
+        CollectiveMismatchException mismatch = disagreement(all, awaited());
+        rank.fail(mismatch != null ? mismatch : new CollectiveTimeoutException(report(all)));
+    }
+
+    private String report(List<@Nullable Progress> all) {
+        StringBuilder report =
+                new StringBuilder("rank ")
+                        .append(rank.rank())
+                        .append(" of communicator '")
+                        .append(members.name())
+                        .append("' (")
+                        .append(rank.device())
+                        .append(") waited longer than ")
+                        .append(timeout)
+                        .append(" for ")
+                        .append(awaited())
+                        .append(':');
+        for (int r = 0; r < all.size(); r++) {
+            Progress said = all.get(r);
+            report.append("\n  rank ")
+                    .append(r)
+                    .append(said == null ? " gives no answer" : " " + said.text());
+        }
+        return report.append("\nlook first at the ranks that are behind, or give no answer")
+                .toString();
+    }
+
+    private void answer(long number) {
+        answered = number;
+        members.answer(number, new Progress(progressText(), issued.collectives()));
+    }
+
+    private @Nullable CollectiveMismatchException disagreement(
+            List<@Nullable Progress> all, String waitsFor) {
+        String what = Progress.disagreement(all);
+        return what == null
+                ? null
+                : new CollectiveMismatchException(
+                        "the ranks of communicator '"
+                                + members.name()
+                                + "' disagree on "
+                                + what
+                                + ". All ranks must call the same operations in the same order."
+                                + " Rank "
+                                + rank.rank()
+                                + " ("
+                                + rank.device()
+                                + ") found out when it had waited longer than "
+                                + timeout
+                                + " for "
+                                + waitsFor);
+    }
+
+    /**
+     * The same for a thread that has waited in vain for NCCL to enqueue an operation. It waits for
+     * the answers; all ranks' watchdogs give them, this one's too.
+     */
+    @Nullable CollectiveMismatchException askForDisagreement(String operation) {
+        long asked = members.ask();
+        long began = System.nanoTime();
+        List<@Nullable Progress> all = members.answers(asked);
+        while (all.contains(null)
+                && !rank.isOver()
+                && System.nanoTime() - began < REPORT_WAIT.toNanos()) {
+            LockSupport.parkNanos(10_000_000);
+            all = members.answers(asked);
+        }
+        return disagreement(all, operation);
+    }
+
+    /** What the event marks that this rank waits for: one operation, or several. */
+    private String awaited() {
+        String first = next() + ", number " + (completed + 1);
+        return marked <= completed + 1
+                ? first
+                : "one of "
+                        + (marked - completed)
+                        + " operations, from "
+                        + first
+                        + ", to "
+                        + issued.at(marked)
+                        + ", number "
+                        + marked;
+    }
+
+    /** The operation that this rank waits for, or the first of them. */
+    private Request.Description next() {
+        return issued.at(completed + 1);
+    }
+
+    private void lookAtOthers(long now) {
+        String broken = marked > completed ? members.broken() : members.failure();
+        if (broken != null) {
+            CollectiveMismatchException mismatch = members.disagreement();
+            rank.fail(
+                    mismatch != null
+                            ? mismatch
+                            : new RankFailedException(
+                                    "communicator '"
+                                            + members.name()
+                                            + "' is broken: "
+                                            + broken
+                                            + (marked > completed
+                                                    ? "; this rank waits in " + next()
+                                                    : "")),
+                    false);
+            return;
+        }
+        long asked = members.asked();
+        if (asked > answered) {
+            answer(asked);
+        }
+        if (now - lastBeat > BEAT_NANOS) {
+            lastBeat = now;
+            members.beat(++beats);
+            if (marked > completed) {
+                lookForSilence(now);
+            }
+        }
+    }
+
+    /** A rank that left, or gives no sign of life, while this one waits for it. */
+    private void lookForSilence(long now) {
+        long waiting = now - markedAt;
+        if (waiting > LEFT_NANOS) {
+            List<Integer> left = members.left();
+            if (!left.isEmpty()) {
+                rank.fail(
+                        new RankFailedException(
+                                "rank(s) "
+                                        + left
+                                        + " of communicator '"
+                                        + members.name()
+                                        + "' closed it while rank "
+                                        + rank.rank()
+                                        + " waits in "
+                                        + next()));
+                return;
+            }
+        }
+        for (int r = 0; r < rank.size(); r++) {
+            String beat = r == rank.rank() ? null : members.beatOf(r);
+            if (r == rank.rank()) {
+                continue;
+            }
+            if (beatSeen[r] == 0 || !Objects.equals(beat, beatText[r])) {
+                beatSeen[r] = now;
+                beatText[r] = beat;
+            } else if (now - beatSeen[r] > SILENCE_NANOS) {
+                rank.fail(
+                        new RankFailedException(
+                                "rank "
+                                        + r
+                                        + " of communicator '"
+                                        + members.name()
+                                        + "' has given no sign of life for "
+                                        + Duration.ofNanos(now - beatSeen[r]).toSeconds()
+                                        + " s while rank "
+                                        + rank.rank()
+                                        + " waits in "
+                                        + next()
+                                        + ": its process was killed, or its machine is lost"));
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+package io.jccl.nccl;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+
+import io.jccl.rendezvous.Store;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.TreeMap;
+import org.junit.jupiter.api.Test;
+
+/** What ranks say when they are asked how far they are. */
+class ProgressTest {
+    private static Progress of(Map<Long, String> collectives) {
+        return new Progress("is fine", new TreeMap<>(collectives));
+    }
+
+    @Test
+    void readsWhatItWrote() {
+        for (Progress p : List.of(of(Map.of()), of(Map.of(9L, "barrier", 10L, "allReduce(x)")))) {
+            assertEquals(p, Progress.read(p.write()));
+        }
+    }
+
+    @Test
+    void ranksThatAreBehindOrSilentDoNotDisagree() {
+        assertNull(Progress.disagreement(Arrays.asList(of(Map.of(1L, "a", 2L, "b")), null)));
+        assertNull(Progress.disagreement(List.of(of(Map.of(1L, "a", 2L, "b")), of(Map.of()))));
+        assertNull(
+                Progress.disagreement(
+                        List.of(of(Map.of(1L, "a", 2L, "b")), of(Map.of(2L, "b", 3L, "c")))));
+    }
+
+    @Test
+    void firstDifferenceCounts() {
+        assertEquals(
+                "collective #10: rank 0 calls a; rank 1 calls b; rank 2 is past it; rank 3 has not"
+                        + " come to it; rank 4 gives no answer",
+                Progress.disagreement(
+                        Arrays.asList(
+                                of(Map.of(9L, "x", 10L, "a", 11L, "c")),
+                                of(Map.of(9L, "x", 10L, "b", 11L, "d")),
+                                of(Map.of(11L, "c")),
+                                of(Map.of(9L, "x")),
+                                null)));
+    }
+
+    /** A rank that recovered from one question may have to ask another. */
+    @Test
+    void answersToAnEarlierQuestionDoNotCount() {
+        Store store = Store.inMemory();
+        Members zero = new Members(store, "m", 0, 2);
+        Members one = new Members(store, "m", 1, 2);
+        assertEquals(0, one.asked());
+        long first = zero.ask();
+        assertEquals(first, one.asked());
+        one.answer(first, of(Map.of(1L, "old")));
+        assertEquals(Arrays.asList(null, of(Map.of(1L, "old"))), zero.answers(first));
+        long second = zero.ask();
+        assertEquals(Arrays.asList(null, null), zero.answers(second));
+        long third = one.ask();
+        one.answer(third, of(Map.of(1L, "new")));
+        assertEquals(
+                "new", Objects.requireNonNull(zero.answers(second).get(1)).collectives().get(1L));
+    }
+}
