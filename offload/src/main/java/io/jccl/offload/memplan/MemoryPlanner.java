@@ -19,7 +19,7 @@ public final class MemoryPlanner {
     /** Pieces per layer that the search tries. */
     private static final int[] PIECES = {1, 2, 4, 8, 16, 32};
 
-    /** How far past the first model that does not fit the search looks for one that does. */
+    /** How far past the first model that does not fit the search looks, per pipeline stage. */
     private static final int LOOK_AHEAD = 4;
 
     private MemoryPlanner() {}
@@ -239,8 +239,10 @@ public final class MemoryPlanner {
                 high = middle;
             }
         }
-        // Depth and width take turns, so that need does not rise with every step.
-        for (int i = high; i < Math.min(ladder.size(), high + LOOK_AHEAD); i++) {
+        // Depth and width take turns, and a pipeline likes depths that it divides, so that need does
+        // not rise with every step.
+        int end = Math.min(ladder.size(), high + LOOK_AHEAD * techniques.pipeline());
+        for (int i = high; i < end; i++) {
             if (needs(job.with(ladder.get(i)), techniques).fit()) {
                 low = i;
             }
