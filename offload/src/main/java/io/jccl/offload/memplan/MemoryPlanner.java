@@ -20,7 +20,7 @@ public final class MemoryPlanner {
     private static final int[] PIECES = {1, 2, 4, 8, 16, 32};
 
     /** How far past the first model that does not fit the search looks, per pipeline stage. */
-    private static final int LOOK_AHEAD = 4;
+    private static final int LOOK_AHEAD = 8;
 
     private MemoryPlanner() {}
 

@@ -5,8 +5,8 @@ import java.util.List;
 
 /**
  * How a model grows when the largest one is looked for. The hidden size goes up in steps of 128; for
- * each, the depth starts at hidden / aspect and goes up until the next hidden size would give no more
- * parameters. So depth and width grow together, and neighbours differ by little: about 6% at 1e9
+ * each, the depth starts at hidden / aspect and goes up until the next hidden size would give its layers
+ * no more parameters. So depth and width grow together, and neighbours differ by little: about 6% at 1e9
  * parameters, 2% at 15e9.
  *
  * @param aspect hidden size by layers
@@ -61,11 +61,12 @@ public record ScalingRule(
         List<Model> models = new ArrayList<>();
         double last = 0;
         for (int k = 1; ; k++) {
-            double next = parameters(depth(k + 1), STEP * (k + 1));
+            // Without the embeddings, which would make the smallest ones deep and narrow.
+            double next = inLayers(depth(k + 1), STEP * (k + 1));
             int first = depth(k);
             // Flat rules have few depths per width, deep ones many: some eight of them are enough.
             int step = Math.max(1, (depth(k + 1) - first) / 8);
-            for (int layers = first; layers == first || parameters(layers, STEP * k) < next; ) {
+            for (int layers = first; layers == first || inLayers(layers, STEP * k) < next; ) {
                 double count = parameters(layers, STEP * k);
                 if (count > most || layers > 1_000_000) {
                     return List.copyOf(models);
@@ -110,6 +111,10 @@ public record ScalingRule(
 
     private double parameters(int layers, int hidden) {
         return Model.count(layers, hidden, vocabulary, sequence, ffn, tied);
+    }
+
+    private static double inLayers(double layers, double hidden) {
+        return layers * hidden * hidden;
     }
 
     private Model model(int layers, int hidden) {
