@@ -46,6 +46,9 @@ final class PlanCommand implements Callable<Integer> {
     /** Suggestions shown. */
     private static final int NEXT = 5;
 
+    /** Beyond it nobody wants to know how many machines it takes. */
+    private static final int MACHINES = 1 << 14;
+
     @Spec private @Nullable CommandSpec spec;
 
     @Option(
@@ -324,20 +327,32 @@ final class PlanCommand implements Callable<Integer> {
         Plan plan = MemoryPlanner.plan(job, techniques);
         List<Model> ladder = ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS);
         List<Plan> worth = MemoryPlanner.frontier(MemoryPlanner.search(job, space));
+        List<Plan> next = plan.fits() ? List.of() : MemoryPlanner.next(job, techniques, space);
         PlanText.Answer answer =
                 new PlanText.Answer(
                         name(),
                         plan,
                         MemoryPlanner.largest(job, techniques, ladder),
                         worth.isEmpty() ? null : worth.getLast(),
-                        plan.fits()
-                                ? List.of()
-                                : MemoryPlanner.next(job, techniques, space).stream()
-                                        .limit(NEXT)
-                                        .toList());
+                        next.stream().limit(NEXT).toList(),
+                        plan.fits() || !next.isEmpty() ? null : onMore(job, techniques, space));
         out.println(json ? PlanJson.plan(answer) : PlanText.plan(answer, explain));
         out.flush();
         return require && !plan.fits() ? 4 : 0;
+    }
+
+    /** The first plan that fits on two, four, and so on times as many machines; null if none does. */
+    private static @Nullable Plan onMore(
+            Job job, Techniques techniques, MemoryPlanner.Space space) {
+        Machine m = job.machine();
+        for (int n = 2 * m.machines(); n <= MACHINES; n *= 2) {
+            Machine more = new Machine(m.gpus(), m.device(), m.host(), m.nvme(), n);
+            List<Plan> next = MemoryPlanner.next(job.with(more), techniques, space);
+            if (!next.isEmpty()) {
+                return next.getFirst();
+            }
+        }
+        return null;
     }
 
     private String name() {
@@ -437,14 +452,13 @@ final class PlanCommand implements Callable<Integer> {
     private Techniques techniques(CommandLine line, Machine machine) {
         List<String> given =
                 line.getParseResult().matchedOptions().stream()
-                        .map(o -> o.longestName())
+                        .map(o -> o.names()[0])
                         .filter(
                                 n ->
                                         n.startsWith("--offload")
                                                 || List.of(
                                                                 "--zero",
-                                                                "--stage",
-                                                                "--recomputation",
+                                                                "--recompute",
                                                                 "--pieces",
                                                                 "--tensor",
                                                                 "--pipeline")

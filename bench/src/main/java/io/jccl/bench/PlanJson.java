@@ -34,15 +34,24 @@ final class PlanJson {
         } else {
             largest.putNull("with_these_techniques");
         }
-        if (answer.most() == null) {
+        Plan most = answer.most();
+        if (most == null) {
             largest.putNull("with_any");
         } else {
             ObjectNode any = largest.putObject("with_any");
-            any.set("model", model(answer.most().job().model()));
-            any.set("techniques", techniques(answer.most().techniques()));
+            any.set("model", model(most.job().model()));
+            any.set("techniques", techniques(most.techniques()));
         }
         ArrayNode next = root.putArray("next");
         answer.next().forEach(p -> next.add(techniques(p.techniques())));
+        Plan onMore = answer.onMore();
+        if (onMore == null) {
+            root.putNull("on_more_machines");
+        } else {
+            ObjectNode more = root.putObject("on_more_machines");
+            more.put("machines", onMore.job().machine().machines());
+            more.set("techniques", techniques(onMore.techniques()));
+        }
         return text(root);
     }
 

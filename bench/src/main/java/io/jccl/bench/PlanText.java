@@ -34,9 +34,15 @@ final class PlanText {
      * @param largest the largest model with its techniques; it may not fit
      * @param most the largest model with any; null if none fits
      * @param next what to switch on, if it does not fit
+     * @param onMore the same on more machines; null if it is not needed or none fits
      */
     record Answer(
-            String name, Plan plan, Plan largest, @Nullable Plan most, List<Plan> next) {}
+            String name,
+            Plan plan,
+            Plan largest,
+            @Nullable Plan most,
+            List<Plan> next,
+            @Nullable Plan onMore) {}
 
     static String plan(Answer answer, boolean explain) {
         PlanText text = new PlanText();
@@ -279,18 +285,27 @@ final class PlanText {
         } else {
             out.append("No model of this shape fits with these techniques.\n");
         }
-        if (answer.most != null) {
+        Plan most = answer.most;
+        if (most != null) {
             out.append("Largest model on this machine: ")
-                    .append(size(answer.most))
+                    .append(size(most))
                     .append("  with ")
-                    .append(answer.most.techniques())
+                    .append(most.techniques())
                     .append('\n');
         }
         if (!answer.plan.fits()) {
             if (answer.next.isEmpty()) {
-                out.append(
-                        "No further technique makes it fit: it takes more memory, or more GPUs to"
-                                + " shard over.\n");
+                out.append("No further technique makes it fit here");
+                Plan more = answer.onMore;
+                if (more == null) {
+                    out.append(": it takes larger machines.\n");
+                } else {
+                    out.append(". It fits on ")
+                            .append(more.job().machine().machines())
+                            .append(" such machines\n  with ")
+                            .append(more.techniques())
+                            .append('\n');
+                }
             } else {
                 out.append("What to switch on next, fewest and cheapest techniques first:\n");
                 for (Plan p : answer.next) {

@@ -43,4 +43,14 @@ public record Job(
     public Job with(Model other) {
         return new Job(other, batch, precision, optimizer, machine, overheads);
     }
+
+    /**
+     * The same on another machine.
+     *
+     * @param other the machine
+     * @return the job
+     */
+    public Job with(Machine other) {
+        return new Job(model, batch, precision, optimizer, other, overheads);
+    }
 }
