@@ -103,7 +103,9 @@ final class Amounts {
     static String flops(double flops) {
         return scaled(
                         flops,
-                        new String[] {" ", " k", " M", " G", " T", " P", " E", " Z", " Y", " R", " Q"})
+                        new String[] {
+                            " ", " k", " M", " G", " T", " P", " E", " Z", " Y", " R", " Q"
+                        })
                 + "FLOP";
     }
 

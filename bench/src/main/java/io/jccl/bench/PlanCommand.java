@@ -82,9 +82,7 @@ final class PlanCommand implements Callable<Integer> {
             description = "width of the MLP by hidden size (default: 4).")
     private @Nullable Double ffn;
 
-    @Option(
-            names = "--untied",
-            description = "The output matrix is not the embedding's.")
+    @Option(names = "--untied", description = "The output matrix is not the embedding's.")
     private boolean untied;
 
     @Option(
@@ -252,9 +250,7 @@ final class PlanCommand implements Callable<Integer> {
             description = "Also try tensor and pipeline parallelism, which JCCL itself has not.")
     private boolean modelParallel;
 
-    @Option(
-            names = "--explain",
-            description = "Also print the formulas with their sources.")
+    @Option(names = "--explain", description = "Also print the formulas with their sources.")
     private boolean explain;
 
     @Option(names = "--json", description = "Print one JSON document.")
@@ -341,7 +337,9 @@ final class PlanCommand implements Callable<Integer> {
         return require && !plan.fits() ? 4 : 0;
     }
 
-    /** The first plan that fits on two, four, and so on times as many machines; null if none does. */
+    /**
+     * The first plan that fits on two, four, and so on times as many machines; null if none does.
+     */
     private static @Nullable Plan onMore(
             Job job, Techniques techniques, MemoryPlanner.Space space) {
         Machine m = job.machine();
@@ -453,16 +451,15 @@ final class PlanCommand implements Callable<Integer> {
         List<String> given =
                 line.getParseResult().matchedOptions().stream()
                         .map(o -> o.names()[0])
-                        .filter(
-                                n ->
-                                        n.startsWith("--offload")
-                                                || List.of(
-                                                                "--zero",
-                                                                "--recompute",
-                                                                "--pieces",
-                                                                "--tensor",
-                                                                "--pipeline")
-                                                        .contains(n))
+                        .filter(n ->
+                                n.startsWith("--offload")
+                                        || List.of(
+                                                        "--zero",
+                                                        "--recompute",
+                                                        "--pieces",
+                                                        "--tensor",
+                                                        "--pipeline")
+                                                .contains(n))
                         .toList();
         if ((auto || search) && !given.isEmpty()) {
             throw new ParameterException(

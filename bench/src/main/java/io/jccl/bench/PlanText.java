@@ -87,7 +87,8 @@ final class PlanText {
                             p.techniques()));
         }
         if (shown.isEmpty()) {
-            text.out.append("  nothing fits: see what is reserved with jccl plan --model gpt2-124m\n");
+            text.out.append(
+                    "  nothing fits: see what is reserved with jccl plan --model gpt2-124m\n");
         } else if (explain) {
             text.explain(shown.getLast());
         }
@@ -143,7 +144,10 @@ final class PlanText {
     private void batch(Job job) {
         label(
                 "batch",
-                "micro-batch " + job.batch().micro() + ", accumulation " + job.batch().accumulation());
+                "micro-batch "
+                        + job.batch().micro()
+                        + ", accumulation "
+                        + job.batch().accumulation());
         int bytes =
                 job.precision().parameter()
                         + job.precision().gradient()
@@ -189,8 +193,7 @@ final class PlanText {
         out.append(String.format(Locale.ROOT, "  %-14s", name));
         for (Tier tier : Tier.values()) {
             long bytes = what.applyAsLong(plan.usage(tier));
-            out.append(
-                    String.format(Locale.ROOT, "%12s", bytes == 0 ? "-" : Amounts.text(bytes)));
+            out.append(String.format(Locale.ROOT, "%12s", bytes == 0 ? "-" : Amounts.text(bytes)));
         }
         out.append('\n');
     }
@@ -202,8 +205,7 @@ final class PlanText {
         int first = cells(state, capacity);
         int second = cells(usage.model(), capacity);
         int third = cells((double) usage.model() + usage.reserved(), capacity);
-        String share =
-                String.format(Locale.ROOT, "%.0f%%", 100.0 * usage.total() / capacity);
+        String share = String.format(Locale.ROOT, "%.0f%%", 100.0 * usage.total() / capacity);
         out.append(String.format(Locale.ROOT, "  %-8s [", name))
                 .append("#".repeat(first))
                 .append("+".repeat(second - first))
@@ -211,10 +213,7 @@ final class PlanText {
                 .append(".".repeat(BAR - third))
                 .append("] ")
                 .append(share)
-                .append(
-                        usage.fits()
-                                ? ""
-                                : ", " + Amounts.text(usage.missing()) + " too little")
+                .append(usage.fits() ? "" : ", " + Amounts.text(usage.missing()) + " too little")
                 .append('\n');
     }
 
@@ -323,8 +322,10 @@ final class PlanText {
     private void explain(Plan plan) {
         Model m = plan.job().model();
         out.append("\nFormulas\n")
-                .append("  l layers, h hidden size, a heads, V vocabulary, s sequence, f width of the MLP")
-                .append(" / h, b micro-batch,\n  m micro-batches a step, B samples a step, P parameters of")
+                .append(
+                        "  l layers, h hidden size, a heads, V vocabulary, s sequence, f width of the MLP")
+                .append(
+                        " / h, b micro-batch,\n  m micro-batches a step, B samples a step, P parameters of")
                 .append(" a rank, d data-parallel ranks\n");
         for (Formula f : Formula.values()) {
             out.append("\n  ").append(f.title()).append('\n');

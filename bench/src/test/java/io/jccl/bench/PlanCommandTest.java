@@ -144,8 +144,9 @@ class PlanCommandTest {
         // What it says works.
         assertEquals(
                 0,
-                execute("--params 13B --require --recompute full --zero 3 --offload-optimizer host"
-                        + EIGHT),
+                execute(
+                        "--params 13B --require --recompute full --zero 3 --offload-optimizer host"
+                                + EIGHT),
                 out::toString);
     }
 
@@ -155,8 +156,7 @@ class PlanCommandTest {
         assertEquals(0, report.get("next").size());
         int machines = report.at("/on_more_machines/machines").asInt();
         assertTrue(machines > 1);
-        assertEquals(
-                0, execute("--model gpt3-175b --auto --require --machines " + machines));
+        assertEquals(0, execute("--model gpt3-175b --auto --require --machines " + machines));
         assertEquals(4, execute("--model gpt3-175b --auto --require --machines 1"));
         assertTrue(out.toString().contains("It fits on " + machines + " such machines"));
     }
@@ -195,7 +195,8 @@ class PlanCommandTest {
 
     @Test
     void shapesAndTheirDefaults() throws IOException {
-        JsonNode shape = json("--layers 24 --hidden 2048 --vocab 50257 --seq 1024 --ffn 3 --untied");
+        JsonNode shape =
+                json("--layers 24 --hidden 2048 --vocab 50257 --seq 1024 --ffn 3 --untied");
         assertEquals(16, shape.at("/model/heads").asInt());
         double h = 2048;
         assertEquals(
@@ -290,7 +291,19 @@ class PlanCommandTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"", "B", "1,3B", "-1", "1 B x", "16GG", "1e", "NaN", "9999999E", "1e9999999"})
+    @ValueSource(
+            strings = {
+                "",
+                "B",
+                "1,3B",
+                "-1",
+                "1 B x",
+                "16GG",
+                "1e",
+                "NaN",
+                "9999999E",
+                "1e9999999"
+            })
     void neitherMemoryNorParameters(String text) {
         assertNotNull(
                 assertThrows(TypeConversionException.class, () -> Amounts.bytes(text + "?"))

@@ -5,8 +5,8 @@ package io.jccl.offload.memplan;
  *
  * @param batch samples of a step over all GPUs, B
  * @param flops with the plan's recomputation
- * @param withoutRecomputation what the model itself needs: {@code 72 B s l h^2 (1 + s/(6h) +
- *     V/(12 l h))}
+ * @param withoutRecomputation what the model itself needs: {@code 72 B s l h^2 (1 + s/(6h) + V/(12
+ *     l h))}
  * @param withFullRecomputation {@code 96 B s l h^2 (1 + s/(6h) + V/(16 l h))}, equation 3 of arXiv
  *     2104.04473
  */

@@ -26,12 +26,7 @@ public record Job(
      */
     public static Job of(Model model, Machine machine) {
         return new Job(
-                model,
-                Batch.ONE,
-                Precision.FP16,
-                OptimizerKind.ADAM,
-                machine,
-                Overheads.DEFAULT);
+                model, Batch.ONE, Precision.FP16, OptimizerKind.ADAM, machine, Overheads.DEFAULT);
     }
 
     /**

@@ -9,8 +9,8 @@ import java.util.List;
 /**
  * Says what training needs on each tier, what fits, and the largest model that does.
  *
- * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches a step, e
- * bytes per activation; the others as in {@link Model}. {@link Formula} lists the formulas with
+ * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches a step,
+ * e bytes per activation; the others as in {@link Model}. {@link Formula} lists the formulas with
  * their sources. Nothing is measured here.
  *
  * <p><b>Threads:</b> any.
@@ -113,8 +113,7 @@ public final class MemoryPlanner {
         double byStage3 = t.stage() >= 3 ? 1.0 / d : 1;
         boolean gathered = byStage3 < 1 || t.parameters() != Tier.DEVICE;
         boolean scattered = byStage2 < 1 || t.gradients() != Tier.DEVICE;
-        double unit =
-                Math.max(model.layerParameters(), v * h) / t.tensor() / t.pieces();
+        double unit = Math.max(model.layerParameters(), v * h) / t.tensor() / t.pieces();
 
         int stateBytes = job.optimizer().bytes(precision);
         int heldGradient = t.optimizer() == Tier.DEVICE ? 0 : precision.offloadedGradient();
@@ -137,11 +136,11 @@ public final class MemoryPlanner {
                 };
         double inFlight = Math.min(t.pipeline(), m);
         double allKept = kept * layers * inFlight;
-        // The last norm, the output matrix's input, its logits in float32; the first dropout's mask.
+        // The last norm, the output matrix's input, its logits in float32; the first dropout's
+        // mask.
         double head = piped ? 0 : s * b * (2 * e * h + 4 * v) / t.tensor();
         double mask = s * b * h * inFlight / t.tensor();
-        double keptHere =
-                t.activations() == Tier.DEVICE ? allKept : Math.min(allKept, 2 * kept);
+        double keptHere = t.activations() == Tier.DEVICE ? allKept : Math.min(allKept, 2 * kept);
 
         // Gradients: of one layer's activations, of the logits.
         double backward =
@@ -149,8 +148,7 @@ public final class MemoryPlanner {
                         + (piped ? 0 : s * b * v * e / t.tensor());
 
         double fetched = gathered ? Math.min(fullest, (1 + over.prefetch()) * unit) * e : 0;
-        double leaving =
-                scattered ? Math.min(fullest, 2 * unit) * precision.gradient() : 0;
+        double leaving = scattered ? Math.min(fullest, 2 * unit) * precision.gradient() : 0;
         double nccl = machine.ranks() > 1 ? Overheads.NCCL_BUFFERS : 0;
 
         Usage device =
@@ -239,7 +237,8 @@ public final class MemoryPlanner {
                 high = middle;
             }
         }
-        // Depth and width take turns, and a pipeline likes depths that it divides, so that need does
+        // Depth and width take turns, and a pipeline likes depths that it divides, so that need
+        // does
         // not rise with every step.
         int end = Math.min(ladder.size(), high + LOOK_AHEAD * techniques.pipeline());
         for (int i = high; i < end; i++) {
@@ -255,8 +254,8 @@ public final class MemoryPlanner {
      *
      * @param job on what; of its model the proportions count
      * @param space what to try
-     * @return one plan for each combination under which anything fits, fewest and cheapest techniques
-     *     first
+     * @return one plan for each combination under which anything fits, fewest and cheapest
+     *     techniques first
      */
     public static List<Plan> search(Job job, Space space) {
         List<Model> ladder = ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS);
@@ -317,8 +316,9 @@ public final class MemoryPlanner {
     }
 
     /**
-     * All combinations of techniques that mean something for a job: no stages with one data-parallel
-     * rank, no gradients further away than their optimizer, no pieces of layers that stay whole.
+     * All combinations of techniques that mean something for a job: no stages with one
+     * data-parallel rank, no gradients further away than their optimizer, no pieces of layers that
+     * stay whole.
      *
      * @param job on what
      * @param space what to try
@@ -345,9 +345,7 @@ public final class MemoryPlanner {
                             for (Tier activations : tiers) {
                                 for (Recomputation again : Recomputation.values()) {
                                     for (int pieces : PIECES) {
-                                        if (pieces > 1
-                                                && stage < 3
-                                                && parameters == Tier.DEVICE) {
+                                        if (pieces > 1 && stage < 3 && parameters == Tier.DEVICE) {
                                             break;
                                         }
                                         all.add(
@@ -413,8 +411,7 @@ public final class MemoryPlanner {
         }
     }
 
-    private static List<Traffic> traffic(
-            Job job, Techniques t, int d, Needs needs) {
+    private static List<Traffic> traffic(Job job, Techniques t, int d, Needs needs) {
         double parameters = needs.parameters;
         double kept = needs.kept * needs.layers;
         Precision precision = job.precision();

@@ -135,8 +135,7 @@ public record Model(
      * @return the model
      */
     public Model withParameters(long newParameters) {
-        return new Model(
-                layers, hidden, heads, vocabulary, sequence, ffn, tied, newParameters);
+        return new Model(layers, hidden, heads, vocabulary, sequence, ffn, tied, newParameters);
     }
 
     /**

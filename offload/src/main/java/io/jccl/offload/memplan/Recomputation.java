@@ -9,7 +9,9 @@ public enum Recomputation {
     NONE("none"),
     /** The attention's inner part: {@code 34 s b h}. What flash attention keeps is the same. */
     SELECTIVE("selective"),
-    /** All but each layer's input: {@code 2 s b h}, and one layer whole while it is computed again. */
+    /**
+     * All but each layer's input: {@code 2 s b h}, and one layer whole while it is computed again.
+     */
     FULL("full");
 
     private final String label;

@@ -4,10 +4,10 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * How a model grows when the largest one is looked for. The hidden size goes up in steps of 128; for
- * each, the depth starts at hidden / aspect and goes up until the next hidden size would give its layers
- * no more parameters. So depth and width grow together, and neighbours differ by little: about 6% at 1e9
- * parameters, 2% at 15e9.
+ * How a model grows when the largest one is looked for. The hidden size goes up in steps of 128;
+ * for each, the depth starts at hidden / aspect and goes up until the next hidden size would give
+ * its layers no more parameters. So depth and width grow together, and neighbours differ by little:
+ * about 6% at 1e9 parameters, 2% at 15e9.
  *
  * @param aspect hidden size by layers
  * @param headSize hidden size by heads
@@ -81,8 +81,8 @@ public record ScalingRule(
     }
 
     /**
-     * A model of a number of parameters: the nearest of the rule, with the difference spread over its
-     * layers.
+     * A model of a number of parameters: the nearest of the rule, with the difference spread over
+     * its layers.
      *
      * @param parameters how many
      * @return the model; it has exactly that many

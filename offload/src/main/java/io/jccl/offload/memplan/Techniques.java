@@ -7,8 +7,8 @@ import java.util.List;
 /**
  * How memory is saved.
  *
- * @param stage ZeRO stage: 0 plain data parallelism, 1 shards optimizer state over the data-parallel
- *     ranks, 2 gradients too, 3 parameters too (arXiv 1910.02054)
+ * @param stage ZeRO stage: 0 plain data parallelism, 1 shards optimizer state over the
+ *     data-parallel ranks, 2 gradients too, 3 parameters too (arXiv 1910.02054)
  * @param optimizer where optimizer state lives
  * @param gradients where gradients live; not further away than the optimizer that reads them
  * @param parameters where parameters live that no layer at work needs
@@ -222,11 +222,11 @@ public record Techniques(
     }
 
     /**
-     * How much a step pays, for ordering alone. Points by what a technique adds: 1 where it moves no
-     * more than before (stages 1 and 2, gradients behind their optimizer, selective recomputation), 4
-     * where it adds about a third of compute (full recomputation) or a copy over PCIe per step, 5
-     * where a copy or gather stands before every layer, 10 where a drive does; 6 a way of model
-     * parallelism; 1 each time that pieces halve.
+     * How much a step pays, for ordering alone. Points by what a technique adds: 1 where it moves
+     * no more than before (stages 1 and 2, gradients behind their optimizer, selective
+     * recomputation), 4 where it adds about a third of compute (full recomputation) or a copy over
+     * PCIe per step, 5 where a copy or gather stands before every layer, 10 where a drive does; 6 a
+     * way of model parallelism; 1 each time that pieces halve.
      *
      * @return points, 0 for plain data parallelism
      */

@@ -9,7 +9,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** Published figures, and those this project started from; docs/memory-plan.md has them in a table. */
+/**
+ * Published figures, and those this project started from; docs/memory-plan.md has them in a table.
+ */
 class AnchorsTest {
     private static final Model GPT3 = Presets.of("gpt3-175b");
 
@@ -41,9 +43,7 @@ class AnchorsTest {
     }
 
     private static Plan largest(Job job, Techniques techniques) {
-        Plan plan =
-                MemoryPlanner.largest(
-                        job, techniques, RULE.ladder(Model.MAX_PARAMETERS));
+        Plan plan = MemoryPlanner.largest(job, techniques, RULE.ladder(Model.MAX_PARAMETERS));
         assertTrue(plan.fits());
         return plan;
     }
@@ -154,8 +154,7 @@ class AnchorsTest {
 
     @Test
     void theSearchFindsAtLeastWhatTheAnchorsNeed() {
-        List<Plan> found =
-                MemoryPlanner.search(job(EIGHT, 1), MemoryPlanner.Space.of(EIGHT));
+        List<Plan> found = MemoryPlanner.search(job(EIGHT, 1), MemoryPlanner.Space.of(EIGHT));
         double best = billions(MemoryPlanner.frontier(found).getLast());
         // 16 bytes on the host, parameters and gradients sharded over the GPUs.
         assertEquals(19, best, 0.5);

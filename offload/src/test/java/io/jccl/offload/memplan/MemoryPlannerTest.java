@@ -133,8 +133,7 @@ class MemoryPlannerTest {
     void bytesPerParameter(Precision precision, OptimizerKind kind, int device, int offloaded) {
         Job job = new Job(MODEL, Batch.ONE, precision, kind, MACHINE, Overheads.NONE);
         Techniques sharded = Techniques.PLAIN.withStage(3);
-        assertEquals(
-                device, MemoryPlanner.plan(job, sharded).stateBytesPerParameter(), 1e-6);
+        assertEquals(device, MemoryPlanner.plan(job, sharded).stateBytesPerParameter(), 1e-6);
         for (Tier tier : List.of(PINNED, NVME)) {
             Plan plan = MemoryPlanner.plan(job, sharded.withState(tier, tier, tier));
             assertEquals(offloaded, plan.stateBytesPerParameter(), 1e-6);
@@ -160,8 +159,7 @@ class MemoryPlannerTest {
     void twoVersionsOnNvmeAreParametersAndStateTwice() {
         Overheads two = new Overheads(0, 0, 0, 0, 0, 2, 1);
         Techniques all = Techniques.PLAIN.withStage(3).withState(NVME, NVME, NVME);
-        Job job =
-                new Job(MODEL, Batch.ONE, Precision.FP16, OptimizerKind.ADAM, MACHINE, two);
+        Job job = new Job(MODEL, Batch.ONE, Precision.FP16, OptimizerKind.ADAM, MACHINE, two);
         Plan plan = MemoryPlanner.plan(job, all);
         // 2 x (2 + 12), and gradients 2 + 4 once.
         assertEquals(34, plan.stateBytesPerParameter(), 1e-6);
@@ -173,10 +171,7 @@ class MemoryPlannerTest {
         Techniques sharded = Techniques.PLAIN.withStage(3);
         long whole = MemoryPlanner.plan(job, sharded).device().communication();
         long quarter = MemoryPlanner.plan(job, sharded.withPieces(4)).device().communication();
-        assertEquals(
-                whole - Overheads.NCCL_BUFFERS,
-                4.0 * (quarter - Overheads.NCCL_BUFFERS),
-                8);
+        assertEquals(whole - Overheads.NCCL_BUFFERS, 4.0 * (quarter - Overheads.NCCL_BUFFERS), 8);
         // Two layers of parameters, two of gradients.
         assertEquals(8 * job.model().layerParameters(), whole - Overheads.NCCL_BUFFERS, 2);
     }
@@ -196,8 +191,7 @@ class MemoryPlannerTest {
         double stage = (12 * job.model().layerParameters() + (51_200 + 2048) * 12_288.0) / 8;
         assertEquals(2 * stage, plan.device().parameters(), 1);
         double layer = 2048.0 * 12_288 * (34 + 5 * 96 * 2048 / 12_288.0) / 8;
-        assertEquals(
-                12 * 8 * layer + 8 * 2048 * 12_288.0 / 8, plan.device().activations(), 2);
+        assertEquals(12 * 8 * layer + 8 * 2048 * 12_288.0 / 8, plan.device().activations(), 2);
         assertEquals(64, plan.compute().batch());
         assertTrue(traffic(plan, Kind.SEND, "activations (pipeline)") > 0);
     }
@@ -216,11 +210,8 @@ class MemoryPlannerTest {
         Techniques zero = Techniques.PLAIN.withStage(3).withState(PINNED, PINNED, PINNED);
         Plan plan = MemoryPlanner.plan(bare(MODEL, MACHINE), zero);
         assertEquals(
-                2 * 2 * MODEL.parameters() / 16.0,
-                traffic(plan, Kind.TO_DEVICE, "parameters"),
-                1);
-        assertEquals(
-                2 * MODEL.parameters() / 16.0, traffic(plan, Kind.TO_HOST, "gradients"), 1);
+                2 * 2 * MODEL.parameters() / 16.0, traffic(plan, Kind.TO_DEVICE, "parameters"), 1);
+        assertEquals(2 * MODEL.parameters() / 16.0, traffic(plan, Kind.TO_HOST, "gradients"), 1);
         assertEquals(0, traffic(plan, Kind.NVME_READ, "parameters"));
     }
 
@@ -246,8 +237,7 @@ class MemoryPlannerTest {
                 List.of(ScalingRule.GPT, ScalingRule.like(Presets.of("mt-nlg-530b")))) {
             List<Model> ladder = rule.ladder(10_000_000_000_000L);
             for (int i = 1; i < ladder.size(); i++) {
-                double ratio =
-                        (double) ladder.get(i).parameters() / ladder.get(i - 1).parameters();
+                double ratio = (double) ladder.get(i).parameters() / ladder.get(i - 1).parameters();
                 assertTrue(ratio > 1);
                 boolean large = ladder.get(i - 1).parameters() > 500_000_000;
                 assertTrue(!large || ratio < 1.13, () -> rule + ": " + ratio);
@@ -318,11 +308,11 @@ class MemoryPlannerTest {
     @Test
     void combinationsAreAllDifferentAndInOrder() {
         Job job = Job.of(MODEL, MACHINE);
-        List<Techniques> all =
-                MemoryPlanner.combinations(job, MemoryPlanner.Space.of(MACHINE));
+        List<Techniques> all = MemoryPlanner.combinations(job, MemoryPlanner.Space.of(MACHINE));
         Set<Techniques> different = new HashSet<>(all);
         assertEquals(different.size(), all.size());
-        // Stages 4, optimizer with gradients 1 + 2 + 3, activations 3, recomputation 3; pieces 6 but
+        // Stages 4, optimizer with gradients 1 + 2 + 3, activations 3, recomputation 3; pieces 6
+        // but
         // for whole parameters on the device.
         assertEquals(3 * 6 * 9 * (1 + 6 + 6) + 6 * 9 * 3 * 6, all.size());
         for (int i = 1; i < all.size(); i++) {
@@ -349,8 +339,7 @@ class MemoryPlannerTest {
             assertTrue(plan.fits());
             assertTrue(plan.techniques().includes(now.withStage(1)));
         }
-        List<Plan> fitting =
-                MemoryPlanner.fitting(job, MemoryPlanner.Space.of(job.machine()));
+        List<Plan> fitting = MemoryPlanner.fitting(job, MemoryPlanner.Space.of(job.machine()));
         assertEquals(
                 fitting.size(),
                 MemoryPlanner.next(job, now, MemoryPlanner.Space.of(job.machine())).size());
@@ -389,8 +378,7 @@ class MemoryPlannerTest {
     }
 
     private static void refused(Supplier<?> what, String... parts) {
-        String message =
-                assertThrows(IllegalArgumentException.class, what::get).getMessage();
+        String message = assertThrows(IllegalArgumentException.class, what::get).getMessage();
         for (String part : parts) {
             assertTrue(message.contains(part), message);
         }
@@ -400,7 +388,10 @@ class MemoryPlannerTest {
     void badInputIsRefusedByName() {
         refused(() -> Model.gpt(0, 128, 1, 100, 10), "layers", "is 0", "expected 1");
         refused(() -> Model.gpt(1, 128, 129, 100, 10), "heads", "129", "128");
-        refused(() -> Model.gpt(1_000_000, 10_000_000, 1, 100, 10), "parameters", "1000000000000000");
+        refused(
+                () -> Model.gpt(1_000_000, 10_000_000, 1, 100, 10),
+                "parameters",
+                "1000000000000000");
         refused(() -> MODEL.withParameters(1000), "1000", "embeddings", "51200");
         refused(() -> Model.ofParameters(0), "parameters", "is 0");
         refused(() -> Model.of(1, 128, 1, 100, 10, Double.NaN, true), "NaN");
