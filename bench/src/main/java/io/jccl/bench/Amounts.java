@@ -95,6 +95,16 @@ final class Amounts {
     }
 
     /**
+     * Bytes for people.
+     *
+     * @param bytes how many
+     * @return such as {@code 2.79 TB}; three digits, powers of 1000
+     */
+    static String text(long bytes) {
+        return text((double) bytes);
+    }
+
+    /**
      * Operations for people.
      *
      * @param flops how many
@@ -115,8 +125,8 @@ final class Amounts {
      * @param count how many
      * @return such as {@code 15.2B}
      */
-    static String parameters(double count) {
-        return scaled(count, new String[] {"", "K", "M", "B", "T"});
+    static String parameters(long count) {
+        return scaled((double) count, new String[] {"", "K", "M", "B", "T"});
     }
 
     private static String scaled(double value, String[] units) {

@@ -83,7 +83,7 @@ final class PlanText {
                             percent(p.device()),
                             percent(p.host()),
                             percent(p.nvme()),
-                            Amounts.text(p.traffic().stream().mapToDouble(Traffic::bytes).sum()),
+                            Amounts.text(p.traffic().stream().mapToLong(Traffic::bytes).sum()),
                             p.techniques()));
         }
         if (shown.isEmpty()) {
@@ -200,10 +200,10 @@ final class PlanText {
 
     /** State, buffers, what is reserved, and what is free. */
     private void bar(String name, Usage usage) {
-        double capacity = Math.max(1, usage.capacity());
+        double capacity = (double) Math.max(1, usage.capacity());
         long state = usage.parameters() + usage.gradients() + usage.optimizer();
-        int first = cells(state, capacity);
-        int second = cells(usage.model(), capacity);
+        int first = cells((double) state, capacity);
+        int second = cells((double) usage.model(), capacity);
         int third = cells((double) usage.model() + usage.reserved(), capacity);
         String share = String.format(Locale.ROOT, "%.0f%%", 100.0 * usage.total() / capacity);
         out.append(String.format(Locale.ROOT, "  %-8s [", name))

@@ -4,6 +4,7 @@ import static io.jccl.offload.Tier.DEVICE;
 import static io.jccl.offload.Tier.NVME;
 import static io.jccl.offload.Tier.PINNED;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
@@ -54,7 +55,7 @@ class AnchorsTest {
 
     @Test
     void parametersOfGpt3() {
-        assertEquals(175e9, GPT3.parameters(), 0.005 * 175e9);
+        assertEquals(175e9, (double) GPT3.parameters(), 0.005 * 175e9);
     }
 
     @Test
@@ -128,7 +129,7 @@ class AnchorsTest {
         Job shown = job(ONE, 1).with(RULE.model(40_000_000_000L));
         Plan plan = MemoryPlanner.plan(shown, all);
         assertTrue(plan.fits());
-        assertEquals(0.8e12, plan.host().model(), 0.02 * 0.8e12);
+        assertEquals(0.8e12, (double) plan.host().model(), 0.02 * 0.8e12);
         // The bound by bytes: (1.5 TB - 5% - 4 GiB) / 20.
         assertEquals(71, billions(largest(job(ONE, 1), all)), 1.5);
     }
@@ -145,11 +146,21 @@ class AnchorsTest {
                 MemoryPlanner.plan(
                         job(DGX2, 1).with(Model.gpt(128, 25_600, 256, 51_200, 1024)), all);
         assertTrue(trillion.fits());
-        assertEquals(1.008e12, trillion.job().model().parameters(), 0.001e12);
+        assertEquals(1.008e12, (double) trillion.job().model().parameters(), 0.001e12);
         double most = billions(largest(job(DGX2, 1), all));
         assertTrue(most > 1000 && most < 1400, () -> "" + most);
         // Whole layers of that width do not fit 32 GB, which is what tiling is for.
-        assertTrue(!MemoryPlanner.plan(trillion.job(), all.withPieces(1)).device().fits());
+        assertFalse(MemoryPlanner.plan(trillion.job(), all.withPieces(1)).device().fits());
+        // Nor do two versions fit the drives.
+        Job twice =
+                new Job(
+                        trillion.job().model(),
+                        Batch.ONE,
+                        Precision.FP16,
+                        OptimizerKind.ADAM,
+                        DGX2,
+                        new Overheads(0, 0, 0, 0, 0, 2, 1));
+        assertFalse(MemoryPlanner.plan(twice, all).nvme().fits());
     }
 
     @Test
