@@ -7,4 +7,5 @@ module io.jccl.offload {
     requires static jdk.incubator.vector;
 
     exports io.jccl.offload;
+    exports io.jccl.offload.memplan;
 }

@@ -58,6 +58,11 @@ public final class Main {
                 new Entry(
                         "Say what this machine has, what is wrong, and what to do.",
                         args -> new DoctorCommand()));
+        COMMANDS.put(
+                "plan",
+                new Entry(
+                        "Say what training a model needs, what fits, and the largest that does.",
+                        args -> new PlanCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));

@@ -1,0 +1,328 @@
+package io.jccl.bench;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.offload.memplan.Formula;
+import io.jccl.offload.memplan.Presets;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+import picocli.CommandLine.TypeConversionException;
+
+@Timeout(value = 120, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class PlanCommandTest {
+    /** The machine of the project's notes. */
+    private static final String EIGHT =
+            " -g 8 --device-memory 16G --host-memory 330GB --seq 1024 --precision fp16";
+
+    private final StringWriter out = new StringWriter();
+    private final StringWriter err = new StringWriter();
+
+    private int execute(String line) {
+        return Main.execute(
+                ("plan " + line).trim().split(" +"), new PrintWriter(out), new PrintWriter(err));
+    }
+
+    private JsonNode json(String line) throws IOException {
+        out.getBuffer().setLength(0);
+        assertEquals(0, execute(line + " --json"), err::toString);
+        return new ObjectMapper().readTree(out.toString());
+    }
+
+    private static double largest(JsonNode report) {
+        return report.at("/largest/with_these_techniques/parameters").asDouble() / 1e9;
+    }
+
+    @Test
+    void gpt3() throws IOException {
+        JsonNode report = json("--model gpt3-175b --recompute full --accumulate 192");
+        assertEquals(1, report.get("schema").asInt());
+        assertEquals(175e9, report.at("/model/parameters").asDouble(), 0.005 * 175e9);
+        assertEquals(1536, report.at("/compute/batch").asInt());
+        double flops = report.at("/compute/flops").asDouble();
+        assertEquals(4.5e18, flops, 0.01 * 4.5e18);
+        assertEquals(430e21, 95_000 * flops, 0.01 * 430e21);
+        JsonNode device = report.at("/tiers/device");
+        double state =
+                device.get("parameters").asDouble()
+                        + device.get("gradients").asDouble()
+                        + device.get("optimizer").asDouble();
+        assertEquals(2.8e12, state, 0.01 * 2.8e12);
+        assertFalse(report.get("fits").asBoolean());
+        assertEquals(
+                device.get("total").asLong() - device.get("capacity").asLong(),
+                device.get("missing").asLong());
+    }
+
+    @Test
+    void theMachineOfTheNotes() throws IOException {
+        assertEquals(0.75, largest(json("--params 1B" + EIGHT)), 0.05);
+        assertEquals(0.9, largest(json("--params 1B --recompute full" + EIGHT)), 0.1);
+        JsonNode all = json("--params 15B --zero 3 --offload host --recompute full" + EIGHT);
+        assertTrue(all.get("fits").asBoolean());
+        assertEquals(20, all.get("state_bytes_per_parameter").asDouble(), 1e-6);
+        assertEquals(15, largest(all), 0.5);
+        assertEquals(
+                5,
+                largest(
+                        json(
+                                "--params 5B --micro-batch 4 --zero 2 --offload-optimizer host"
+                                        + " --offload-gradients host --recompute full"
+                                        + EIGHT)),
+                0.5);
+    }
+
+    @Test
+    void theSearchAsJson() throws IOException {
+        JsonNode report = json("--search" + EIGHT);
+        JsonNode list = report.get("largest");
+        assertTrue(list.size() > 5);
+        double last = 0;
+        for (JsonNode one : list) {
+            assertTrue(one.get("fits").asBoolean());
+            double count = one.at("/model/parameters").asDouble();
+            assertTrue(count > last);
+            last = count;
+        }
+        assertEquals(19e9, last, 0.5e9);
+        assertEquals("plain data parallelism", list.get(0).at("/techniques/text").asText());
+        int combinations = report.get("combinations").asInt();
+        assertEquals(combinations, json("--search --all" + EIGHT).get("largest").size());
+        assertTrue(
+                json("--search --all --model-parallel" + EIGHT).get("largest").size()
+                        > combinations);
+    }
+
+    @Test
+    void theSearchAsATable() {
+        assertEquals(0, execute("--search --explain" + EIGHT), err::toString);
+        String text = out.toString();
+        assertTrue(text.matches("(?s).*711M +16 +1792 +96% +- +- .*plain data.*"), text);
+        assertTrue(text.contains("arXiv 2104.04473"), text);
+    }
+
+    @Test
+    void theTable() {
+        assertEquals(
+                0,
+                execute("--params 15B --zero 3 --offload host --recompute full" + EIGHT),
+                err::toString);
+        String text = out.toString();
+        assertTrue(text.contains("15.0B parameters"), text);
+        assertTrue(text.matches("(?s).*parameters +- +30.0 GB +-\n.*"), text);
+        assertTrue(text.matches("(?s).*gradients +- +30.0 GB +-\n.*"), text);
+        assertTrue(text.matches("(?s).*optimizer +- +240 GB +-\n.*"), text);
+        assertTrue(text.matches("(?s).*host +\\[#{27}-{2,3}\\.?] 9\\d%\n.*"), text);
+        assertTrue(text.contains("\nFits.\n"), text);
+        assertFalse(text.contains("Formulas"), text);
+    }
+
+    @Test
+    void whatToSwitchOnNext() throws IOException {
+        JsonNode report = json("--params 13B --recompute full" + EIGHT);
+        assertFalse(report.get("fits").asBoolean());
+        assertTrue(report.get("next").size() > 0);
+        for (JsonNode next : report.get("next")) {
+            assertEquals("full", next.get("recomputation").asText());
+        }
+        String first = report.at("/next/0/text").asText();
+        assertEquals(0, execute("--params 13B --recompute full" + EIGHT));
+        assertTrue(out.toString().contains("Does not fit: "), out::toString);
+        assertTrue(out.toString().contains("  " + first + "\n"), out::toString);
+        // What it says works.
+        assertEquals(
+                0,
+                execute(
+                        "--params 13B --require --recompute full --zero 3 --offload-optimizer host"
+                                + EIGHT),
+                out::toString);
+    }
+
+    @Test
+    void moreMachinesIfNothingHelps() throws IOException {
+        JsonNode report = json("--model gpt3-175b");
+        assertEquals(0, report.get("next").size());
+        int machines = report.at("/on_more_machines/machines").asInt();
+        assertTrue(machines > 1);
+        assertEquals(0, execute("--model gpt3-175b --auto --require --machines " + machines));
+        assertEquals(4, execute("--model gpt3-175b --auto --require --machines 1"));
+        assertTrue(out.toString().contains("It fits on " + machines + " such machines"));
+    }
+
+    @Test
+    void autoTakesTheCheapest() throws IOException {
+        JsonNode report = json("--params 500M --auto" + EIGHT);
+        assertEquals("plain data parallelism", report.at("/techniques/text").asText());
+        JsonNode larger = json("--params 15B --auto" + EIGHT);
+        assertTrue(larger.get("fits").asBoolean());
+    }
+
+    @Test
+    void requireIsStatusFour() {
+        assertEquals(4, execute("--params 15B --require" + EIGHT));
+        assertEquals(0, execute("--params 500M --require" + EIGHT));
+        assertEquals(4, execute("--search --require -g 1 --device-memory 1G"));
+        assertEquals("", err.toString());
+    }
+
+    @Test
+    void explainNamesEveryFormulaAndItsSource() {
+        assertEquals(0, execute("--model gpt3-175b --explain"));
+        for (Formula f : Formula.values()) {
+            assertTrue(out.toString().contains("source: " + f.source()), f::name);
+        }
+        assertTrue(out.toString().contains("here: 174615822336 parameters"), out::toString);
+    }
+
+    @Test
+    void everyPresetIsPlanned() {
+        for (String name : Presets.names()) {
+            assertEquals(0, execute("--model " + name), name);
+        }
+    }
+
+    @Test
+    void shapesAndTheirDefaults() throws IOException {
+        JsonNode shape =
+                json("--layers 24 --hidden 2048 --vocab 50257 --seq 1024 --ffn 3 --untied");
+        assertEquals(16, shape.at("/model/heads").asInt());
+        double h = 2048;
+        assertEquals(
+                24 * (10 * h * h + 12 * h) + (2 * 50_257 + 1024) * h,
+                shape.at("/model/parameters").asDouble());
+        assertFalse(shape.at("/model/tied").asBoolean());
+        assertEquals(1024, json("--model llama-7b --seq 1024").at("/model/sequence").asInt());
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "'', '--model'",
+        "--model gpt5, \"'gpt5' is unknown\"",
+        "--model gpt5, gpt3-175b",
+        "--model gpt3-175b --params 1B, both say which model",
+        "--params 1B --layers 3 --hidden 128, both say which model",
+        "--model gpt3-175b --ffn 3, --ffn",
+        "--model gpt3-175b --untied, --untied",
+        "--layers 24, --hidden",
+        "--hidden 24, --layers",
+        "--heads 24, --layers",
+        "--layers 24 --hidden 128 --heads 129, 129",
+        "--layers 0 --hidden 128, layers is 0",
+        "--layers x --hidden 128, x",
+        "--params 12, embeddings",
+        "--params 12X, \"'12X' is not a number of parameters\"",
+        "--params -1, '-1'",
+        "--params 1e99, 1e99",
+        "--params 1B --zero 4, stage is 4",
+        "--params 1B --gpus 0, is 0",
+        "--params 1B --machines 0, is 0",
+        "--params 1B --device-memory 0, is 0",
+        "--params 1B --device-memory 16X, \"'16X' is not an amount of memory\"",
+        "--params 1B --device-memory 99999999P, 99999999P",
+        "--params 1B --micro-batch 0, micro-batch is 0",
+        "--params 1B --accumulate 0, accumulation is 0",
+        "--params 1B --precision int4, bf16-states",
+        "--params 1B --optimizer lion, adamw",
+        "--params 1B --recompute some, selective",
+        "--params 1B --offload disk, host or nvme",
+        "--params 1B --offload nvme, --nvme",
+        "--params 1B --offload host --host-memory 0, --host-memory",
+        "--params 1B --offload-gradients host, offload the optimizer too",
+        "--params 1B --pieces 4, stage 3",
+        "--params 1B --tensor 3, divide",
+        "--params 1B --auto --zero 2, --zero",
+        "--search --offload host, --offload",
+        "--search --recompute full, --recompute",
+        "--params 1B --auto --search, --search",
+        "--params 1B --all, --search",
+        "--params 1B --fragmentation 1, waste is 1.0",
+        "--params 1B --nvme-copies 3, is 3",
+        "--params 1B --prefetch -1, is -1",
+        "--params 1B --frobnicate, --frobnicate",
+    })
+    void mistakesAreStatusTwo(String line, String text) {
+        assertEquals(2, execute(line), out::toString);
+        String expected = text.startsWith("\"") ? text.substring(1, text.length() - 1) : text;
+        assertTrue(err.toString().startsWith("jccl plan: "), err::toString);
+        assertTrue(err.toString().contains(expected), err::toString);
+        assertEquals(1, err.toString().lines().count(), err::toString);
+        assertEquals("", out.toString());
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "16G, 17179869184",
+        "16GiB, 17179869184",
+        "16gb, 16000000000",
+        "1.5T, 1649267441664",
+        "1.5TB, 1500000000000",
+        "1343M, 1408237568",
+        "8, 8",
+        "8B, 8",
+        "0, 0",
+        "64K, 65536",
+    })
+    void memory(String text, long bytes) {
+        assertEquals(bytes, Amounts.bytes(text));
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "1.3B, 1300000000",
+        "350m, 350000000",
+        "1T, 1000000000000",
+        "175e9, 175000000000",
+        "12, 12",
+    })
+    void parameters(String text, long count) {
+        assertEquals(count, Amounts.count(text));
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "",
+                "B",
+                "1,3B",
+                "-1",
+                "1 B x",
+                "16GG",
+                "1e",
+                "NaN",
+                "9999999E",
+                "1e9999999"
+            })
+    void neitherMemoryNorParameters(String text) {
+        assertNotNull(
+                assertThrows(TypeConversionException.class, () -> Amounts.bytes(text + "?"))
+                        .getMessage());
+        assertNotNull(
+                assertThrows(TypeConversionException.class, () -> Amounts.count(text))
+                        .getMessage());
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "0, 0 B",
+        "999, 999 B",
+        "999.6, 1.00 kB",
+        "2793853157376, 2.79 TB",
+        "99960, 100 kB",
+        "15197000000, 15.2 GB",
+    })
+    void bytesForPeople(double bytes, String text) {
+        assertEquals(text, Amounts.text(bytes));
+    }
+}

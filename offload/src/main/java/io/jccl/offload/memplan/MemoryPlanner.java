@@ -1,0 +1,509 @@
+package io.jccl.offload.memplan;
+
+import io.jccl.offload.Tier;
+import io.jccl.offload.memplan.Traffic.Kind;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+
+/**
+ * Says what training needs on each tier, what fits, and the largest model that does.
+ *
+ * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches a step,
+ * e bytes per activation; the others as in {@link Model}. {@link Formula} lists the formulas with
+ * their sources. Nothing is measured here.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class MemoryPlanner {
+    /** Pieces per layer that the search tries. */
+    private static final int[] PIECES = {1, 2, 4, 8, 16, 32};
+
+    /** How far past the first model that does not fit the search looks, per pipeline stage. */
+    private static final int LOOK_AHEAD = 8;
+
+    private MemoryPlanner() {}
+
+    /**
+     * What the search may try.
+     *
+     * @param host whether host memory may hold anything
+     * @param nvme whether drives may
+     * @param modelParallel whether to try tensor and pipeline parallelism; JCCL itself has neither
+     */
+    public record Space(boolean host, boolean nvme, boolean modelParallel) {
+        /**
+         * All that a machine allows, without model parallelism.
+         *
+         * @param machine the machine
+         * @return the space
+         */
+        public static Space of(Machine machine) {
+            return new Space(machine.host() > 0, machine.nvme() > 0, false);
+        }
+    }
+
+    /**
+     * Plans a job.
+     *
+     * @param job what, on what
+     * @param t how
+     * @return what it needs, whether it fits or not
+     * @throws IllegalArgumentException if job and techniques do not go together
+     */
+    public static Plan plan(Job job, Techniques t) {
+        check(job, t);
+        Model model = job.model();
+        int d = job.machine().ranks() / (t.tensor() * t.pipeline());
+        Needs needs = needs(job, t);
+        Batch batch = job.batch();
+        return new Plan(
+                job,
+                t,
+                needs.device,
+                needs.host,
+                needs.nvme,
+                traffic(job, t, d, needs),
+                Compute.of(
+                        model, (long) batch.micro() * batch.accumulation() * d, t.recomputation()));
+    }
+
+    /**
+     * What the tiers hold.
+     *
+     * @param device each GPU
+     * @param host each machine's memory
+     * @param nvme each machine's drives
+     * @param parameters parameters of the fullest rank
+     * @param layers its layers
+     * @param kept bytes of activations of one layer and micro-batch
+     */
+    private record Needs(
+            Usage device, Usage host, Usage nvme, double parameters, int layers, double kept) {
+        boolean fit() {
+            return device.fits() && host.fits() && nvme.fits();
+        }
+    }
+
+    private static Needs needs(Job job, Techniques t) {
+        Model model = job.model();
+        Machine machine = job.machine();
+        Overheads over = job.overheads();
+        Precision precision = job.precision();
+
+        int ways = t.tensor() * t.pipeline();
+        int d = machine.ranks() / ways;
+        double s = model.sequence();
+        double b = job.batch().micro();
+        double m = job.batch().accumulation();
+        double h = model.hidden();
+        double v = model.vocabulary();
+        double e = precision.parameter();
+
+        // Parameters: of the fullest rank, and of all ranks that hold one copy of the model.
+        int layers = (model.layers() + t.pipeline() - 1) / t.pipeline();
+        boolean piped = t.pipeline() > 1;
+        double ends = piped ? (v + s) * h : model.embeddings();
+        double fullest = (model.layerParameters() * layers + ends) / t.tensor();
+        double all = model.parameters() + (piped && model.tied() ? v * h : 0);
+        double mean = all / ways;
+
+        double byStage1 = t.stage() >= 1 ? 1.0 / d : 1;
+        double byStage2 = t.stage() >= 2 ? 1.0 / d : 1;
+        double byStage3 = t.stage() >= 3 ? 1.0 / d : 1;
+        boolean gathered = byStage3 < 1 || t.parameters() != Tier.DEVICE;
+        boolean scattered = byStage2 < 1 || t.gradients() != Tier.DEVICE;
+        double unit = Math.max(model.layerParameters(), v * h) / t.tensor() / t.pieces();
+
+        int stateBytes = job.optimizer().bytes(precision);
+        int heldGradient = t.optimizer() == Tier.DEVICE ? 0 : precision.offloadedGradient();
+
+        // Activations of one layer and micro-batch: kept, and alive while it is computed again.
+        double attention = (2 * e + 1) * model.heads() * s * s * b / t.tensor();
+        double linear = s * b * h * (e * (8 + 2 * model.ffn()) + 2) / t.tensor();
+        double input = s * b * h * e / t.tensor();
+        double kept =
+                switch (t.recomputation()) {
+                    case NONE -> linear + attention;
+                    case SELECTIVE -> linear;
+                    case FULL -> input;
+                };
+        double again =
+                switch (t.recomputation()) {
+                    case NONE -> 0;
+                    case SELECTIVE -> attention;
+                    case FULL -> linear + attention;
+                };
+        double inFlight = Math.min(t.pipeline(), m);
+        double allKept = kept * layers * inFlight;
+        // The last norm, the output matrix's input, its logits in float32; the first dropout's
+        // mask.
+        double head = piped ? 0 : s * b * (2 * e * h + 4 * v) / t.tensor();
+        double mask = s * b * h * inFlight / t.tensor();
+        double keptHere = t.activations() == Tier.DEVICE ? allKept : Math.min(allKept, 2 * kept);
+
+        // Gradients: of one layer's activations, of the logits.
+        double backward =
+                s * b * h * e * (1 + model.ffn()) / t.tensor()
+                        + (piped ? 0 : s * b * v * e / t.tensor());
+
+        double fetched = gathered ? Math.min(fullest, (1 + over.prefetch()) * unit) * e : 0;
+        double leaving = scattered ? Math.min(fullest, 2 * unit) * precision.gradient() : 0;
+        double nccl = machine.ranks() > 1 ? Overheads.NCCL_BUFFERS : 0;
+
+        Usage device =
+                new Usage(
+                        on(t.parameters(), Tier.DEVICE, e * fullest * byStage3),
+                        on(t.gradients(), Tier.DEVICE, precision.gradient() * fullest * byStage2),
+                        on(t.optimizer(), Tier.DEVICE, stateBytes * fullest * byStage1),
+                        bytes(keptHere + head + mask),
+                        bytes(again + backward + Overheads.WORKSPACE),
+                        bytes(fetched + leaving + nccl),
+                        bytes(over.runtime() + over.deviceWaste() * machine.device()),
+                        machine.device());
+
+        double share = mean * machine.gpus();
+        double parameters = e * share * byStage3;
+        double gradients = precision.gradient() * share * byStage2;
+        double held = heldGradient * share * byStage1;
+        double optimizer = stateBytes * share * byStage1 + held;
+        double activations = allKept * machine.gpus();
+
+        // What passes through host memory on its way between a device and another tier.
+        double staging = 0;
+        if (t.optimizer() != Tier.DEVICE && t.parameters() == Tier.DEVICE) {
+            staging += Math.min(mean * byStage1, 2 * unit) * e;
+        }
+        if (t.optimizer() != Tier.DEVICE && t.gradients() == Tier.DEVICE) {
+            staging += Math.min(mean * byStage1, 2 * unit) * precision.gradient();
+        }
+        if (t.parameters() == Tier.NVME) {
+            staging += Math.min(mean * byStage3, Overheads.NVME_SLOTS * Overheads.NVME_SLOT) * e;
+        }
+        if (t.gradients() == Tier.NVME) {
+            staging +=
+                    Math.min(mean * byStage2, Overheads.NVME_SLOTS * Overheads.NVME_SLOT)
+                            * precision.gradient();
+        }
+        if (t.optimizer() == Tier.NVME) {
+            staging +=
+                    Math.min(mean * byStage1, Overheads.NVME_STATE_SLOTS * Overheads.NVME_SLOT)
+                            * (stateBytes + heldGradient);
+        }
+        if (t.activations() == Tier.NVME) {
+            staging += Math.min(allKept, 2 * kept);
+        }
+        Usage host =
+                new Usage(
+                        on(t.parameters(), Tier.PINNED, parameters),
+                        on(t.gradients(), Tier.PINNED, gradients),
+                        on(t.optimizer(), Tier.PINNED, optimizer),
+                        on(t.activations(), Tier.PINNED, activations),
+                        0,
+                        bytes(staging * machine.gpus()),
+                        bytes(over.hostReserve() + over.hostWaste() * machine.host()),
+                        machine.host());
+        int copies = over.nvmeCopies();
+        Usage nvme =
+                new Usage(
+                        on(t.parameters(), Tier.NVME, parameters * copies),
+                        on(t.gradients(), Tier.NVME, gradients),
+                        on(t.optimizer(), Tier.NVME, (optimizer - held) * copies + held),
+                        on(t.activations(), Tier.NVME, activations),
+                        0,
+                        0,
+                        bytes(over.nvmeWaste() * machine.nvme()),
+                        machine.nvme());
+        return new Needs(device, host, nvme, fullest, layers, kept);
+    }
+
+    /**
+     * The largest model of a rule that fits.
+     *
+     * @param job on what; its model is not looked at
+     * @param techniques how
+     * @param ladder the models to try, smallest first, as {@link ScalingRule#ladder} gives them
+     * @return its plan, or that of the smallest model if not even that fits
+     */
+    public static Plan largest(Job job, Techniques techniques, List<Model> ladder) {
+        check(job, techniques);
+        int low = 0; // fits, or is the smallest
+        int high = ladder.size(); // does not fit
+        while (high - low > 1) {
+            int middle = (low + high) >>> 1;
+            if (needs(job.with(ladder.get(middle)), techniques).fit()) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        // Depth and width take turns, and a pipeline likes depths that it divides, so that need
+        // does
+        // not rise with every step.
+        int end = Math.min(ladder.size(), high + LOOK_AHEAD * techniques.pipeline());
+        for (int i = high; i < end; i++) {
+            if (needs(job.with(ladder.get(i)), techniques).fit()) {
+                low = i;
+            }
+        }
+        return plan(job.with(ladder.get(low)), techniques);
+    }
+
+    /**
+     * The largest model under every combination of techniques.
+     *
+     * @param job on what; of its model the proportions count
+     * @param space what to try
+     * @return one plan for each combination under which anything fits, fewest and cheapest
+     *     techniques first
+     */
+    public static List<Plan> search(Job job, Space space) {
+        List<Model> ladder = ScalingRule.like(job.model()).ladder(Model.MAX_PARAMETERS);
+        List<Plan> found = new ArrayList<>();
+        for (Techniques t : combinations(job, space)) {
+            Plan plan = largest(job, t, ladder);
+            if (plan.fits()) {
+                found.add(plan);
+            }
+        }
+        return found;
+    }
+
+    /**
+     * Of the plans of a search those that are worth their techniques: each has a larger model than
+     * all before it.
+     *
+     * @param found plans in order
+     * @return some of them, in order
+     */
+    public static List<Plan> frontier(List<Plan> found) {
+        List<Plan> worth = new ArrayList<>();
+        long best = 0;
+        for (Plan plan : found) {
+            if (plan.job().model().parameters() > best) {
+                best = plan.job().model().parameters();
+                worth.add(plan);
+            }
+        }
+        return worth;
+    }
+
+    /**
+     * The combinations under which a job's own model fits.
+     *
+     * @param job what, on what
+     * @param space what to try
+     * @return their plans, fewest and cheapest techniques first
+     */
+    public static List<Plan> fitting(Job job, Space space) {
+        return combinations(job, space).stream()
+                .filter(t -> needs(job, t).fit())
+                .map(t -> plan(job, t))
+                .toList();
+    }
+
+    /**
+     * What to switch on besides.
+     *
+     * @param job what, on what
+     * @param now what is switched on
+     * @param space what to try
+     * @return plans that fit and save everywhere at least as much as now, fewest and cheapest
+     *     techniques first
+     */
+    public static List<Plan> next(Job job, Techniques now, Space space) {
+        return fitting(job, space).stream().filter(p -> p.techniques().includes(now)).toList();
+    }
+
+    /**
+     * All combinations of techniques that mean something for a job: no stages with one
+     * data-parallel rank, no gradients further away than their optimizer, no pieces of layers that
+     * stay whole.
+     *
+     * @param job on what
+     * @param space what to try
+     * @return the combinations, fewest and cheapest techniques first
+     */
+    public static List<Techniques> combinations(Job job, Space space) {
+        List<Tier> tiers = new ArrayList<>(List.of(Tier.DEVICE));
+        if (space.host()) {
+            tiers.add(Tier.PINNED);
+        }
+        if (space.nvme()) {
+            tiers.add(Tier.NVME);
+        }
+        List<Techniques> all = new ArrayList<>();
+        for (int[] degrees : degrees(job, space)) {
+            int ranks = job.machine().ranks() / degrees[0] / degrees[1];
+            for (int stage = 0; stage <= (ranks > 1 ? 3 : 0); stage++) {
+                for (Tier optimizer : tiers) {
+                    for (Tier gradients : tiers) {
+                        if (gradients.compareTo(optimizer) > 0) {
+                            continue;
+                        }
+                        for (Tier parameters : tiers) {
+                            for (Tier activations : tiers) {
+                                for (Recomputation again : Recomputation.values()) {
+                                    for (int pieces : PIECES) {
+                                        if (pieces > 1 && stage < 3 && parameters == Tier.DEVICE) {
+                                            break;
+                                        }
+                                        all.add(
+                                                new Techniques(
+                                                        stage,
+                                                        optimizer,
+                                                        gradients,
+                                                        parameters,
+                                                        activations,
+                                                        again,
+                                                        pieces,
+                                                        degrees[0],
+                                                        degrees[1]));
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        record Priced(Techniques techniques, int count, int cost) {}
+        // Stable: what costs the same stays in the order above.
+        return all.stream()
+                .map(t -> new Priced(t, t.count(), t.cost()))
+                .sorted(Comparator.comparingInt(Priced::count).thenComparingInt(Priced::cost))
+                .map(Priced::techniques)
+                .toList();
+    }
+
+    /** Pairs of tensor and pipeline degree: powers of two, tensor within a machine. */
+    private static List<int[]> degrees(Job job, Space space) {
+        List<int[]> pairs = new ArrayList<>();
+        int ranks = job.machine().ranks();
+        for (int tensor = 1; tensor <= job.machine().gpus(); tensor *= 2) {
+            for (int pipeline = 1; pipeline <= Math.min(64, ranks / tensor); pipeline *= 2) {
+                boolean none = tensor == 1 && pipeline == 1;
+                if (none
+                        || (space.modelParallel()
+                                && ranks % (tensor * pipeline) == 0
+                                && job.machine().gpus() % tensor == 0)) {
+                    pairs.add(new int[] {tensor, pipeline});
+                }
+            }
+        }
+        return pairs;
+    }
+
+    private static void check(Job job, Techniques t) {
+        Machine machine = job.machine();
+        long ways = (long) t.tensor() * t.pipeline();
+        if (machine.ranks() % ways != 0) {
+            throw new IllegalArgumentException(
+                    "tensor parallel "
+                            + t.tensor()
+                            + " x pipeline parallel "
+                            + t.pipeline()
+                            + " takes "
+                            + ways
+                            + " GPUs a copy of the model, which does not divide the "
+                            + machine.ranks()
+                            + " GPUs there are; give degrees whose product does");
+        }
+    }
+
+    private static List<Traffic> traffic(Job job, Techniques t, int d, Needs needs) {
+        double parameters = needs.parameters;
+        double kept = needs.kept * needs.layers;
+        Precision precision = job.precision();
+        double m = job.batch().accumulation();
+        double e = precision.parameter();
+        double g = precision.gradient();
+        double ring = (d - 1.0) / d;
+        double shard1 = t.stage() >= 1 ? 1.0 / d : 1;
+        double shard2 = t.stage() >= 2 ? 1.0 / d : 1;
+        double shard3 = t.stage() >= 3 ? 1.0 / d : 1;
+        List<Traffic> list = new ArrayList<>();
+        switch (t.stage()) {
+            case 0 -> add(list, Kind.ALL_REDUCE, "gradients", 2 * ring * g * parameters);
+            case 1 -> {
+                add(list, Kind.REDUCE_SCATTER, "gradients", ring * g * parameters);
+                add(list, Kind.ALL_GATHER, "parameters", ring * e * parameters);
+            }
+            case 2 -> {
+                add(list, Kind.REDUCE_SCATTER, "gradients", m * ring * g * parameters);
+                add(list, Kind.ALL_GATHER, "parameters", ring * e * parameters);
+            }
+            default -> {
+                add(list, Kind.REDUCE_SCATTER, "gradients", m * ring * g * parameters);
+                add(list, Kind.ALL_GATHER, "parameters", 2 * m * ring * e * parameters);
+            }
+        }
+        double sbh =
+                (double) job.model().sequence() * job.batch().micro() * job.model().hidden() * e;
+        if (t.tensor() > 1) {
+            int passes = t.recomputation() == Recomputation.FULL ? 6 : 4;
+            double n = t.tensor();
+            add(
+                    list,
+                    Kind.ALL_REDUCE,
+                    "activations (tensor parallel)",
+                    passes * m * needs.layers * 2 * (n - 1) / n * sbh);
+        }
+        if (t.pipeline() > 1) {
+            add(list, Kind.SEND, "activations (pipeline)", 2 * m * sbh / t.tensor());
+        }
+        double state = job.optimizer().bytes(precision);
+        boolean offloaded = t.optimizer() != Tier.DEVICE;
+        if (t.parameters() != Tier.DEVICE) {
+            add(list, Kind.TO_DEVICE, "parameters", 2 * m * e * parameters * shard3);
+            if (!offloaded) {
+                add(list, Kind.TO_HOST, "parameters", e * parameters * Math.min(shard1, shard3));
+            }
+        } else if (offloaded) {
+            add(list, Kind.TO_DEVICE, "parameters", e * parameters * shard1);
+        }
+        if (t.gradients() != Tier.DEVICE) {
+            // Gradients on the host are summed there: every micro-batch brings its own.
+            add(list, Kind.TO_HOST, "gradients", m * g * parameters * shard2);
+        } else if (offloaded) {
+            add(list, Kind.TO_HOST, "gradients", g * parameters * shard1);
+        }
+        if (t.activations() != Tier.DEVICE) {
+            add(list, Kind.TO_HOST, "activations", m * kept);
+            add(list, Kind.TO_DEVICE, "activations", m * kept);
+        }
+        if (t.parameters() == Tier.NVME) {
+            add(list, Kind.NVME_READ, "parameters", 2 * m * e * parameters * shard3);
+            add(list, Kind.NVME_WRITE, "parameters", e * parameters * Math.min(shard1, shard3));
+        }
+        if (t.gradients() == Tier.NVME) {
+            add(list, Kind.NVME_WRITE, "gradients", m * g * parameters * shard2);
+            add(list, Kind.NVME_READ, "gradients", m * g * parameters * shard2);
+        }
+        if (t.optimizer() == Tier.NVME) {
+            double held = precision.offloadedGradient();
+            add(list, Kind.NVME_READ, "optimizer state", (state + held) * parameters * shard1);
+            add(list, Kind.NVME_WRITE, "optimizer state", (state + held) * parameters * shard1);
+        }
+        if (t.activations() == Tier.NVME) {
+            add(list, Kind.NVME_WRITE, "activations", m * kept);
+            add(list, Kind.NVME_READ, "activations", m * kept);
+        }
+        return List.copyOf(list);
+    }
+
+    private static void add(List<Traffic> list, Kind kind, String what, double bytes) {
+        if (bytes > 0) {
+            list.add(new Traffic(kind, what, bytes(bytes)));
+        }
+    }
+
+    private static long on(Tier where, Tier tier, double bytes) {
+        return where == tier ? bytes(bytes) : 0;
+    }
+
+    /** Whole bytes; what exceeds a long stays the largest one. */
+    private static long bytes(double value) {
+        return value >= 1L << 60 ? 1L << 60 : (long) Math.ceil(value);
+    }
+}

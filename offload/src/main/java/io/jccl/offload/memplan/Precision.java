@@ -1,0 +1,124 @@
+package io.jccl.offload.memplan;
+
+import java.util.Arrays;
+import java.util.List;
+
+/** Number formats of the model state, in bytes per element. */
+public enum Precision {
+    /** All in float32. */
+    FP32("fp32", 4, 4, 0, 4, 0),
+    /**
+     * Parameters, gradients and activations in float16; master parameters and moments in float32
+     * (arXiv 1710.03740). With Adam 2 + 2 + 12 = 16 bytes per parameter (arXiv 1910.02054, section
+     * 3.1). An optimizer off the device holds the gradients in float32 besides, 20 bytes in all
+     * (arXiv 2104.07857, section 3).
+     */
+    FP16("fp16", 2, 2, 4, 4, 4),
+    /** As FP16, in bfloat16. */
+    BF16("bf16", 2, 2, 4, 4, 4),
+    /** As BF16, with moments and the optimizer's gradients in bfloat16. */
+    BF16_STATES("bf16-states", 2, 2, 4, 2, 0),
+    /** All in bfloat16, without master parameters. */
+    BF16_PURE("bf16-pure", 2, 2, 0, 2, 0);
+
+    private final String label;
+    private final int parameter;
+    private final int gradient;
+    private final int master;
+    private final int moment;
+    private final int offloadedGradient;
+
+    Precision(
+            String label,
+            int parameter,
+            int gradient,
+            int master,
+            int moment,
+            int offloadedGradient) {
+        this.label = label;
+        this.parameter = parameter;
+        this.gradient = gradient;
+        this.master = master;
+        this.moment = moment;
+        this.offloadedGradient = offloadedGradient;
+    }
+
+    /**
+     * The name on a command line.
+     *
+     * @return such as {@code bf16-states}
+     */
+    public String label() {
+        return label;
+    }
+
+    /**
+     * The precision of a name.
+     *
+     * @param label as {@link #label}
+     * @return the precision
+     * @throws IllegalArgumentException if there is none; the message lists them
+     */
+    public static Precision of(String label) {
+        List<String> all = Arrays.stream(values()).map(Precision::label).toList();
+        int at = all.indexOf(label);
+        if (at < 0) {
+            throw new IllegalArgumentException(
+                    "precision '"
+                            + label
+                            + "' is unknown, expected one of "
+                            + String.join(", ", all));
+        }
+        return values()[at];
+    }
+
+    /**
+     * A parameter, and an activation.
+     *
+     * @return bytes
+     */
+    public int parameter() {
+        return parameter;
+    }
+
+    /**
+     * A gradient.
+     *
+     * @return bytes
+     */
+    public int gradient() {
+        return gradient;
+    }
+
+    /**
+     * A master parameter.
+     *
+     * @return bytes; 0 if there are none
+     */
+    public int master() {
+        return master;
+    }
+
+    /**
+     * One moment of the optimizer.
+     *
+     * @return bytes
+     */
+    public int moment() {
+        return moment;
+    }
+
+    /**
+     * The gradient that an optimizer off the device holds besides the one that was computed.
+     *
+     * @return bytes; 0 if it uses that one
+     */
+    public int offloadedGradient() {
+        return offloadedGradient;
+    }
+
+    @Override
+    public String toString() {
+        return label;
+    }
+}

@@ -1,0 +1,124 @@
+package io.jccl.offload.memplan;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * How a model grows when the largest one is looked for. The hidden size goes up in steps of 128;
+ * for each, the depth starts at hidden / aspect and goes up until the next hidden size would give
+ * its layers no more parameters. So depth and width grow together, and neighbours differ by little:
+ * about 6% at 1e9 parameters, 2% at 15e9.
+ *
+ * @param aspect hidden size by layers
+ * @param headSize hidden size by heads
+ * @param vocabulary rows of the embedding
+ * @param sequence tokens per sample
+ * @param ffn width of the MLP by hidden size
+ * @param tied whether the output matrix is the embedding
+ */
+public record ScalingRule(
+        double aspect, double headSize, int vocabulary, int sequence, double ffn, boolean tied) {
+    /**
+     * GPT-3's: 12288 hidden by 96 layers and by 96 heads are 128 each, and so are those of its 6.7B
+     * and 13B members within 1% (arXiv 2005.14165, table 2.1).
+     */
+    public static final ScalingRule GPT =
+            new ScalingRule(
+                    128, 128, Model.GPT_VOCABULARY, Model.GPT_SEQUENCE, Model.GPT_FFN, true);
+
+    /** Hidden sizes are multiples of it, as matrix units like. */
+    private static final int STEP = 128;
+
+    /** Checks the ratios. */
+    public ScalingRule {
+        Checks.range("hidden size by layers", aspect, 1e-3, 1e7, "GPT-3 has 128");
+        Checks.range("hidden size by heads", headSize, 1, 1e7, "GPT-3 has 128");
+    }
+
+    /**
+     * The rule that goes through a model.
+     *
+     * @param model whose proportions are kept
+     * @return the rule
+     */
+    public static ScalingRule like(Model model) {
+        return new ScalingRule(
+                (double) model.hidden() / model.layers(),
+                (double) model.hidden() / model.heads(),
+                model.vocabulary(),
+                model.sequence(),
+                model.ffn(),
+                model.tied());
+    }
+
+    /**
+     * All models of the rule, smallest first.
+     *
+     * @param most parameters that none exceeds
+     * @return the models, with strictly more parameters each
+     */
+    public List<Model> ladder(long most) {
+        List<Model> models = new ArrayList<>();
+        double last = 0;
+        for (int k = 1; ; k++) {
+            // Without the embeddings, which would make the smallest ones deep and narrow.
+            double next = inLayers(depth(k + 1), STEP * (k + 1));
+            int first = depth(k);
+            // Flat rules have few depths per width, deep ones many: some eight of them are enough.
+            int step = Math.max(1, (depth(k + 1) - first) / 8);
+            for (int layers = first; layers == first || inLayers(layers, STEP * k) < next; ) {
+                double count = parameters(layers, STEP * k);
+                if (count > most || layers > 1_000_000) {
+                    return List.copyOf(models);
+                }
+                if (Math.round(count) > last) {
+                    models.add(model(layers, STEP * k));
+                    last = Math.round(count);
+                }
+                layers += step;
+            }
+        }
+    }
+
+    /**
+     * A model of a number of parameters: the nearest of the rule, with the difference spread over
+     * its layers.
+     *
+     * @param parameters how many
+     * @return the model; it has exactly that many
+     */
+    public Model model(long parameters) {
+        Checks.range(
+                "the number of parameters",
+                parameters,
+                1,
+                Model.MAX_PARAMETERS,
+                "give a number such as 1300000000");
+        List<Model> ladder = ladder(Model.MAX_PARAMETERS);
+        Model nearest = ladder.getFirst();
+        for (Model m : ladder) {
+            if (Math.abs(Math.log((double) m.parameters() / parameters))
+                    < Math.abs(Math.log((double) nearest.parameters() / parameters))) {
+                nearest = m;
+            }
+        }
+        return nearest.withParameters(parameters);
+    }
+
+    private int depth(int k) {
+        return (int) Math.min(2_000_000, Math.max(1, Math.round(STEP * k / aspect)));
+    }
+
+    private double parameters(int layers, int hidden) {
+        return Model.count(layers, hidden, vocabulary, sequence, ffn, tied);
+    }
+
+    private static double inLayers(double layers, double hidden) {
+        return layers * hidden * hidden;
+    }
+
+    private Model model(int layers, int hidden) {
+        int heads = (int) Math.max(1, Math.min(hidden, Math.round(hidden / headSize)));
+        return Model.of(layers, hidden, heads, vocabulary, sequence, ffn, tied);
+    }
+}

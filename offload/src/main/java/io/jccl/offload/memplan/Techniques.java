@@ -1,0 +1,277 @@
+package io.jccl.offload.memplan;
+
+import io.jccl.offload.Tier;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * How memory is saved.
+ *
+ * @param stage ZeRO stage: 0 plain data parallelism, 1 shards optimizer state over the
+ *     data-parallel ranks, 2 gradients too, 3 parameters too (arXiv 1910.02054)
+ * @param optimizer where optimizer state lives
+ * @param gradients where gradients live; not further away than the optimizer that reads them
+ * @param parameters where parameters live that no layer at work needs
+ * @param activations where the activations kept for the way back live
+ * @param recomputation what of the activations is computed again instead
+ * @param pieces parts that a layer is fetched and computed in, 1 for whole layers (memory-centric
+ *     tiling, arXiv 2104.07857); more than 1 only if parameters are sharded or offloaded
+ * @param tensor tensor-parallel degree, with sequence parallelism (arXiv 2205.05198)
+ * @param pipeline pipeline-parallel degree, scheduled 1F1B (arXiv 2104.04473)
+ */
+public record Techniques(
+        int stage,
+        Tier optimizer,
+        Tier gradients,
+        Tier parameters,
+        Tier activations,
+        Recomputation recomputation,
+        int pieces,
+        int tensor,
+        int pipeline) {
+    /** Plain data parallelism. */
+    public static final Techniques PLAIN =
+            new Techniques(
+                    0,
+                    Tier.DEVICE,
+                    Tier.DEVICE,
+                    Tier.DEVICE,
+                    Tier.DEVICE,
+                    Recomputation.NONE,
+                    1,
+                    1,
+                    1);
+
+    /** Checks what can be checked without a machine. */
+    public Techniques {
+        Checks.range("the ZeRO stage", stage, 0, 3, "0 is plain data parallelism");
+        Checks.range("pieces per layer", pieces, 1, 65_536, "1 is whole layers");
+        Checks.range("the tensor-parallel degree", tensor, 1, 65_536, "1 is none");
+        Checks.range("the pipeline-parallel degree", pipeline, 1, 65_536, "1 is none");
+        if (gradients.compareTo(optimizer) > 0) {
+            throw new IllegalArgumentException(
+                    "gradients are on tier "
+                            + gradients
+                            + " and the optimizer is on "
+                            + optimizer
+                            + ", which would read them back; offload the optimizer too, or keep the"
+                            + " gradients nearer");
+        }
+        if (pieces > 1 && stage < 3 && parameters == Tier.DEVICE) {
+            throw new IllegalArgumentException(
+                    "layers are fetched in "
+                            + pieces
+                            + " pieces, but whole parameters stay on the device; use stage 3 or"
+                            + " offload the parameters, or leave pieces at 1");
+        }
+    }
+
+    /**
+     * With another ZeRO stage.
+     *
+     * @param value 0 to 3
+     * @return the techniques
+     */
+    public Techniques withStage(int value) {
+        return new Techniques(
+                value,
+                optimizer,
+                gradients,
+                parameters,
+                activations,
+                recomputation,
+                pieces,
+                tensor,
+                pipeline);
+    }
+
+    /**
+     * With model state elsewhere.
+     *
+     * @param forOptimizer where optimizer state lives
+     * @param forGradients where gradients live
+     * @param forParameters where parameters live
+     * @return the techniques
+     */
+    public Techniques withState(Tier forOptimizer, Tier forGradients, Tier forParameters) {
+        return new Techniques(
+                stage,
+                forOptimizer,
+                forGradients,
+                forParameters,
+                activations,
+                recomputation,
+                pieces,
+                tensor,
+                pipeline);
+    }
+
+    /**
+     * With activations elsewhere, or computed again.
+     *
+     * @param tier where they live
+     * @param again what is computed again
+     * @return the techniques
+     */
+    public Techniques withActivations(Tier tier, Recomputation again) {
+        return new Techniques(
+                stage, optimizer, gradients, parameters, tier, again, pieces, tensor, pipeline);
+    }
+
+    /**
+     * With layers in pieces.
+     *
+     * @param value pieces per layer
+     * @return the techniques
+     */
+    public Techniques withPieces(int value) {
+        return new Techniques(
+                stage,
+                optimizer,
+                gradients,
+                parameters,
+                activations,
+                recomputation,
+                value,
+                tensor,
+                pipeline);
+    }
+
+    /**
+     * With the model split over GPUs.
+     *
+     * @param byTensor tensor-parallel degree
+     * @param byPipeline pipeline-parallel degree
+     * @return the techniques
+     */
+    public Techniques withModelParallel(int byTensor, int byPipeline) {
+        return new Techniques(
+                stage,
+                optimizer,
+                gradients,
+                parameters,
+                activations,
+                recomputation,
+                pieces,
+                byTensor,
+                byPipeline);
+    }
+
+    /**
+     * What is switched on, by name.
+     *
+     * @return names such as {@code ZeRO-2} and {@code optimizer on host}; empty if plain
+     */
+    public List<String> names() {
+        List<String> names = new ArrayList<>();
+        if (tensor > 1) {
+            names.add("tensor parallel " + tensor);
+        }
+        if (pipeline > 1) {
+            names.add("pipeline parallel " + pipeline);
+        }
+        if (stage > 0) {
+            names.add("ZeRO-" + stage);
+        }
+        if (recomputation != Recomputation.NONE) {
+            names.add(recomputation + " recomputation");
+        }
+        offload(names, "optimizer", optimizer);
+        offload(names, "gradients", gradients);
+        offload(names, "parameters", parameters);
+        offload(names, "activations", activations);
+        if (pieces > 1) {
+            names.add(pieces + " pieces per layer");
+        }
+        return names;
+    }
+
+    /**
+     * How many are switched on. {@link MemoryPlanner} lists what fits by it, then by {@link #cost}.
+     *
+     * @return as many as there are {@link #names}
+     */
+    public int count() {
+        return one(tensor > 1)
+                + one(pipeline > 1)
+                + one(stage > 0)
+                + one(recomputation != Recomputation.NONE)
+                + one(optimizer != Tier.DEVICE)
+                + one(gradients != Tier.DEVICE)
+                + one(parameters != Tier.DEVICE)
+                + one(activations != Tier.DEVICE)
+                + one(pieces > 1);
+    }
+
+    /**
+     * Whether these save everywhere at least as much as others.
+     *
+     * @param others the others
+     * @return true if none of them is weaker here
+     */
+    public boolean includes(Techniques others) {
+        return stage >= others.stage
+                && optimizer.compareTo(others.optimizer) >= 0
+                && gradients.compareTo(others.gradients) >= 0
+                && parameters.compareTo(others.parameters) >= 0
+                && activations.compareTo(others.activations) >= 0
+                && recomputation.compareTo(others.recomputation) >= 0
+                && pieces >= others.pieces
+                && tensor >= others.tensor
+                && pipeline >= others.pipeline;
+    }
+
+    /**
+     * How much a step pays, for ordering alone. Points by what a technique adds: 1 where it moves
+     * no more than before (stages 1 and 2, gradients behind their optimizer, selective
+     * recomputation), 4 where it adds about a third of compute (full recomputation) or a copy over
+     * PCIe per step, 5 where a copy or gather stands before every layer, 10 where a drive does; 6 a
+     * way of model parallelism; 1 each time that pieces halve.
+     *
+     * @return points, 0 for plain data parallelism
+     */
+    public int cost() {
+        return (stage == 3 ? 5 : stage)
+                + switch (recomputation) {
+                    case NONE -> 0;
+                    case SELECTIVE -> 1;
+                    case FULL -> 4;
+                }
+                + points(optimizer, 4, 10)
+                + points(gradients, 1, 10)
+                + points(parameters, 5, 10)
+                + points(activations, 4, 10)
+                + (tensor > 1 ? 6 : 0)
+                + (pipeline > 1 ? 6 : 0)
+                + (31 - Integer.numberOfLeadingZeros(pieces));
+    }
+
+    /**
+     * What is switched on, for people.
+     *
+     * @return such as {@code ZeRO-2 + optimizer on host}
+     */
+    @Override
+    public String toString() {
+        List<String> names = names();
+        return names.isEmpty() ? "plain data parallelism" : String.join(" + ", names);
+    }
+
+    private static int one(boolean on) {
+        return on ? 1 : 0;
+    }
+
+    private static int points(Tier tier, int host, int nvme) {
+        return switch (tier) {
+            case DEVICE -> 0;
+            case PINNED -> host;
+            case NVME -> nvme;
+        };
+    }
+
+    private static void offload(List<String> names, String what, Tier tier) {
+        if (tier != Tier.DEVICE) {
+            names.add(what + " on " + (tier == Tier.PINNED ? "host" : "NVMe"));
+        }
+    }
+}

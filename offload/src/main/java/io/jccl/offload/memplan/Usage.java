@@ -1,0 +1,59 @@
+package io.jccl.offload.memplan;
+
+/**
+ * What one tier holds, in bytes: per GPU for the device, per machine otherwise.
+ *
+ * @param parameters parameters that the model computes with
+ * @param gradients gradients as computed
+ * @param optimizer master parameters, moments, and the gradients that an offloaded optimizer holds
+ * @param activations what is kept of the way forward
+ * @param temporary activations computed again, gradients of activations, workspaces
+ * @param communication layers and gradients on their way, slots before NVMe, NCCL's buffers
+ * @param reserved runtime, operating system, and what allocators cannot hand out
+ * @param capacity what the tier has
+ */
+public record Usage(
+        long parameters,
+        long gradients,
+        long optimizer,
+        long activations,
+        long temporary,
+        long communication,
+        long reserved,
+        long capacity) {
+    /**
+     * All of it.
+     *
+     * @return bytes
+     */
+    public long total() {
+        return model() + reserved;
+    }
+
+    /**
+     * What the training needs, without what is reserved.
+     *
+     * @return bytes
+     */
+    public long model() {
+        return parameters + gradients + optimizer + activations + temporary + communication;
+    }
+
+    /**
+     * Whether it fits.
+     *
+     * @return true if nothing is asked for or it is no more than there is
+     */
+    public boolean fits() {
+        return model() == 0 || total() <= capacity;
+    }
+
+    /**
+     * What is missing.
+     *
+     * @return bytes, 0 if it fits
+     */
+    public long missing() {
+        return fits() ? 0 : total() - capacity;
+    }
+}
