@@ -370,6 +370,13 @@ public final class CudaStream implements Stream {
         error.compareAndSet(null, t);
     }
 
+    /** Makes work enqueued from now on wait for a bare event; the stream is not being captured. */
+    void waitForEvent(long event) {
+        CudaRuntime.check(
+                call(() -> CudaRuntime.api().cudaStreamWaitEvent(handle(), event, 0)),
+                "cudaStreamWaitEvent");
+    }
+
     @Override
     public void waitFor(Event event) {
         if (!(event instanceof CudaEvent e)) {
