@@ -7,10 +7,10 @@ import io.jccl.device.Stream;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.plan.Plan;
+import io.jccl.topology.plan.Planner;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.BiFunction;
-import org.jspecify.annotations.Nullable;
 
 /**
  * Collectives of several GPUs of one process by copies between them: the copy engines do the work,
@@ -79,6 +79,44 @@ public final class PeerCopies implements AutoCloseable {
         public Settings withChunkBytes(long chunkBytes) {
             return new Settings(chunkBytes);
         }
+    }
+
+    /**
+     * Copies along the best plans for a machine, made when an operation is first called.
+     *
+     * @param topology the machine
+     * @param gpus by rank: places in {@link Topology#gpus()}
+     * @param devices the same GPUs as CUDA devices, by rank. CUDA may number them otherwise than the
+     *     machine does; {@link io.jccl.device.Cuda#info} tells the PCI address
+     * @param settings what is not to be chosen
+     * @return an object that the caller closes
+     * @throws IllegalArgumentException if devices are not CUDA's, or the same, or not as many as
+     *     there are {@code gpus}, or no link joins them
+     * @throws io.jccl.bindings.JcclException if CUDA fails
+     */
+    public static PeerCopies of(
+            Topology topology,
+            List<Integer> gpus,
+            List<? extends Device> devices,
+            Settings settings) {
+        Objects.requireNonNull(topology, "topology");
+        List<Integer> places = List.copyOf(gpus);
+        if (places.size() != devices.size()) {
+            throw new IllegalArgumentException(
+                    "there are "
+                            + places.size()
+                            + " gpus and "
+                            + devices.size()
+                            + " devices, expected the same number, one for each rank");
+        }
+        BiFunction<Operation, Integer, Plan> planner =
+                (op, root) -> Planner.plan(topology, op, places, root);
+        if (places.size() > 1) {
+            // What is wrong with the GPUs shows here, not in the first call.
+            planner.apply(Operation.ALL_GATHER, 0);
+        }
+        return new PeerCopies(
+                new CopyEngine(devices, List.of(), planner, settings.chunkBytes()));
     }
 
     /**

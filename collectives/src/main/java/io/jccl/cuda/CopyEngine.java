@@ -9,8 +9,6 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.topology.Operation;
-import io.jccl.topology.plan.Channel;
-import io.jccl.topology.plan.Hop;
 import io.jccl.topology.plan.Plan;
 import java.time.Duration;
 import java.util.ArrayList;

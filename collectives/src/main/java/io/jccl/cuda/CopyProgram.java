@@ -171,7 +171,7 @@ final class CopyProgram {
         double micros = bytes / (gbps * 1e3);
         long best = Math.round(Math.sqrt(Math.max(hops - 1, 0) * micros / STEP_MICROS));
         long fitting = Math.max(1, bytes / SMALLEST);
-        return (int) Math.clamp(Math.min(best, fitting), 1, most);
+        return Math.clamp(Math.min(best, fitting), 1, most);
     }
 
     private static final class Task {
@@ -394,7 +394,7 @@ final class CopyProgram {
             // A channel that would get less than a chunk's worth is not worth its hops.
             leading.sort(
                     Comparator.comparingDouble((Integer c) -> channels.get(c).gbps()).reversed());
-            int worth = (int) Math.clamp(block / SMALLEST, 1, leading.size());
+            int worth = Math.clamp(block / SMALLEST, 1, leading.size());
             List<Integer> sharing = leading.subList(0, worth);
             double all = 0;
             for (int c : sharing) {

@@ -142,6 +142,25 @@ public final class CudaStream implements Stream {
         }
     }
 
+    /** A call with the handle and one argument, that needs nothing else: so none is allocated. */
+    private interface HandleCall {
+        int make(long stream, long argument);
+    }
+
+    /** The same for calls that are made often. */
+    private int call(HandleCall call, long argument) {
+        long stream = handle();
+        if (handle != 0 && handle != LEGACY) {
+            return call.make(stream, argument);
+        }
+        int previous = device.enter();
+        try {
+            return call.make(stream, argument);
+        } finally {
+            device.exit(previous);
+        }
+    }
+
     /** Whether {@link CudaGraph} records what is enqueued here. */
     boolean isCapturing() {
         return capture() != null;
@@ -164,14 +183,18 @@ public final class CudaStream implements Stream {
             return false;
         }
         CudaRuntime.check(
-                call(() -> CudaRuntime.api().cudaEventRecord(event, handle)), "cudaEventRecord");
+                call((s, e) -> CudaRuntime.api().cudaEventRecord(e, s), event), "cudaEventRecord");
         return true;
     }
 
     /** Whether somebody records this stream without {@link CudaGraph}, as with a foreign one. */
     private boolean isCapturedByOthers() {
         MemorySegment status = CudaRuntime.slot();
-        int result = call(() -> CudaRuntime.api().cudaStreamIsCapturing(handle, status));
+        int result =
+                call(
+                        (s, unused) ->
+                                CudaRuntime.api().cudaStreamIsCapturing(s, CudaRuntime.slot()),
+                        0);
         if (result == cudart_h.cudaErrorStreamCaptureImplicit()) {
             // The null stream, while a capture is under way that it would be in order with.
             CudaRuntime.api().cudaGetLastError();
@@ -373,7 +396,7 @@ public final class CudaStream implements Stream {
     /** Makes work enqueued from now on wait for a bare event; the stream is not being captured. */
     void waitForEvent(long event) {
         CudaRuntime.check(
-                call(() -> CudaRuntime.api().cudaStreamWaitEvent(handle(), event, 0)),
+                call((s, e) -> CudaRuntime.api().cudaStreamWaitEvent(s, e, 0), event),
                 "cudaStreamWaitEvent");
     }
 
