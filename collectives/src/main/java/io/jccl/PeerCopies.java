@@ -86,8 +86,8 @@ public final class PeerCopies implements AutoCloseable {
      *
      * @param topology the machine
      * @param gpus by rank: places in {@link Topology#gpus()}
-     * @param devices the same GPUs as CUDA devices, by rank. CUDA may number them otherwise than the
-     *     machine does; {@link io.jccl.device.Cuda#info} tells the PCI address
+     * @param devices the same GPUs as CUDA devices, by rank. CUDA may number them otherwise than
+     *     the machine does; {@link io.jccl.device.Cuda#info} tells the PCI address
      * @param settings what is not to be chosen
      * @return an object that the caller closes
      * @throws IllegalArgumentException if devices are not CUDA's, or the same, or not as many as
@@ -115,8 +115,7 @@ public final class PeerCopies implements AutoCloseable {
             // What is wrong with the GPUs shows here, not in the first call.
             planner.apply(Operation.ALL_GATHER, 0);
         }
-        return new PeerCopies(
-                new CopyEngine(devices, List.of(), planner, settings.chunkBytes()));
+        return new PeerCopies(new CopyEngine(devices, List.of(), planner, settings.chunkBytes()));
     }
 
     /**
@@ -134,8 +133,7 @@ public final class PeerCopies implements AutoCloseable {
      */
     public static PeerCopies of(
             List<? extends Device> devices, List<Plan> plans, Settings settings) {
-        return new PeerCopies(
-                new CopyEngine(devices, plans, null, settings.chunkBytes()));
+        return new PeerCopies(new CopyEngine(devices, plans, null, settings.chunkBytes()));
     }
 
     /**

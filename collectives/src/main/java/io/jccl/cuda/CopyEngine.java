@@ -267,14 +267,7 @@ public final class CopyEngine implements AutoCloseable {
     private void checkSize(String name, int size, String what) {
         if (size != n) {
             throw new IllegalArgumentException(
-                    name
-                            + " has "
-                            + size
-                            + " "
-                            + what
-                            + ", expected "
-                            + n
-                            + ", one for each rank");
+                    name + " has " + size + " " + what + ", expected " + n + ", one for each rank");
         }
     }
 
@@ -368,10 +361,8 @@ public final class CopyEngine implements AutoCloseable {
         if (send == 0 || recv == 0) {
             return;
         }
-        long sendBytes =
-                op == Operation.SCATTER || op == Operation.ALL_TO_ALL ? n * block : block;
-        long recvBytes =
-                op == Operation.SCATTER || op == Operation.BROADCAST ? block : n * block;
+        long sendBytes = op == Operation.SCATTER || op == Operation.ALL_TO_ALL ? n * block : block;
+        long recvBytes = op == Operation.SCATTER || op == Operation.BROADCAST ? block : n * block;
         boolean apart = send >= recv + recvBytes || recv >= send + sendBytes;
         long own =
                 switch (op) {
@@ -426,8 +417,7 @@ public final class CopyEngine implements AutoCloseable {
             }
         }
         if (n == 1) {
-            return CopyProgram.of(
-                    op, root, List.of(), Map.of(), n, block, inPlace, chunkBytes);
+            return CopyProgram.of(op, root, List.of(), Map.of(), n, block, inPlace, chunkBytes);
         }
         if (planner == null) {
             throw unfit != null
@@ -451,8 +441,7 @@ public final class CopyEngine implements AutoCloseable {
         for (int r = 0; r < n; r++) {
             rankOf.put(plan.gpus().get(r), r);
         }
-        return CopyProgram.of(
-                op, root, plan.channels(), rankOf, n, block, inPlace, chunkBytes);
+        return CopyProgram.of(op, root, plan.channels(), rankOf, n, block, inPlace, chunkBytes);
     }
 
     /** Makes the streams, events and memory that a program needs. */
@@ -480,8 +469,7 @@ public final class CopyEngine implements AutoCloseable {
         LaneStream known = lanes.get(lane);
         if (known == null) {
             CudaStream stream =
-                    CudaStream.create(
-                            devices[lane.from()], cudart_h.cudaStreamNonBlocking(), true);
+                    CudaStream.create(devices[lane.from()], cudart_h.cudaStreamNonBlocking(), true);
             boolean done = false;
             long event = 0;
             try {
@@ -696,9 +684,8 @@ public final class CopyEngine implements AutoCloseable {
         List<Runnable> steps = new ArrayList<>();
         for (LaneStream lane : all) {
             // Work that is left goes on; CUDA frees the stream behind it.
-            steps.add(
-                    () -> CudaRuntime.check(
-                            api.cudaStreamDestroy(lane.stream), "cudaStreamDestroy"));
+            steps.add(() ->
+                    CudaRuntime.check(api.cudaStreamDestroy(lane.stream), "cudaStreamDestroy"));
             steps.add(() -> destroyEvent(lane.done));
         }
         for (int r = 0; r < n; r++) {

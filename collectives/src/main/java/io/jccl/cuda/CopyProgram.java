@@ -49,7 +49,9 @@ final class CopyProgram {
     /** Where chunks may begin: whole lines of the GPUs' memory. */
     private static final long ALIGN = 256;
 
-    /** A guess at what a GPU copies within its own memory, in GB/s; only the order depends on it. */
+    /**
+     * A guess at what a GPU copies within its own memory, in GB/s; only the order depends on it.
+     */
     private static final double LOCAL_GBPS = 1000;
 
     /** Channel number of copies within one GPU. */
@@ -354,8 +356,7 @@ final class CopyProgram {
             }
             double micros = bytes / (gbps * 1e3) + STEP_MICROS;
             Task made =
-                    new Task(
-                            tasks.size(), id, source, sourceAt, target, targetAt, bytes, micros);
+                    new Task(tasks.size(), id, source, sourceAt, target, targetAt, bytes, micros);
             tasks.add(made);
             return made;
         }
@@ -426,12 +427,7 @@ final class CopyProgram {
 
         /** Adds the copies of what one channel carries of a flow. */
         private void share(
-                int channel,
-                int origin,
-                boolean[] targets,
-                long sendAt,
-                long recvAt,
-                long bytes) {
+                int channel, int origin, boolean[] targets, long sendAt, long recvAt, long bytes) {
             int[] parent = parents(channel, origin);
             List<Integer> order = onTheWay(parent, origin, targets);
             int[] depth = new int[n];
@@ -468,8 +464,7 @@ final class CopyProgram {
                                     : u == origin
                                             ? Place.SEND
                                             : targets[u] ? Place.RECV : Place.SCRATCH;
-                    long sourceAt =
-                            u == origin ? sendAt : targets[u] ? recvAt : kept[u];
+                    long sourceAt = u == origin ? sendAt : targets[u] ? recvAt : kept[u];
                     Task t =
                             task(
                                     new Lane(channel, u, v),
@@ -604,8 +599,7 @@ final class CopyProgram {
             }
             PriorityQueue<Entry> next =
                     new PriorityQueue<>(
-                            Comparator.comparingDouble(Entry::time)
-                                    .thenComparingInt(Entry::lane));
+                            Comparator.comparingDouble(Entry::time).thenComparingInt(Entry::lane));
             for (Task t : tasks) {
                 if (t.open == 0) {
                     waiting.get(t.lane).add(t);

@@ -170,8 +170,7 @@ class CopyCollectivesTest {
     private static List<Plan> rings(int n) {
         Topology t = mesh(n);
         List<Integer> order = shuffled(n, 7 + n);
-        return plans(
-                t, upTo(n), List.of(ring(t, 20, order), ring(t, 13.7, order.reversed())));
+        return plans(t, upTo(n), List.of(ring(t, 20, order), ring(t, 13.7, order.reversed())));
     }
 
     private static List<Device> devices(int n) {
@@ -306,7 +305,15 @@ class CopyCollectivesTest {
                 assertEquals(
                         -1,
                         at,
-                        op + " from " + root + ", " + block + " of " + type + " on rank " + r
+                        op
+                                + " from "
+                                + root
+                                + ", "
+                                + block
+                                + " of "
+                                + type
+                                + " on rank "
+                                + r
                                 + (inPlace ? " in place" : ""));
             }
         }
@@ -338,8 +345,7 @@ class CopyCollectivesTest {
     @ParameterizedTest
     @ValueSource(ints = {1, 2, 3, 4, 5, 8})
     void allOperationsOverRings(int n) {
-        try (PeerCopies copies =
-                PeerCopies.of(devices(n), rings(n), PeerCopies.Settings.DEFAULT)) {
+        try (PeerCopies copies = PeerCopies.of(devices(n), rings(n), PeerCopies.Settings.DEFAULT)) {
             assertEquals(n * (n - 1), copies.peers());
             for (long block : new long[] {0, 1, 3, 257, 100_003}) {
                 runAll(copies, block, DataType.INT8);
@@ -350,8 +356,7 @@ class CopyCollectivesTest {
     @ParameterizedTest
     @EnumSource(DataType.class)
     void allTypes(DataType type) {
-        try (PeerCopies copies =
-                PeerCopies.of(devices(3), rings(3), PeerCopies.Settings.DEFAULT)) {
+        try (PeerCopies copies = PeerCopies.of(devices(3), rings(3), PeerCopies.Settings.DEFAULT)) {
             runAll(copies, 513, type);
         }
     }
@@ -388,8 +393,7 @@ class CopyCollectivesTest {
             // Devices in another order than GPUs.
             List<Integer> gpus = shuffled(n, 3);
             List<Device> devices = gpus.stream().map(Cuda::device).toList();
-            try (PeerCopies copies =
-                    PeerCopies.of(t, gpus, devices, PeerCopies.Settings.DEFAULT)) {
+            try (PeerCopies copies = PeerCopies.of(t, gpus, devices, PeerCopies.Settings.DEFAULT)) {
                 runAll(copies, 5, DataType.INT32);
                 runAll(copies, 200_003, DataType.INT32);
             }
@@ -412,8 +416,7 @@ class CopyCollectivesTest {
                         plan(t, Operation.SCATTER, gpus, 0, trees),
                         plan(t, Operation.GATHER, gpus, 0, trees));
         try (PeerCopies copies = PeerCopies.of(devices(4), plans, PeerCopies.Settings.DEFAULT)) {
-            for (Operation op :
-                    List.of(Operation.BROADCAST, Operation.SCATTER, Operation.GATHER)) {
+            for (Operation op : List.of(Operation.BROADCAST, Operation.SCATTER, Operation.GATHER)) {
                 for (long block : new long[] {1, 1000, 1_000_003}) {
                     try (Run run = new Run(devices(4), op, 0, block, DataType.INT8, false)) {
                         run.call(copies);
@@ -422,13 +425,11 @@ class CopyCollectivesTest {
                 }
             }
             String message;
-            try (Run run =
-                    new Run(devices(4), Operation.BROADCAST, 2, 9, DataType.INT8, false)) {
+            try (Run run = new Run(devices(4), Operation.BROADCAST, 2, 9, DataType.INT8, false)) {
                 message = Messages.of(IllegalArgumentException.class, () -> run.call(copies));
                 assertTrue(message.contains("no channel that brings data of rank 2"), message);
             }
-            try (Run run =
-                    new Run(devices(4), Operation.ALL_GATHER, 0, 9, DataType.INT8, false)) {
+            try (Run run = new Run(devices(4), Operation.ALL_GATHER, 0, 9, DataType.INT8, false)) {
                 message = Messages.of(IllegalArgumentException.class, () -> run.call(copies));
                 assertTrue(message.contains("no plan for all_gather"), message);
             }
@@ -494,8 +495,7 @@ class CopyCollectivesTest {
     @Test
     void withoutPeerAccess() {
         TestDouble.inject("cudaDeviceEnablePeerAccess:*:error=711");
-        try (PeerCopies copies =
-                PeerCopies.of(devices(3), rings(3), PeerCopies.Settings.DEFAULT)) {
+        try (PeerCopies copies = PeerCopies.of(devices(3), rings(3), PeerCopies.Settings.DEFAULT)) {
             assertEquals(0, copies.peers());
             runAll(copies, 1000, DataType.INT32);
         }
@@ -505,8 +505,7 @@ class CopyCollectivesTest {
 
     @Test
     void startsBehindTheStreamsAndTheyGoOnBehindIt() {
-        try (PeerCopies copies =
-                        PeerCopies.of(devices(3), rings(3), PeerCopies.Settings.DEFAULT);
+        try (PeerCopies copies = PeerCopies.of(devices(3), rings(3), PeerCopies.Settings.DEFAULT);
                 Run run =
                         new Run(
                                 devices(3),
@@ -528,8 +527,7 @@ class CopyCollectivesTest {
             run.streams.get(0).copy(run.recv.get(0), out);
             assertFalse(run.streams.get(0).query(), "rank 0 needs what rank 1 has not got yet");
             assertThrows(
-                    CollectiveTimeoutException.class,
-                    () -> run.streams.get(0).synchronize(SHORT));
+                    CollectiveTimeoutException.class, () -> run.streams.get(0).synchronize(SHORT));
             gate.open();
             run.check();
             assertEquals(-1, Arrays.mismatch(run.expected(0), bytes(out)), "the stream's next");
@@ -556,13 +554,7 @@ class CopyCollectivesTest {
                                 List.of(tree(t, 20, 0, 0, 1, 1, 2, 2, 3))));
         try (CopyEngine copies = new CopyEngine(devices(4), plans, null, 10_000);
                 Run run =
-                        new Run(
-                                devices(4),
-                                Operation.BROADCAST,
-                                0,
-                                100_000,
-                                DataType.INT8,
-                                false);
+                        new Run(devices(4), Operation.BROADCAST, 0, 100_000, DataType.INT8, false);
                 Gpus.Gate gate = new Gpus.Gate()) {
             run.call(copies);
             run.check();
@@ -648,9 +640,7 @@ class CopyCollectivesTest {
         Topology t = mesh(3);
         Map<Integer, Integer> ranks = Map.of(0, 0, 1, 1, 2, 2);
         List<Channel> trees = List.of(tree(t, 10, 0, 0, 1, 1, 2), tree(t, 30, 0, 0, 2, 2, 1));
-        CopyProgram p =
-                CopyProgram.of(
-                        Operation.BROADCAST, 0, trees, ranks, 3, 40 << 20, true, 0);
+        CopyProgram p = CopyProgram.of(Operation.BROADCAST, 0, trees, ranks, 3, 40 << 20, true, 0);
         long[] bytes = new long[2];
         for (CopyProgram.Step s : p.steps) {
             if (s.from() == 0) {
@@ -659,8 +649,7 @@ class CopyCollectivesTest {
         }
         assertEquals(40 << 20, bytes[0] + bytes[1]);
         assertEquals(0.25, bytes[0] / (double) (40 << 20), 1e-4);
-        CopyProgram small =
-                CopyProgram.of(Operation.BROADCAST, 0, trees, ranks, 3, 1000, true, 0);
+        CopyProgram small = CopyProgram.of(Operation.BROADCAST, 0, trees, ranks, 3, 1000, true, 0);
         assertEquals(2, small.steps.length, "little goes by the widest channel alone");
         assertEquals(1, small.lanes[0].channel());
     }
@@ -678,8 +667,7 @@ class CopyCollectivesTest {
     @Test
     void nothingIsAllocatedInSteadyState() {
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-        try (PeerCopies copies =
-                PeerCopies.of(devices(4), rings(4), PeerCopies.Settings.DEFAULT)) {
+        try (PeerCopies copies = PeerCopies.of(devices(4), rings(4), PeerCopies.Settings.DEFAULT)) {
             for (Operation op : OPERATIONS) {
                 try (Run run = new Run(devices(4), op, 1, 500, DataType.INT8, false)) {
                     long streams = 0;
@@ -690,10 +678,7 @@ class CopyCollectivesTest {
                         for (int i = 0; i < 100; i++) {
                             run.call(copies);
                         }
-                        least =
-                                Math.min(
-                                        least,
-                                        threads.getCurrentThreadAllocatedBytes() - before);
+                        least = Math.min(least, threads.getCurrentThreadAllocatedBytes() - before);
                         run.synchronize();
                         if (round == 0) {
                             streams = TestDouble.live("all");
@@ -802,10 +787,8 @@ class CopyCollectivesTest {
                                         devices,
                                         PeerCopies.Settings.DEFAULT));
         assertTrue(message.contains("2 gpus and 3 devices"), message);
-        try (PeerCopies copies =
-                        PeerCopies.of(devices, rings(3), PeerCopies.Settings.DEFAULT);
-                Run run =
-                        new Run(devices, Operation.ALL_GATHER, 0, 10, DataType.INT32, false);
+        try (PeerCopies copies = PeerCopies.of(devices, rings(3), PeerCopies.Settings.DEFAULT);
+                Run run = new Run(devices, Operation.ALL_GATHER, 0, 10, DataType.INT32, false);
                 Buffer odd = devices.get(1).allocate(DataType.INT32, 11);
                 Buffer floats = devices.get(1).allocate(DataType.FLOAT32, 10);
                 Buffer host = Device.host().allocate(DataType.INT32, 10)) {
@@ -829,7 +812,12 @@ class CopyCollectivesTest {
                     IllegalArgumentException.class,
                     () ->
                             copies.allGather(
-                                    run.send, run.recv, List.of(run.streams.get(1), run.streams.get(0), run.streams.get(2))));
+                                    run.send,
+                                    run.recv,
+                                    List.of(
+                                            run.streams.get(1),
+                                            run.streams.get(0),
+                                            run.streams.get(2))));
             assertThrows(
                     IllegalArgumentException.class,
                     () -> copies.broadcast(run.send.get(0), run.send, 3, run.streams));
@@ -868,13 +856,10 @@ class CopyCollectivesTest {
 
     @Test
     void inPlaceOnSomeRanksOnlyIsRefused() {
-        try (PeerCopies copies =
-                        PeerCopies.of(devices(2), rings(2), PeerCopies.Settings.DEFAULT);
-                Run run =
-                        new Run(devices(2), Operation.ALL_TO_ALL, 0, 4, DataType.INT8, false)) {
+        try (PeerCopies copies = PeerCopies.of(devices(2), rings(2), PeerCopies.Settings.DEFAULT);
+                Run run = new Run(devices(2), Operation.ALL_TO_ALL, 0, 4, DataType.INT8, false)) {
             run.recv.set(0, run.send.get(0));
-            String message =
-                    Messages.of(IllegalArgumentException.class, () -> run.call(copies));
+            String message = Messages.of(IllegalArgumentException.class, () -> run.call(copies));
             assertTrue(message.contains("in place on 1 of 2"), message);
             assertNotEquals(run.recv.get(1), run.send.get(1));
         }
