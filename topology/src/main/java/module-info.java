@@ -5,4 +5,5 @@ module io.jccl.topology {
 
     exports io.jccl.topology;
     exports io.jccl.topology.plan;
+    exports io.jccl.topology.read;
 }
