@@ -2,7 +2,10 @@ package io.jccl;
 
 import io.jccl.bindings.JcclException;
 import io.jccl.bindings.ProcessEnvironment;
+import io.jccl.topology.Gpu;
 import io.jccl.topology.Operation;
+import io.jccl.topology.nccl.GraphXml;
+import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Plan;
 import java.io.IOException;
@@ -16,6 +19,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -32,7 +36,8 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Environment:</b> NCCL reads these variables when a communicator is made, and others only
  * once in a process, so enforcing is refused after a communicator was made here without it, and
  * after another steering was enforced. Variables that are set already stay: whoever set them wins,
- * and a note of the advice says so. {@link System#getenv} does not show what is set here.
+ * and a note of the advice says so. {@link System#getenv} need not show what is set
+ * here.
  *
  * <p><b>Threads:</b> any; but variables are set for the whole process, so enforce before other
  * native threads read the environment.
@@ -145,6 +150,7 @@ public final class NcclSteering implements AutoCloseable {
         private final List<String> reasons = new ArrayList<>();
         private final Map<String, String> files = new LinkedHashMap<>();
         private final Map<String, String> fileReasons = new LinkedHashMap<>();
+        private final List<String> notes = new ArrayList<>();
         private Mode mode = Mode.ADVISE;
 
         private Builder(Plan plan) {
@@ -164,7 +170,7 @@ public final class NcclSteering implements AutoCloseable {
 
         /**
          * Chooses for one operation; NCCL goes on to choose for the others. It holds for all sizes.
-         * Needs NCCL 2.24, the first to tell operations apart.
+         * The form is that of NCCL 2.30; much older ones do not tell operations apart.
          *
          * @param op allReduce, allGather, reduceScatter, broadcast or reduce
          * @param algorithm NCCL's name: tree, ring, collnetdirect, collnetchain, nvls, nvlstree, pat
@@ -199,28 +205,56 @@ public final class NcclSteering implements AutoCloseable {
         }
 
         /**
-         * Gives NCCL the machine's topology instead of what it would detect.
+         * Gives NCCL the plan's machine instead of what it would detect, as {@link TopologyXml}
+         * writes it. Left out, with a note, if a GPU's PCI address is not known, by which NCCL
+         * finds it.
          *
-         * @param xml in NCCL's format
-         * @param why the reason, one line
          * @return this builder
          */
-        public Builder topologyFile(String xml, String why) {
-            files.put("NCCL_TOPO_FILE", xml);
-            fileReasons.put("NCCL_TOPO_FILE", why);
-            return this;
+        public Builder topologyFile() {
+            String unknown = null;
+            for (Gpu gpu : plan.topology().gpus()) {
+                unknown = gpu.busId() == null && unknown == null ? gpu.name() : unknown;
+            }
+            if (unknown != null) {
+                notes.add(
+                        "no NCCL_TOPO_FILE: the PCI address of "
+                                + unknown
+                                + " is not known, and NCCL finds GPUs by it");
+                return this;
+            }
+            return file(
+                    "NCCL_TOPO_FILE",
+                    () -> TopologyXml.write(plan.topology()),
+                    "links and bandwidths of " + plan.topology().name() + " as the plan has them");
         }
 
         /**
-         * Gives NCCL the channels instead of what it would find.
+         * Gives NCCL the plan's rings instead of what it would find, as {@link GraphXml} writes
+         * them. Left out, with a note, if the plan has none.
          *
-         * @param xml in NCCL's format
-         * @param why the reason, one line
          * @return this builder
          */
-        public Builder graphFile(String xml, String why) {
-            files.put("NCCL_GRAPH_FILE", xml);
-            fileReasons.put("NCCL_GRAPH_FILE", why);
+        public Builder graphFile() {
+            return file(
+                    "NCCL_GRAPH_FILE",
+                    () -> GraphXml.write(plan),
+                    plan.channels().size()
+                            + " channels with "
+                            + plan.bandwidthGBps()
+                            + " GB/s together, bound "
+                            + plan.boundGBps()
+                            + " by "
+                            + plan.bound());
+        }
+
+        private Builder file(String variable, Supplier<String> xml, String why) {
+            try {
+                files.put(variable, xml.get());
+                fileReasons.put(variable, why);
+            } catch (IllegalArgumentException e) {
+                notes.add("no " + variable + ": " + e.getMessage());
+            }
             return this;
         }
 
@@ -232,7 +266,7 @@ public final class NcclSteering implements AutoCloseable {
          */
         public NcclSteering build() {
             List<Setting> settings = new ArrayList<>();
-            List<String> notes = new ArrayList<>();
+            List<String> notes = new ArrayList<>(this.notes);
             if (!algorithms.isEmpty()) {
                 String why = String.join("; ", reasons);
                 settings.add(new Setting("NCCL_ALGO", choices(algorithms), why));

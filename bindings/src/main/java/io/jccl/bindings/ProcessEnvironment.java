@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The environment variables of this process as native code sees them. {@link System#getenv} is a
- * copy that the JVM made when it started: it neither changes nor shows what is set here.
+ * copy that the JVM makes when it is first asked: after that it does not show what is set here.
  *
  * <p><b>Threads:</b> calls exclude each other, but not those of native code: a library that reads a
  * variable on a thread of its own meanwhile may crash, as the C library's functions allow that.

@@ -11,6 +11,7 @@ class ProcessEnvironmentTest {
 
     @Test
     void setsWhatNativeCodeSees() {
+        assertNull(System.getenv(NAME));
         assertNull(ProcessEnvironment.get(NAME));
         ProcessEnvironment.set(NAME, "one");
         assertEquals("one", ProcessEnvironment.get(NAME));
