@@ -4,5 +4,7 @@ module io.jccl.topology {
     requires static transitive org.jspecify;
 
     exports io.jccl.topology;
+    exports io.jccl.topology.cost;
     exports io.jccl.topology.plan;
+    exports io.jccl.topology.simulate;
 }
