@@ -17,10 +17,7 @@ import org.jspecify.annotations.Nullable;
  * @param steering what a plan tells NCCL; null for nothing
  */
 public record CommunicatorOptions(
-        Duration timeout,
-        Algorithm algorithm,
-        NcclConfig nccl,
-        @Nullable NcclSteering steering) {
+        Duration timeout, Algorithm algorithm, NcclConfig nccl, @Nullable NcclSteering steering) {
     /** Ten minutes, {@link Algorithm#AUTO}, NCCL's own settings. */
     public static final CommunicatorOptions DEFAULT =
             new CommunicatorOptions(Duration.ofMinutes(10), Algorithm.AUTO, new NcclConfig());

@@ -4,6 +4,9 @@ import io.jccl.bindings.JcclException;
 import io.jccl.bindings.ProcessEnvironment;
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Operation;
+import io.jccl.topology.cost.CostModel;
+import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Protocol;
 import io.jccl.topology.nccl.GraphXml;
 import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.plan.Channel;
@@ -36,8 +39,7 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Environment:</b> NCCL reads these variables when a communicator is made, and others only
  * once in a process, so enforcing is refused after a communicator was made here without it, and
  * after another steering was enforced. Variables that are set already stay: whoever set them wins,
- * and a note of the advice says so. {@link System#getenv} need not show what is set
- * here.
+ * and a note of the advice says so. {@link System#getenv} need not show what is set here.
  *
  * <p><b>Threads:</b> any; but variables are set for the whole process, so enforce before other
  * native threads read the environment.
@@ -104,6 +106,16 @@ public final class NcclSteering implements AutoCloseable {
                             Operation.REDUCE_SCATTER, "reducescatter",
                             Operation.BROADCAST, "broadcast",
                             Operation.REDUCE, "reduce"));
+
+    /** The cost model's algorithms in {@code NCCL_ALGO}. */
+    private static final Map<io.jccl.topology.cost.Algorithm, String> NAMES =
+            new EnumMap<>(
+                    Map.of(
+                            io.jccl.topology.cost.Algorithm.RING, "ring",
+                            io.jccl.topology.cost.Algorithm.TREE, "tree",
+                            io.jccl.topology.cost.Algorithm.NVLS, "nvls",
+                            io.jccl.topology.cost.Algorithm.NVLS_TREE, "nvlstree",
+                            io.jccl.topology.cost.Algorithm.PAT, "pat"));
 
     private static final Set<String> ALGORITHMS =
             Set.of("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat");
@@ -173,7 +185,8 @@ public final class NcclSteering implements AutoCloseable {
          * The form is that of NCCL 2.30; much older ones do not tell operations apart.
          *
          * @param op allReduce, allGather, reduceScatter, broadcast or reduce
-         * @param algorithm NCCL's name: tree, ring, collnetdirect, collnetchain, nvls, nvlstree, pat
+         * @param algorithm NCCL's name: tree, ring, collnetdirect, collnetchain, nvls, nvlstree,
+         *     pat
          * @param protocol LL, LL128 or Simple
          * @param why the reason, one line
          * @return this builder
@@ -195,6 +208,43 @@ public final class NcclSteering implements AutoCloseable {
             protocols.put(function, protocol);
             reasons.add(why);
             return this;
+        }
+
+        /**
+         * Chooses for one operation what is fastest by the cost model, which has NCCL's constants.
+         * It holds for all sizes, so name the one that matters. Left out, with a note, if NCCL has
+         * no counterpart.
+         *
+         * @param op any operation
+         * @param bytes size as nccl-tests prints it
+         * @return this builder
+         */
+        public Builder algorithm(Operation op, long bytes) {
+            Prediction p = null;
+            for (Prediction each :
+                    CostModel.nccl().predict(plan.topology(), plan.gpus(), op, bytes)) {
+                // The model also knows direct exchange, which is not NCCL's to choose.
+                if (NAMES.containsKey(each.algorithm())
+                        && (p == null || each.timeUs() < p.timeUs())) {
+                    p = each;
+                }
+            }
+            if (p == null || !FUNCTIONS.containsKey(op)) {
+                notes.add("no NCCL_ALGO for " + op.command() + ": NCCL has no choice for it");
+                return this;
+            }
+            String name = Objects.requireNonNull(NAMES.get(p.algorithm()));
+            return algorithm(
+                    op,
+                    name,
+                    p.protocol() == Protocol.SIMPLE ? "Simple" : p.protocol().name(),
+                    String.format(
+                            Locale.ROOT,
+                            "%s of %d bytes: %.1f us, %.2f GB/s of bus bandwidth predicted",
+                            op.command(),
+                            bytes,
+                            p.timeUs(),
+                            p.busbwGBps()));
         }
 
         private static void check(String what, String name, Set<String> known) {
@@ -293,8 +343,7 @@ public final class NcclSteering implements AutoCloseable {
                 for (Setting s : settings) {
                     String there = ProcessEnvironment.get(s.variable());
                     if (there != null) {
-                        notes.add(
-                                s.variable() + " is set to " + there + " already, which stays");
+                        notes.add(s.variable() + " is set to " + there + " already, which stays");
                     }
                 }
                 done = true;

@@ -112,9 +112,24 @@ class NcclSteeringTest {
     }
 
     @Test
+    void theCostModelChooses() {
+        try (NcclSteering steering =
+                NcclSteering.builder(plan(4, true))
+                        .algorithm(Operation.ALL_GATHER, 1L << 30)
+                        .algorithm(Operation.ALL_TO_ALL, 1L << 20)
+                        .build()) {
+            String text = steering.advice().text();
+            assertTrue(text.contains("NCCL_ALGO=allgather:"), text);
+            assertTrue(text.contains("NCCL_PROTO=allgather:Simple  (all_gather of 107374"), text);
+            assertTrue(text.contains("no NCCL_ALGO for alltoall"), text);
+        }
+    }
+
+    @Test
     void devicesInTheOrderOfTheRing() {
         try (NcclSteering steering = NcclSteering.builder(plan(4, true)).build()) {
-            assertEquals(List.of("a", "d", "c", "b"), steering.ordered(List.of("a", "b", "c", "d")));
+            assertEquals(
+                    List.of("a", "d", "c", "b"), steering.ordered(List.of("a", "b", "c", "d")));
             String message =
                     Messages.of(
                             IllegalArgumentException.class, () -> steering.ordered(List.of("a")));

@@ -13,8 +13,8 @@ import org.jspecify.annotations.Nullable;
  * copy that the JVM makes when it is first asked: after that it does not show what is set here.
  *
  * <p><b>Threads:</b> calls exclude each other, but not those of native code: a library that reads a
- * variable on a thread of its own meanwhile may crash, as the C library's functions allow that.
- * So variables are to be set before the libraries that read them have threads.
+ * variable on a thread of its own meanwhile may crash, as the C library's functions allow that. So
+ * variables are to be set before the libraries that read them have threads.
  */
 public final class ProcessEnvironment {
     private static final long LONGEST = 1 << 20;
@@ -33,18 +33,16 @@ public final class ProcessEnvironment {
                         "unsetenv",
                         FunctionDescriptor.of(ValueLayout.JAVA_INT, ValueLayout.ADDRESS));
         static final MethodHandle GETENV =
-                function(
-                        "getenv", FunctionDescriptor.of(ValueLayout.ADDRESS, ValueLayout.ADDRESS));
+                function("getenv", FunctionDescriptor.of(ValueLayout.ADDRESS, ValueLayout.ADDRESS));
 
         private static MethodHandle function(String name, FunctionDescriptor type) {
             Linker linker = Linker.nativeLinker();
             return linker.downcallHandle(
                     linker.defaultLookup()
                             .find(name)
-                            .orElseThrow(
-                                    () ->
-                                            new UnsupportedOperationException(
-                                                    "the C library has no " + name)),
+                            .orElseThrow(() ->
+                                    new UnsupportedOperationException(
+                                            "the C library has no " + name)),
                     type);
         }
     }
@@ -61,7 +59,8 @@ public final class ProcessEnvironment {
     public static synchronized @Nullable String get(String name) {
         check(name);
         try (Arena arena = Arena.ofConfined()) {
-            MemorySegment value = (MemorySegment) Calls.GETENV.invokeExact(arena.allocateFrom(name));
+            MemorySegment value =
+                    (MemorySegment) Calls.GETENV.invokeExact(arena.allocateFrom(name));
             return value.address() == 0 ? null : value.reinterpret(LONGEST).getString(0);
         } catch (RuntimeException e) {
             throw e;

@@ -18,6 +18,7 @@ final class Algorithms {
     private final PointToPoint messages;
     private final Fabric fabric;
     private final Reducer reducer;
+
     /** The rank this is. */
     private final int self;
 
@@ -269,7 +270,8 @@ final class Algorithms {
     private void stagedSources(long slot) {
         reducer.begin(q.type, q.reduceOp.kind());
         for (int p = 0; p < n; p++) {
-            reducer.addSource(scratch(p), fabric.scratchAt(at(p)) + slot, comm.factor(at(p), parity));
+            reducer.addSource(
+                    scratch(p), fabric.scratchAt(at(p)) + slot, comm.factor(at(p), parity));
         }
     }
 
@@ -612,11 +614,7 @@ final class Algorithms {
             load(c, 0, clip(blockCount(rank, root), c, chunk));
             for (int bit = 1; bit < parent && v + bit < n; bit <<= 1) {
                 int child = ofRoot(v + bit);
-                copy(
-                        child,
-                        take(child),
-                        bit * slotBytes,
-                        Math.min(bit, n - v - bit) * slotBytes);
+                copy(child, take(child), bit * slotBytes, Math.min(bit, n - v - bit) * slotBytes);
                 consumed(child);
             }
             if (v != 0) {

@@ -106,7 +106,9 @@ final class HostCommunicator extends EngineCommunicator {
         this.algorithms = new Algorithms(this, messages, fabric, reducer, rank);
     }
 
-    /** Takes the plan for where all ranks are, once all have said it, before the first operation. */
+    /**
+     * Takes the plan for where all ranks are, once all have said it, before the first operation.
+     */
     HostCommunicator plan(HostPlan made) {
         plan = made;
         if (made.order().length == n) {

@@ -19,8 +19,8 @@ import java.util.stream.IntStream;
  * neighbours share a cache or at least a NUMA node, and which algorithm serves which operation.
  *
  * <p>Where a rank runs is only known if its process is pinned (by {@code mpirun --bind-to}, {@code
- * srun --cpu-bind}, {@code numactl}, {@code taskset}) to CPUs of one NUMA node when it joins. If one
- * rank is not, or all are on one node, the plan is {@link #FLAT}: ranks in their own order, all
+ * srun --cpu-bind}, {@code numactl}, {@code taskset}) to CPUs of one NUMA node when it joins. If
+ * one rank is not, or all are on one node, the plan is {@link #FLAT}: ranks in their own order, all
  * served directly. Ranks that are threads of one JVM count as not pinned.
  *
  * @param order ranks in the order in which they pass data on; empty for their own order
@@ -75,10 +75,12 @@ record HostPlan(int[] order, int nodes) {
                 return FLAT;
             }
         }
-        int nodes = (int) IntStream.range(0, homes.length)
-                .mapToLong(r -> homes[r] >>> 48)
-                .distinct()
-                .count();
+        int nodes =
+                (int)
+                        IntStream.range(0, homes.length)
+                                .mapToLong(r -> homes[r] >>> 48)
+                                .distinct()
+                                .count();
         if (nodes == 1) {
             return FLAT;
         }
@@ -153,8 +155,7 @@ record HostPlan(int[] order, int nodes) {
         for (String range : text.split(",", -1)) {
             String[] ends = range.strip().split("-", 2);
             if (!ends[0].isEmpty()) {
-                set.set(
-                        Integer.parseInt(ends[0]), Integer.parseInt(ends[ends.length - 1]) + 1);
+                set.set(Integer.parseInt(ends[0]), Integer.parseInt(ends[ends.length - 1]) + 1);
             }
         }
         return set;
@@ -165,6 +166,9 @@ record HostPlan(int[] order, int nodes) {
     public String toString() {
         return nodes == 1
                 ? "ranks in their own order"
-                : "ranks over " + nodes + " NUMA nodes in the order " + java.util.Arrays.toString(order);
+                : "ranks over "
+                        + nodes
+                        + " NUMA nodes in the order "
+                        + java.util.Arrays.toString(order);
     }
 }

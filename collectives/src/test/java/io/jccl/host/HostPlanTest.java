@@ -51,8 +51,7 @@ class HostPlanTest {
 
     @Test
     void ranksPinnedToACacheOrANodeAreOrderedAsFarAsIsKnown() {
-        assertArrayEquals(
-                new int[] {1, 2, 0, 3}, plan("8-11", "0-3", "0-3", "12-15").order());
+        assertArrayEquals(new int[] {1, 2, 0, 3}, plan("8-11", "0-3", "0-3", "12-15").order());
         assertArrayEquals(new int[] {0, 2, 1, 3}, plan("0-7", "8-15", "0-7", "8-15").order());
     }
 
