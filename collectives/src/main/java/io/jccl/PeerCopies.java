@@ -111,11 +111,10 @@ public final class PeerCopies implements AutoCloseable {
         }
         BiFunction<Operation, Integer, Plan> planner =
                 (op, root) -> Planner.plan(topology, op, places, root);
-        if (places.size() > 1) {
-            // What is wrong with the GPUs shows here, not in the first call.
-            planner.apply(Operation.ALL_GATHER, 0);
-        }
-        return new PeerCopies(new CopyEngine(devices, List.of(), planner, settings.chunkBytes()));
+        // What is wrong with the GPUs shows here, not in the first call.
+        List<Plan> first =
+                places.size() > 1 ? List.of(planner.apply(Operation.ALL_GATHER, 0)) : List.of();
+        return new PeerCopies(new CopyEngine(devices, first, planner, settings.chunkBytes()));
     }
 
     /**

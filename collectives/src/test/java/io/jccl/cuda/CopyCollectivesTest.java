@@ -457,7 +457,7 @@ class CopyCollectivesTest {
                     PeerCopies.of(
                             devices(n),
                             plans,
-                            new PeerCopies.Settings(random.nextInt(2) * 30_000))) {
+                            new PeerCopies.Settings(random.nextInt(2) * 30_000L))) {
                 for (int k = 0; k < 8; k++) {
                     Operation op = OPERATIONS.get(random.nextInt(OPERATIONS.size()));
                     boolean rooted = op != Operation.ALL_GATHER && op != Operation.ALL_TO_ALL;
