@@ -4,6 +4,7 @@ module io.jccl.collectives {
     requires transitive io.jccl.bindings;
     requires transitive io.jccl.topology;
     requires static transitive org.jspecify;
+    requires static jdk.management; // tests read how much a thread allocates
 
     // Optional at run time: without it the loops are plain Java.
     requires static jdk.incubator.vector;

@@ -71,7 +71,11 @@ public interface Communicator extends AutoCloseable {
      */
     static List<Communicator> local(List<? extends Device> devices, CommunicatorOptions options) {
         boolean host = devices.stream().allMatch(d -> d.kind() == Device.Kind.HOST);
-        return host ? local(devices.size(), options) : NcclWorld.local(devices, options);
+        if (host) {
+            return local(devices.size(), options);
+        }
+        NcclSteering.beforeNccl(options);
+        return NcclWorld.local(devices, options);
     }
 
     /**
@@ -98,6 +102,7 @@ public interface Communicator extends AutoCloseable {
             int size,
             Device device,
             CommunicatorOptions options) {
+        NcclSteering.beforeNccl(options);
         return NcclWorld.join(store, name, rank, size, device, options);
     }
 
@@ -179,9 +184,11 @@ public interface Communicator extends AutoCloseable {
      * @throws JcclException if the other ranks do not come within the timeout, or NCCL fails
      */
     static Communicator fromEnvironment(Device device, CommunicatorOptions options) {
-        return device.kind() == Device.Kind.HOST
-                ? fromEnvironment(options)
-                : NcclWorld.fromEnvironment(System.getenv(), device, options);
+        if (device.kind() == Device.Kind.HOST) {
+            return fromEnvironment(options);
+        }
+        NcclSteering.beforeNccl(options);
+        return NcclWorld.fromEnvironment(System.getenv(), device, options);
     }
 
     /** What a rank runs. */

@@ -3,6 +3,7 @@ package io.jccl;
 import io.jccl.bindings.NcclConfig;
 import java.time.Duration;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Settings of a communicator. All ranks pass the same ones.
@@ -13,8 +14,10 @@ import java.util.Objects;
  *     Algorithm#AUTO}. Only the host engine follows it
  * @param nccl what NCCL is told when it makes the communicator; default nothing, but that calls do
  *     not block
+ * @param steering what a plan tells NCCL; null for nothing
  */
-public record CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclConfig nccl) {
+public record CommunicatorOptions(
+        Duration timeout, Algorithm algorithm, NcclConfig nccl, @Nullable NcclSteering steering) {
     /** Ten minutes, {@link Algorithm#AUTO}, NCCL's own settings. */
     public static final CommunicatorOptions DEFAULT =
             new CommunicatorOptions(Duration.ofMinutes(10), Algorithm.AUTO, new NcclConfig());
@@ -34,6 +37,17 @@ public record CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclCon
     }
 
     /**
+     * Settings without steering.
+     *
+     * @param timeout how long a rank waits for the others
+     * @param algorithm the algorithm to use wherever it serves
+     * @param nccl what NCCL is told when it makes the communicator
+     */
+    public CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclConfig nccl) {
+        this(timeout, algorithm, nccl, null);
+    }
+
+    /**
      * Settings with NCCL's own.
      *
      * @param timeout how long a rank waits for the others
@@ -50,7 +64,7 @@ public record CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclCon
      * @return new settings
      */
     public CommunicatorOptions withTimeout(Duration timeout) {
-        return new CommunicatorOptions(timeout, algorithm, nccl);
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering);
     }
 
     /**
@@ -60,7 +74,7 @@ public record CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclCon
      * @return new settings
      */
     public CommunicatorOptions withAlgorithm(Algorithm algorithm) {
-        return new CommunicatorOptions(timeout, algorithm, nccl);
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering);
     }
 
     /**
@@ -70,6 +84,17 @@ public record CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclCon
      * @return new settings
      */
     public CommunicatorOptions withNccl(NcclConfig nccl) {
-        return new CommunicatorOptions(timeout, algorithm, nccl);
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering);
+    }
+
+    /**
+     * These settings with a steering of NCCL. Ranks keep their numbering. The host engine ignores
+     * it.
+     *
+     * @param steering what a plan tells NCCL; null for nothing
+     * @return new settings
+     */
+    public CommunicatorOptions withSteering(@Nullable NcclSteering steering) {
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering);
     }
 }

@@ -145,6 +145,7 @@ public interface NcclCommunicator extends Communicator {
             int size,
             Device device,
             CommunicatorOptions options) {
+        NcclSteering.beforeNccl(options);
         return NcclWorld.joinGrown(store, name, rank, size, device, options);
     }
 

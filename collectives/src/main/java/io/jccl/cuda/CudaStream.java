@@ -150,6 +150,25 @@ public final class CudaStream implements Stream {
         }
     }
 
+    /** A call with the handle and one argument, that needs nothing else: so none is allocated. */
+    private interface HandleCall {
+        int make(long stream, long argument);
+    }
+
+    /** The same for calls that are made often. */
+    private int call(HandleCall call, long argument) {
+        long stream = handle();
+        if (handle != 0 && handle != LEGACY) {
+            return call.make(stream, argument);
+        }
+        int previous = device.enter();
+        try {
+            return call.make(stream, argument);
+        } finally {
+            device.exit(previous);
+        }
+    }
+
     /** Whether {@link CudaGraph} records what is enqueued here. */
     boolean isCapturing() {
         return capture() != null;
@@ -172,7 +191,7 @@ public final class CudaStream implements Stream {
             return false;
         }
         CudaRuntime.check(
-                call(() -> CudaRuntime.api().cudaEventRecord(event, handle)), "cudaEventRecord");
+                call((s, e) -> CudaRuntime.api().cudaEventRecord(e, s), event), "cudaEventRecord");
         return true;
     }
 
@@ -184,7 +203,11 @@ public final class CudaStream implements Stream {
     /** Whether somebody records this stream without {@link CudaGraph}, as with a foreign one. */
     private boolean isCapturedByOthers() {
         MemorySegment status = CudaRuntime.slot();
-        int result = call(() -> CudaRuntime.api().cudaStreamIsCapturing(handle, status));
+        int result =
+                call(
+                        (s, unused) ->
+                                CudaRuntime.api().cudaStreamIsCapturing(s, CudaRuntime.slot()),
+                        0);
         if (result == cudart_h.cudaErrorStreamCaptureImplicit()) {
             // The null stream, while a capture is under way that it would be in order with.
             CudaRuntime.api().cudaGetLastError();
@@ -366,6 +389,13 @@ public final class CudaStream implements Stream {
     /** Keeps the first error of a host function for whoever waits. */
     void failed(Throwable t) {
         error.compareAndSet(null, t);
+    }
+
+    /** Makes work enqueued from now on wait for a bare event; the stream is not being captured. */
+    void waitForEvent(long event) {
+        CudaRuntime.check(
+                call((s, e) -> CudaRuntime.api().cudaStreamWaitEvent(s, e, 0), event),
+                "cudaStreamWaitEvent");
     }
 
     @Override

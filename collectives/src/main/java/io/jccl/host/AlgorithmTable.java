@@ -4,21 +4,14 @@ import io.jccl.Algorithm;
 import io.jccl.engine.Collective;
 import java.util.EnumMap;
 import java.util.EnumSet;
-import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
 /**
- * Which algorithm serves which operation, and which one is chosen. This is the one place a topology
- * plan replaces.
+ * Which algorithm serves which operation, and which one is chosen: the one asked for where it
+ * serves, else what the {@link HostPlan} says.
  */
 final class AlgorithmTable {
-    /**
-     * A choice: for these operations, up to this many bytes in a block and from this many ranks.
-     * The first row that fits wins.
-     */
-    private record Row(Set<Collective> ops, long maxBytes, int minRanks, Algorithm algorithm) {}
-
     private static final Map<Algorithm, Set<Collective>> SERVES = new EnumMap<>(Algorithm.class);
 
     static {
@@ -62,13 +55,6 @@ final class AlgorithmTable {
                         Collective.REDUCE_SCATTERV));
     }
 
-    /**
-     * In shared memory every rank reaches every other's buffer at the same cost, so nothing gains
-     * from forwarding: DIRECT moves each byte once where the others move it once a hop.
-     */
-    private static final List<Row> ROWS =
-            List.of(new Row(EnumSet.allOf(Collective.class), Long.MAX_VALUE, 1, Algorithm.DIRECT));
-
     private AlgorithmTable() {}
 
     /**
@@ -85,16 +71,10 @@ final class AlgorithmTable {
         return ops != null && ops.contains(op);
     }
 
-    static Algorithm choose(Collective op, long blockBytes, int ranks, Algorithm wanted) {
-        if (wanted != Algorithm.AUTO && serves(wanted, op)) {
-            return wanted;
-        }
-        for (int i = 0; i < ROWS.size(); i++) {
-            Row row = ROWS.get(i);
-            if (row.ops.contains(op) && blockBytes <= row.maxBytes && ranks >= row.minRanks) {
-                return row.algorithm;
-            }
-        }
-        return Algorithm.DIRECT;
+    static Algorithm choose(
+            Collective op, long blockBytes, int ranks, Algorithm wanted, HostPlan plan) {
+        return wanted != Algorithm.AUTO && serves(wanted, op)
+                ? wanted
+                : plan.choose(op, blockBytes, ranks);
     }
 }

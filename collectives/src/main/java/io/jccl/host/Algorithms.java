@@ -18,8 +18,20 @@ final class Algorithms {
     private final PointToPoint messages;
     private final Fabric fabric;
     private final Reducer reducer;
-    private final int rank;
+
+    /** The rank this is. */
+    private final int self;
+
     private final int n;
+
+    /** Ranks in the order in which they pass data on. */
+    private int[] order;
+
+    /** Place in that order of the rank this is. Below, whoever is called a rank is such a place. */
+    private int rank;
+
+    /** Place of the root of the operation under way. */
+    private int root;
 
     // The operation under way.
     @SuppressWarnings("NullAway.Init")
@@ -42,8 +54,48 @@ final class Algorithms {
         this.messages = messages;
         this.fabric = fabric;
         this.reducer = reducer;
-        this.rank = rank;
+        this.self = rank;
         this.n = fabric.ranks;
+        this.order = new int[n];
+        for (int i = 0; i < n; i++) {
+            order[i] = i;
+        }
+        this.rank = rank;
+    }
+
+    /** Sets the order in which ranks pass data on, the same on all of them. */
+    void order(int[] ranks) {
+        order = ranks;
+        rank = placeOf(self);
+    }
+
+    private int placeOf(int r) {
+        int place = 0;
+        while (order[place] != r) {
+            place++;
+        }
+        return place;
+    }
+
+    /** The rank at a place. */
+    private int at(int place) {
+        return order[place];
+    }
+
+    private long take(int place) {
+        return messages.take(at(place));
+    }
+
+    private void consumed(int place) {
+        messages.consumed(at(place));
+    }
+
+    private void awaitConsumed(int place) {
+        messages.awaitConsumed(at(place));
+    }
+
+    private void awaitConsumed(int place, long ticket) {
+        messages.awaitConsumed(at(place), ticket);
     }
 
     private void begin(Request request, int parity) {
@@ -52,8 +104,9 @@ final class Algorithms {
         this.size = q.type.size();
         this.wideSize = q.op.reduces() ? Reducer.wide(q.type).size() : size;
         this.factor = q.reduceOp.factorBits(q.type);
-        this.own = fabric.scratch(rank);
-        this.ownAt = fabric.scratchAt(rank);
+        this.root = q.op.rooted() ? placeOf(q.root) : 0;
+        this.own = fabric.scratch(self);
+        this.ownAt = fabric.scratchAt(self);
         if (q.op.reduces()) {
             reducer.begin(q.type, q.reduceOp.kind());
         }
@@ -75,7 +128,7 @@ final class Algorithms {
 
     /** Elements that one rank gives to another. */
     private long blockCount(int from, int to) {
-        return q.op.vector() ? comm.table(from, parity, 0, to) : q.count;
+        return q.op.vector() ? comm.table(at(from), parity, 0, at(to)) : q.count;
     }
 
     /** The longest block of any pair, which says how many chunks there are. */
@@ -97,11 +150,11 @@ final class Algorithms {
     }
 
     private long sendDispl(int to) {
-        return q.op.vector() ? q.sendDispls[to] : q.op.manySend() ? to * q.count : 0;
+        return q.op.vector() ? q.sendDispls[at(to)] : q.op.manySend() ? at(to) * q.count : 0;
     }
 
     private long recvDispl(int from) {
-        return q.op.vector() ? q.recvDispls[from] : q.op.manyRecv() ? from * q.count : 0;
+        return q.op.vector() ? q.recvDispls[at(from)] : q.op.manyRecv() ? at(from) * q.count : 0;
     }
 
     private MemorySegment send() {
@@ -113,7 +166,7 @@ final class Algorithms {
     }
 
     private MemorySegment scratch(int r) {
-        return fabric.scratch(r);
+        return fabric.scratch(at(r));
     }
 
     /**
@@ -156,7 +209,7 @@ final class Algorithms {
     }
 
     private long post(int peer, long slot, long bytes) {
-        return messages.postScratch(peer, ownAt + slot, bytes);
+        return messages.postScratch(at(peer), ownAt + slot, bytes);
     }
 
     // ---- direct, for buffers that the other processes cannot see
@@ -168,8 +221,8 @@ final class Algorithms {
      */
     void staged(Request request, int parity) {
         begin(request, parity);
-        boolean source = q.op.sends(rank, q.root);
-        boolean target = q.op.receives(rank, q.root);
+        boolean source = q.op.sends(rank, root);
+        boolean target = q.op.receives(rank, root);
         int blocks = q.op.manySend() ? n : 1;
         long chunk = Math.max(1, HALF / ((long) blocks * size));
         long slotBytes = chunk * size;
@@ -194,10 +247,10 @@ final class Algorithms {
             } else if (target) {
                 for (int i = 0; i < n; i++) {
                     int p = wrap(rank + i);
-                    long k = q.op.sends(p, q.root) ? clip(blockCount(p, rank), c, chunk) : 0;
+                    long k = q.op.sends(p, root) ? clip(blockCount(p, rank), c, chunk) : 0;
                     if (k > 0) {
                         long at = slot + (q.op.manySend() ? rank * slotBytes : 0);
-                        store(scratch(p), fabric.scratchAt(p) + at, recvDispl(p) + c, k);
+                        store(scratch(p), fabric.scratchAt(at(p)) + at, recvDispl(p) + c, k);
                     }
                 }
             }
@@ -217,7 +270,8 @@ final class Algorithms {
     private void stagedSources(long slot) {
         reducer.begin(q.type, q.reduceOp.kind());
         for (int p = 0; p < n; p++) {
-            reducer.addSource(scratch(p), fabric.scratchAt(p) + slot, comm.factor(p, parity));
+            reducer.addSource(
+                    scratch(p), fabric.scratchAt(at(p)) + slot, comm.factor(at(p), parity));
         }
     }
 
@@ -235,7 +289,7 @@ final class Algorithms {
             if (to > from) {
                 MemorySegment.copy(
                         scratch(p),
-                        fabric.scratchAt(p) + results + from * size,
+                        fabric.scratchAt(at(p)) + results + from * size,
                         recv(),
                         (c + from) * size,
                         (to - from) * size);
@@ -273,7 +327,7 @@ final class Algorithms {
      * A chain from the root around to its left neighbour; chunks follow each other in two halves.
      */
     private void ringBroadcast() {
-        boolean last = right() == q.root;
+        boolean last = right() == root;
         long chunk = HALF / size;
         int half = 0;
         long[] tickets = twoTickets;
@@ -282,23 +336,23 @@ final class Algorithms {
         for (long c = 0; c < q.count; c += chunk, half ^= 1) {
             long m = clip(q.count, c, chunk);
             long slot = half * HALF;
-            messages.awaitConsumed(right(), tickets[half]);
-            if (rank == q.root) {
+            awaitConsumed(right(), tickets[half]);
+            if (rank == root) {
                 load(c, slot, m);
             } else {
-                long at = messages.take(left());
+                long at = take(left());
                 copy(left(), at, slot, m * size);
-                messages.consumed(left());
+                consumed(left());
             }
             if (!last) {
                 tickets[half] = post(right(), slot, m * size);
             }
-            if (!(rank == q.root && q.inPlace)) {
+            if (!(rank == root && q.inPlace)) {
                 store(own, ownAt + slot, c, m);
             }
         }
         if (!last) {
-            messages.awaitConsumed(right());
+            awaitConsumed(right());
         }
     }
 
@@ -306,7 +360,7 @@ final class Algorithms {
 
     /** A chain that ends at the root; each rank adds its own to what comes from the left. */
     private void ringReduce() {
-        boolean first = left() == q.root;
+        boolean first = left() == root;
         long chunk = HALF / wideSize;
         int half = 0;
         long[] tickets = twoTickets;
@@ -315,20 +369,20 @@ final class Algorithms {
         for (long c = 0; c < q.count; c += chunk, half ^= 1) {
             long m = clip(q.count, c, chunk);
             long slot = half * HALF;
-            messages.awaitConsumed(right(), tickets[half]);
+            awaitConsumed(right(), tickets[half]);
             load(c, slot, m);
             if (n > 1 && !first) {
-                combine(left(), messages.take(left()), slot, m);
-                messages.consumed(left());
+                combine(left(), take(left()), slot, m);
+                consumed(left());
             }
-            if (rank == q.root) {
+            if (rank == root) {
                 store(own, ownAt + slot, c, m);
             } else {
                 tickets[half] = post(right(), slot, m * wideSize);
             }
         }
-        if (rank != q.root) {
-            messages.awaitConsumed(right());
+        if (rank != root) {
+            awaitConsumed(right());
         }
     }
 
@@ -341,19 +395,19 @@ final class Algorithms {
             for (int k = 0; k < n - 1; k++) {
                 postPart(wrap(rank - k), m);
                 int part = wrap(rank - k - 1);
-                long at = messages.take(left());
+                long at = take(left());
                 combine(left(), at, part(m, part) * wideSize, part(m, part + 1) - part(m, part));
-                messages.consumed(left());
+                consumed(left());
             }
             for (int k = 0; k < n - 1; k++) {
                 postPart(wrap(rank + 1 - k), m);
                 int part = wrap(rank - k);
                 long from = part(m, part) * wideSize;
-                long at = messages.take(left());
+                long at = take(left());
                 copy(left(), at, from, part(m, part + 1) * wideSize - from);
-                messages.consumed(left());
+                consumed(left());
             }
-            messages.awaitConsumed(right());
+            awaitConsumed(right());
             store(own, ownAt, c, m);
         }
     }
@@ -379,12 +433,12 @@ final class Algorithms {
                 post(right(), give * slotBytes, clip(blockCount(give, rank), c, chunk) * size);
                 int get = wrap(rank - k - 1);
                 long m = clip(blockCount(get, rank), c, chunk);
-                long at = messages.take(left());
+                long at = take(left());
                 copy(left(), at, get * slotBytes, m * size);
-                messages.consumed(left());
+                consumed(left());
                 store(own, ownAt + get * slotBytes, recvDispl(get) + c, m);
             }
-            messages.awaitConsumed(right());
+            awaitConsumed(right());
         }
     }
 
@@ -408,10 +462,10 @@ final class Algorithms {
                 post(right(), give * slotBytes, clip(blockCount(rank, give), c, chunk) * wideSize);
                 int get = (rank - k - 2 + 2 * n) % n;
                 long m = clip(blockCount(rank, get), c, chunk);
-                combine(left(), messages.take(left()), get * slotBytes, m);
-                messages.consumed(left());
+                combine(left(), take(left()), get * slotBytes, m);
+                consumed(left());
             }
-            messages.awaitConsumed(right());
+            awaitConsumed(right());
             store(own, ownAt + rank * slotBytes, c, clip(blockCount(rank, rank), c, chunk));
         }
     }
@@ -441,11 +495,11 @@ final class Algorithms {
     }
 
     private int fromRoot(int r) {
-        return wrap(r - q.root);
+        return wrap(r - root);
     }
 
     private int ofRoot(int v) {
-        return wrap(v + q.root);
+        return wrap(v + root);
     }
 
     /** The distance at which this rank's parent is: its lowest set bit; beyond n for the root. */
@@ -462,7 +516,7 @@ final class Algorithms {
         long chunk = Fabric.SCRATCH / wideSize;
         for (long c = 0; c < q.count; c += chunk) {
             long m = clip(q.count, c, chunk);
-            if (q.op.sends(rank, q.root)) {
+            if (q.op.sends(rank, root)) {
                 load(c, 0, m);
             }
             if (up) {
@@ -471,8 +525,8 @@ final class Algorithms {
             if (down) {
                 treeDown(m * wideSize);
             }
-            boolean unchanged = !up && rank == q.root && q.inPlace;
-            if (q.op.receives(rank, q.root) && !unchanged) {
+            boolean unchanged = !up && rank == root && q.inPlace;
+            if (q.op.receives(rank, root) && !unchanged) {
                 store(own, ownAt, c, m);
             }
         }
@@ -483,13 +537,13 @@ final class Algorithms {
         int parent = parentBit();
         for (int bit = 1; bit < parent && v + bit < n; bit <<= 1) {
             int child = ofRoot(v + bit);
-            combine(child, messages.take(child), 0, m);
-            messages.consumed(child);
+            combine(child, take(child), 0, m);
+            consumed(child);
         }
         if (v != 0) {
             int to = ofRoot(v - parent);
             post(to, 0, bytes);
-            messages.awaitConsumed(to);
+            awaitConsumed(to);
         }
     }
 
@@ -498,8 +552,8 @@ final class Algorithms {
         int parent = parentBit();
         if (v != 0) {
             int from = ofRoot(v - parent);
-            copy(from, messages.take(from), 0, bytes);
-            messages.consumed(from);
+            copy(from, take(from), 0, bytes);
+            consumed(from);
         }
         for (int bit = parent >> 1; bit > 0; bit >>= 1) {
             if (v + bit < n) {
@@ -508,7 +562,7 @@ final class Algorithms {
         }
         for (int bit = parent >> 1; bit > 0; bit >>= 1) {
             if (v + bit < n) {
-                messages.awaitConsumed(ofRoot(v + bit));
+                awaitConsumed(ofRoot(v + bit));
             }
         }
     }
@@ -531,8 +585,8 @@ final class Algorithms {
                 }
             } else {
                 int from = ofRoot(v - parent);
-                copy(from, messages.take(from), 0, span * slotBytes);
-                messages.consumed(from);
+                copy(from, take(from), 0, span * slotBytes);
+                consumed(from);
             }
             for (int bit = parent >> 1; bit > 0; bit >>= 1) {
                 if (v + bit < n) {
@@ -540,11 +594,11 @@ final class Algorithms {
                 }
             }
             if (!(v == 0 && q.inPlace)) {
-                store(own, ownAt, c, clip(blockCount(q.root, rank), c, chunk));
+                store(own, ownAt, c, clip(blockCount(root, rank), c, chunk));
             }
             for (int bit = parent >> 1; bit > 0; bit >>= 1) {
                 if (v + bit < n) {
-                    messages.awaitConsumed(ofRoot(v + bit));
+                    awaitConsumed(ofRoot(v + bit));
                 }
             }
         }
@@ -557,20 +611,16 @@ final class Algorithms {
         int v = fromRoot(rank);
         int parent = parentBit();
         for (long c = 0; c < end; c += chunk) {
-            load(c, 0, clip(blockCount(rank, q.root), c, chunk));
+            load(c, 0, clip(blockCount(rank, root), c, chunk));
             for (int bit = 1; bit < parent && v + bit < n; bit <<= 1) {
                 int child = ofRoot(v + bit);
-                copy(
-                        child,
-                        messages.take(child),
-                        bit * slotBytes,
-                        Math.min(bit, n - v - bit) * slotBytes);
-                messages.consumed(child);
+                copy(child, take(child), bit * slotBytes, Math.min(bit, n - v - bit) * slotBytes);
+                consumed(child);
             }
             if (v != 0) {
                 int to = ofRoot(v - parent);
                 post(to, 0, Math.min(parent, n - v) * slotBytes);
-                messages.awaitConsumed(to);
+                awaitConsumed(to);
                 continue;
             }
             for (int i = q.inPlace ? 1 : 0; i < n; i++) {
@@ -599,8 +649,8 @@ final class Algorithms {
             int to = (rank + d) % n;
             post(to, 0, 0);
             int from = (rank - d % n + n) % n;
-            messages.take(from);
-            messages.consumed(from);
+            take(from);
+            consumed(from);
         }
     }
 
@@ -620,20 +670,20 @@ final class Algorithms {
             if (rank >= powerOfTwo) {
                 int partner = rank - powerOfTwo;
                 post(partner, 0, bytes);
-                store(scratch(partner), messages.take(partner), c, m);
-                messages.consumed(partner);
+                store(scratch(partner), take(partner), c, m);
+                consumed(partner);
                 continue;
             }
             int helped = rank < extra ? rank + powerOfTwo : -1;
             if (helped >= 0) {
-                combine(helped, messages.take(helped), 0, m);
-                messages.consumed(helped);
+                combine(helped, take(helped), 0, m);
+                consumed(helped);
             }
             long slot = 0;
             for (int d = 1; d < powerOfTwo; d <<= 1) {
                 int partner = rank ^ d;
                 post(partner, slot, bytes);
-                long at = messages.take(partner);
+                long at = take(partner);
                 long next = area - slot;
                 // The lower rank's elements come first on both sides: equal bits on all ranks.
                 boolean lower = rank < partner;
@@ -646,8 +696,8 @@ final class Algorithms {
                         own,
                         ownAt + next,
                         m);
-                messages.consumed(partner);
-                messages.awaitConsumed(partner);
+                consumed(partner);
+                awaitConsumed(partner);
                 slot = next;
             }
             if (helped >= 0) {
@@ -655,7 +705,7 @@ final class Algorithms {
             }
             store(own, ownAt + slot, c, m);
             if (helped >= 0) {
-                messages.awaitConsumed(helped);
+                awaitConsumed(helped);
             }
         }
     }
@@ -671,9 +721,9 @@ final class Algorithms {
                 int to = wrap(rank - d);
                 int from = wrap(rank + d);
                 post(to, 0, blocks * slotBytes);
-                copy(from, messages.take(from), d * slotBytes, blocks * slotBytes);
-                messages.consumed(from);
-                messages.awaitConsumed(to);
+                copy(from, take(from), d * slotBytes, blocks * slotBytes);
+                consumed(from);
+                awaitConsumed(to);
             }
             long m = clip(q.count, c, chunk);
             for (int i = 1; i < n; i++) {
@@ -695,19 +745,19 @@ final class Algorithms {
         for (long c = 0; c < q.count; c += chunk) {
             long m = clip(q.count, c, chunk);
             for (int b = 0; b < n; b++) {
-                load(b * q.count + c, place(b, powerOfTwo, extra) * slotBytes, m);
+                load(at(b) * q.count + c, place(b, powerOfTwo, extra) * slotBytes, m);
             }
             if (rank >= powerOfTwo) {
                 int partner = rank - powerOfTwo;
                 post(partner, 0, n * slotBytes);
-                store(scratch(partner), messages.take(partner), c, m);
-                messages.consumed(partner);
+                store(scratch(partner), take(partner), c, m);
+                consumed(partner);
                 continue;
             }
             if (rank < extra) {
                 int helped = rank + powerOfTwo;
-                combine(helped, messages.take(helped), 0, n * chunk);
-                messages.consumed(helped);
+                combine(helped, take(helped), 0, n * chunk);
+                consumed(helped);
             }
             int low = 0;
             int high = powerOfTwo;
@@ -723,17 +773,17 @@ final class Algorithms {
                 int keep = first(low, extra);
                 combine(
                         partner,
-                        messages.take(partner),
+                        take(partner),
                         keep * slotBytes,
                         (first(high, extra) - keep) * chunk);
-                messages.consumed(partner);
-                messages.awaitConsumed(partner);
+                consumed(partner);
+                awaitConsumed(partner);
             }
             long mine = first(rank, extra) * slotBytes;
             store(own, ownAt + mine, c, m);
             if (rank < extra) {
                 post(rank + powerOfTwo, mine + slotBytes, slotBytes);
-                messages.awaitConsumed(rank + powerOfTwo);
+                awaitConsumed(rank + powerOfTwo);
             }
         }
     }
@@ -772,8 +822,8 @@ final class Algorithms {
                 int from = wrap(rank - k);
                 post(to, to * slotBytes, clip(blockCount(rank, to), c, chunk) * size);
                 long m = clip(blockCount(from, rank), c, chunk);
-                store(scratch(from), messages.take(from), recvDispl(from) + c, m);
-                messages.consumed(from);
+                store(scratch(from), take(from), recvDispl(from) + c, m);
+                consumed(from);
             }
             awaitAllConsumed();
         }
@@ -789,8 +839,8 @@ final class Algorithms {
                 int from = wrap(rank - k);
                 post(to, 0, clip(blockCount(rank, to), c, chunk) * size);
                 long m = clip(blockCount(from, rank), c, chunk);
-                store(scratch(from), messages.take(from), recvDispl(from) + c, m);
-                messages.consumed(from);
+                store(scratch(from), take(from), recvDispl(from) + c, m);
+                consumed(from);
             }
             awaitAllConsumed();
         }
@@ -808,8 +858,8 @@ final class Algorithms {
                 int to = wrap(rank + k);
                 int from = wrap(rank - k);
                 post(to, to * slotBytes, clip(blockCount(rank, to), c, chunk) * wideSize);
-                combine(from, messages.take(from), mine, m);
-                messages.consumed(from);
+                combine(from, take(from), mine, m);
+                consumed(from);
             }
             store(own, ownAt + mine, c, m);
             awaitAllConsumed();
@@ -819,7 +869,7 @@ final class Algorithms {
     /** Before scratch memory is filled again, everybody must have read it. */
     private void awaitAllConsumed() {
         for (int k = 1; k < n; k++) {
-            messages.awaitConsumed(wrap(rank + k));
+            awaitConsumed(wrap(rank + k));
         }
     }
 }

@@ -25,7 +25,7 @@ final class Control {
     static final VarHandle LONG = LONG_LAYOUT.varHandle();
 
     /** "JCCL" and the version of this layout. */
-    static final long MAGIC = 0x4a43434c_00000001L;
+    static final long MAGIC = 0x4a43434c_00000002L;
 
     static final int MAX_RANKS = 256;
 
@@ -56,6 +56,9 @@ final class Control {
     static final long SCRATCH_CHUNK = 384;
     static final long SCRATCH_AT = 392;
     static final long PID = 400;
+
+    /** Where the rank runs, see {@link HostPlan#home}. */
+    static final long HOME = 408;
 
     // Slot.
     static final long SEQ = 0;

@@ -48,6 +48,9 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
     /** How to name a rank in messages. */
     abstract String nameOf(int rank);
 
+    /** The plan for where the ranks are, once all of them have joined. */
+    abstract HostPlan plan();
+
     abstract HostDevice device();
 
     abstract String engine();
@@ -158,6 +161,11 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         }
 
         @Override
+        HostPlan plan() {
+            return HostPlan.FLAT;
+        }
+
+        @Override
         HostDevice device() {
             return HostDevice.local();
         }
@@ -187,6 +195,9 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
     /** Ranks as processes: only memory of their shared heaps is visible. */
     static final class Processes extends Fabric {
+        /** Asked once: a process stays where it was pinned. */
+        private static final long HOME = HostPlan.ownHome();
+
         private final ProcessJob job;
         private final Arena arena;
 
@@ -219,6 +230,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
             control.set(state + Control.SCRATCH_CHUNK, ownScratch.chunk());
             control.set(state + Control.SCRATCH_AT, ownScratch.chunkAt());
             control.set(state + Control.PID, ProcessHandle.current().pid());
+            control.set(state + Control.HOME, HOME);
             job.retain();
         }
 
@@ -277,6 +289,15 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         String nameOf(int rank) {
             long pid = control.get(control.state(rank) + Control.PID);
             return "rank " + rank + (pid == 0 ? "" : " (process " + pid + ")");
+        }
+
+        @Override
+        HostPlan plan() {
+            long[] homes = new long[ranks];
+            for (int r = 0; r < ranks; r++) {
+                homes[r] = control.get(control.state(r) + Control.HOME);
+            }
+            return HostPlan.of(homes);
         }
 
         @Override

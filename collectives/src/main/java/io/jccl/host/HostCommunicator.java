@@ -72,6 +72,9 @@ final class HostCommunicator extends EngineCommunicator {
     private final Algorithms algorithms;
     private final Backoff backoff = new Backoff();
 
+    /** Of where all ranks are; the same on all of them. */
+    private HostPlan plan = HostPlan.FLAT;
+
     private long sequence;
     private long tick;
     private long splits;
@@ -104,6 +107,17 @@ final class HostCommunicator extends EngineCommunicator {
         this.algorithms = new Algorithms(this, messages, fabric, reducer, rank);
     }
 
+    /**
+     * Takes the plan for where all ranks are, once all have said it, before the first operation.
+     */
+    HostCommunicator plan(HostPlan made) {
+        plan = made;
+        if (made.order().length == n) {
+            algorithms.order(made.order());
+        }
+        return this;
+    }
+
     // ---- what the base class asks for
 
     @Override
@@ -119,7 +133,7 @@ final class HostCommunicator extends EngineCommunicator {
     @Override
     public Algorithm algorithmFor(String operation, long blockBytes) {
         return AlgorithmTable.choose(
-                Collective.ofMethod(operation), blockBytes, n, options.algorithm());
+                Collective.ofMethod(operation), blockBytes, n, options.algorithm(), plan);
     }
 
     @Override
@@ -242,7 +256,7 @@ final class HostCommunicator extends EngineCommunicator {
         long block = q.count * size;
         boolean source = op.sends(rank, q.root);
         boolean target = op.receives(rank, q.root);
-        Algorithm algorithm = AlgorithmTable.choose(op, block, n, options.algorithm());
+        Algorithm algorithm = AlgorithmTable.choose(op, block, n, options.algorithm(), plan);
         long payload = op.manySend() ? block * n : block;
         boolean eager = algorithm == Algorithm.DIRECT && !op.vector() && payload <= eagerLimit;
         long signature = signature(op, q.type, q.reduceOp.kind(), algorithm, q.root);
@@ -892,7 +906,7 @@ final class HostCommunicator extends EngineCommunicator {
         }
         try {
             Fabric child = fabric.split(rank, number, colour, ranks, barrier);
-            return new HostCommunicator(child, own, options);
+            return new HostCommunicator(child, own, options).plan(child.plan());
         } catch (RuntimeException e) {
             throw failed(e);
         }

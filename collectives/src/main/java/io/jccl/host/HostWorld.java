@@ -51,6 +51,7 @@ public final class HostWorld {
         try {
             // Everyone has written where its scratch memory is when all have come here.
             c.barrier(c.device().defaultStream());
+            c.plan(fabric.plan());
             ready = true;
         } finally {
             if (!ready) {

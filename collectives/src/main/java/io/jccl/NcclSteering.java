@@ -1,0 +1,511 @@
+package io.jccl;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.ProcessEnvironment;
+import io.jccl.topology.Gpu;
+import io.jccl.topology.Operation;
+import io.jccl.topology.cost.CostModel;
+import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Protocol;
+import io.jccl.topology.nccl.GraphXml;
+import io.jccl.topology.nccl.TopologyXml;
+import io.jccl.topology.plan.Channel;
+import io.jccl.topology.plan.Plan;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.EnumMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Tells NCCL what a plan says: algorithm and protocol, and files with the machine's topology and
+ * the channels to use. NCCL's own search is good, so this is advice by default: nothing is set, and
+ * {@link #advice} returns what would be and why. In mode {@link Mode#ENFORCE} the variables are set
+ * in this process when the first communicator is made with {@link
+ * CommunicatorOptions#withSteering}.
+ *
+ * <p><b>Ranks</b> keep the caller's numbering: entry <i>i</i> of {@code Communicator.local(devices,
+ * options)} is on {@code devices.get(i)}, steered or not. Who wants consecutive ranks to be
+ * neighbours on a ring of the plan passes {@link #ordered} devices.
+ *
+ * <p><b>Environment:</b> NCCL reads these variables when a communicator is made, and others only
+ * once in a process, so enforcing is refused after a communicator was made here without it, and
+ * after another steering was enforced. Variables that are set already stay: whoever set them wins,
+ * and a note of the advice says so. {@link System#getenv} need not show what is set here.
+ *
+ * <p><b>Threads:</b> any; but variables are set for the whole process, so enforce before other
+ * native threads read the environment.
+ *
+ * <p>Not yet run on a GPU.
+ */
+public final class NcclSteering implements AutoCloseable {
+    /** Whether variables are set. */
+    public enum Mode {
+        /** Nothing is set. */
+        ADVISE,
+        /** Variables are set before the first communicator of NCCL is made. */
+        ENFORCE
+    }
+
+    /**
+     * A variable for NCCL.
+     *
+     * @param variable its name
+     * @param value what it is to be
+     * @param why the reason, one line
+     */
+    public record Setting(String variable, String value, String why) {}
+
+    /**
+     * What the plan makes of NCCL.
+     *
+     * @param order ranks in the order of the plan's first ring; their own order if it has none
+     * @param settings variables, to be set or set
+     * @param notes what is left out and why, a line each
+     */
+    public record Advice(List<Integer> order, List<Setting> settings, List<String> notes) {
+        /** Copies the lists. */
+        public Advice {
+            order = List.copyOf(order);
+            settings = List.copyOf(settings);
+            notes = List.copyOf(notes);
+        }
+
+        /**
+         * The advice for people.
+         *
+         * @return lines that end in a line feed
+         */
+        public String text() {
+            StringBuilder text = new StringBuilder("rank order: " + order + "\n");
+            for (Setting s : settings) {
+                text.append(s.variable()).append('=').append(s.value());
+                text.append("  (").append(s.why()).append(")\n");
+            }
+            for (String note : notes) {
+                text.append("note: ").append(note).append('\n');
+            }
+            return text.toString();
+        }
+    }
+
+    /** Names of the operations in {@code NCCL_ALGO}. Source: NCCL 2.30, src/graph/tuning.cc. */
+    private static final Map<Operation, String> FUNCTIONS =
+            new EnumMap<>(
+                    Map.of(
+                            Operation.ALL_REDUCE, "allreduce",
+                            Operation.ALL_GATHER, "allgather",
+                            Operation.REDUCE_SCATTER, "reducescatter",
+                            Operation.BROADCAST, "broadcast",
+                            Operation.REDUCE, "reduce"));
+
+    /** The cost model's algorithms in {@code NCCL_ALGO}. */
+    private static final Map<io.jccl.topology.cost.Algorithm, String> NAMES =
+            new EnumMap<>(
+                    Map.of(
+                            io.jccl.topology.cost.Algorithm.RING, "ring",
+                            io.jccl.topology.cost.Algorithm.TREE, "tree",
+                            io.jccl.topology.cost.Algorithm.NVLS, "nvls",
+                            io.jccl.topology.cost.Algorithm.NVLS_TREE, "nvlstree",
+                            io.jccl.topology.cost.Algorithm.PAT, "pat"));
+
+    private static final Set<String> ALGORITHMS =
+            Set.of("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat");
+    private static final Set<String> PROTOCOLS = Set.of("ll", "ll128", "simple");
+
+    private static final Object PROCESS = new Object();
+
+    /** Whether a communicator of NCCL was made, or is being made; guarded by {@link #PROCESS}. */
+    private static boolean begun;
+
+    /** What was enforced; guarded by {@link #PROCESS}. */
+    private static @Nullable NcclSteering enforced;
+
+    private final Mode mode;
+    private final Advice advice;
+    private final @Nullable Path folder;
+
+    /** What this has set; guarded by {@link #PROCESS}. */
+    private final List<String> set = new ArrayList<>();
+
+    private boolean closed;
+
+    private NcclSteering(Mode mode, Advice advice, @Nullable Path folder) {
+        this.mode = mode;
+        this.advice = advice;
+        this.folder = folder;
+    }
+
+    /**
+     * Begins a steering.
+     *
+     * @param plan whose ranks are the communicator's
+     * @return a builder in mode {@link Mode#ADVISE} that sets nothing yet
+     */
+    public static Builder builder(Plan plan) {
+        return new Builder(plan);
+    }
+
+    /** Collects what to tell NCCL. Not thread-safe. */
+    public static final class Builder {
+        private final Plan plan;
+        private final Map<String, String> algorithms = new LinkedHashMap<>();
+        private final Map<String, String> protocols = new LinkedHashMap<>();
+        private final List<String> reasons = new ArrayList<>();
+        private final Map<String, String> files = new LinkedHashMap<>();
+        private final Map<String, String> fileReasons = new LinkedHashMap<>();
+        private final List<String> notes = new ArrayList<>();
+        private Mode mode = Mode.ADVISE;
+
+        private Builder(Plan plan) {
+            this.plan = Objects.requireNonNull(plan, "plan");
+        }
+
+        /**
+         * Sets the mode.
+         *
+         * @param mode whether variables are set
+         * @return this builder
+         */
+        public Builder mode(Mode mode) {
+            this.mode = Objects.requireNonNull(mode, "mode");
+            return this;
+        }
+
+        /**
+         * Chooses for one operation; NCCL goes on to choose for the others. It holds for all sizes.
+         * The form is that of NCCL 2.30; much older ones do not tell operations apart.
+         *
+         * @param op allReduce, allGather, reduceScatter, broadcast or reduce
+         * @param algorithm NCCL's name: tree, ring, collnetdirect, collnetchain, nvls, nvlstree,
+         *     pat
+         * @param protocol LL, LL128 or Simple
+         * @param why the reason, one line
+         * @return this builder
+         * @throws IllegalArgumentException if NCCL has no such algorithm or protocol, or no choice
+         *     for the operation
+         */
+        public Builder algorithm(Operation op, String algorithm, String protocol, String why) {
+            String function = FUNCTIONS.get(op);
+            if (function == null) {
+                throw new IllegalArgumentException(
+                        "NCCL chooses no algorithm for "
+                                + Objects.requireNonNull(op, "op").command()
+                                + ", expected all_reduce, all_gather, reduce_scatter, broadcast"
+                                + " or reduce");
+            }
+            check("algorithm", algorithm, ALGORITHMS);
+            check("protocol", protocol, PROTOCOLS);
+            algorithms.put(function, algorithm);
+            protocols.put(function, protocol);
+            reasons.add(why);
+            return this;
+        }
+
+        /**
+         * Chooses for one operation what is fastest by the cost model, which has NCCL's constants.
+         * It holds for all sizes, so name the one that matters. Left out, with a note, if NCCL has
+         * no counterpart.
+         *
+         * @param op any operation
+         * @param bytes size as nccl-tests prints it
+         * @return this builder
+         */
+        public Builder algorithm(Operation op, long bytes) {
+            Prediction p = null;
+            for (Prediction each :
+                    CostModel.nccl().predict(plan.topology(), plan.gpus(), op, bytes)) {
+                // The model also knows direct exchange, which is not NCCL's to choose.
+                if (NAMES.containsKey(each.algorithm())
+                        && (p == null || each.timeUs() < p.timeUs())) {
+                    p = each;
+                }
+            }
+            if (p == null || !FUNCTIONS.containsKey(op)) {
+                notes.add("no NCCL_ALGO for " + op.command() + ": NCCL has no choice for it");
+                return this;
+            }
+            String name = Objects.requireNonNull(NAMES.get(p.algorithm()));
+            return algorithm(
+                    op,
+                    name,
+                    p.protocol() == Protocol.SIMPLE ? "Simple" : p.protocol().name(),
+                    String.format(
+                            Locale.ROOT,
+                            "%s of %d bytes: %.1f us, %.2f GB/s of bus bandwidth predicted",
+                            op.command(),
+                            bytes,
+                            p.timeUs(),
+                            p.busbwGBps()));
+        }
+
+        private static void check(String what, String name, Set<String> known) {
+            if (!known.contains(name.toLowerCase(Locale.ROOT))) {
+                throw new IllegalArgumentException(
+                        what + " '" + name + "' is not NCCL's, expected one of " + known);
+            }
+        }
+
+        /**
+         * Gives NCCL the plan's machine instead of what it would detect, as {@link TopologyXml}
+         * writes it. Left out, with a note, if a GPU's PCI address is not known, by which NCCL
+         * finds it.
+         *
+         * @return this builder
+         */
+        public Builder topologyFile() {
+            String unknown = null;
+            for (Gpu gpu : plan.topology().gpus()) {
+                unknown = gpu.busId() == null && unknown == null ? gpu.name() : unknown;
+            }
+            if (unknown != null) {
+                notes.add(
+                        "no NCCL_TOPO_FILE: the PCI address of "
+                                + unknown
+                                + " is not known, and NCCL finds GPUs by it");
+                return this;
+            }
+            return file(
+                    "NCCL_TOPO_FILE",
+                    () -> TopologyXml.write(plan.topology()),
+                    "links and bandwidths of " + plan.topology().name() + " as the plan has them");
+        }
+
+        /**
+         * Gives NCCL the plan's rings instead of what it would find, as {@link GraphXml} writes
+         * them. Left out, with a note, if the plan has none.
+         *
+         * @return this builder
+         */
+        public Builder graphFile() {
+            return file(
+                    "NCCL_GRAPH_FILE",
+                    () -> GraphXml.write(plan),
+                    plan.channels().size()
+                            + " channels with "
+                            + plan.bandwidthGBps()
+                            + " GB/s together, bound "
+                            + plan.boundGBps()
+                            + " by "
+                            + plan.bound());
+        }
+
+        private Builder file(String variable, Supplier<String> xml, String why) {
+            try {
+                files.put(variable, xml.get());
+                fileReasons.put(variable, why);
+            } catch (IllegalArgumentException e) {
+                notes.add("no " + variable + ": " + e.getMessage());
+            }
+            return this;
+        }
+
+        /**
+         * Makes the steering; files are written to a private folder.
+         *
+         * @return a steering that the caller closes when NCCL's communicators are made
+         * @throws JcclException if a file cannot be written
+         */
+        public NcclSteering build() {
+            List<Setting> settings = new ArrayList<>();
+            List<String> notes = new ArrayList<>(this.notes);
+            if (!algorithms.isEmpty()) {
+                String why = String.join("; ", reasons);
+                settings.add(new Setting("NCCL_ALGO", choices(algorithms), why));
+                settings.add(new Setting("NCCL_PROTO", choices(protocols), why));
+            }
+            Path folder = null;
+            boolean done = false;
+            try {
+                for (Map.Entry<String, String> file : files.entrySet()) {
+                    if (folder == null) {
+                        // Readable by its owner only.
+                        folder = Files.createTempDirectory("jccl-steering");
+                    }
+                    String variable = file.getKey();
+                    String name = variable.toLowerCase(Locale.ROOT).replace('_', '-') + ".xml";
+                    Path written = folder.resolve(name);
+                    Files.writeString(written, file.getValue());
+                    settings.add(
+                            new Setting(
+                                    variable,
+                                    written.toString(),
+                                    fileReasons.getOrDefault(variable, "")));
+                }
+                for (Setting s : settings) {
+                    String there = ProcessEnvironment.get(s.variable());
+                    if (there != null) {
+                        notes.add(s.variable() + " is set to " + there + " already, which stays");
+                    }
+                }
+                done = true;
+                return new NcclSteering(mode, new Advice(order(notes), settings, notes), folder);
+            } catch (IOException e) {
+                throw new JcclException(
+                        "the files for NCCL cannot be written to a folder in "
+                                + System.getProperty("java.io.tmpdir")
+                                + ": "
+                                + e,
+                        e);
+            } finally {
+                if (!done && folder != null) {
+                    delete(folder);
+                }
+            }
+        }
+
+        private static String choices(Map<String, String> byFunction) {
+            List<String> parts = new ArrayList<>();
+            byFunction.forEach((function, choice) -> parts.add(function + ":" + choice));
+            return String.join(";", parts);
+        }
+
+        /** Ranks in the order of the first ring. */
+        private List<Integer> order(List<String> notes) {
+            for (Channel c : plan.channels()) {
+                if (c instanceof Channel.Ring ring) {
+                    List<Integer> gpus = ring.order();
+                    // Begins with rank 0, so that a ring in rank order changes nothing.
+                    int first = gpus.indexOf(plan.gpus().getFirst());
+                    List<Integer> ranks = new ArrayList<>();
+                    for (int i = 0; i < gpus.size(); i++) {
+                        ranks.add(plan.gpus().indexOf(gpus.get((first + i) % gpus.size())));
+                    }
+                    return ranks;
+                }
+            }
+            notes.add("the plan has no ring, so ranks stay in their order");
+            List<Integer> ranks = new ArrayList<>();
+            for (int r = 0; r < plan.gpus().size(); r++) {
+                ranks.add(r);
+            }
+            return ranks;
+        }
+    }
+
+    /**
+     * Whether variables are set.
+     *
+     * @return the mode
+     */
+    public Mode mode() {
+        return mode;
+    }
+
+    /**
+     * What is set, or would be.
+     *
+     * @return the advice
+     */
+    public Advice advice() {
+        return advice;
+    }
+
+    /**
+     * Something of each rank, such as devices, in the order of the plan's first ring.
+     *
+     * @param <T> of what
+     * @param byRank one for each rank
+     * @return the same ones
+     * @throws IllegalArgumentException if there are not as many as ranks
+     */
+    public <T> List<T> ordered(List<T> byRank) {
+        if (byRank.size() != advice.order().size()) {
+            throw new IllegalArgumentException(
+                    "there are "
+                            + byRank.size()
+                            + " entries, expected one for each of the plan's "
+                            + advice.order().size()
+                            + " ranks");
+        }
+        List<T> all = new ArrayList<>();
+        for (int r : advice.order()) {
+            all.add(byRank.get(r));
+        }
+        return List.copyOf(all);
+    }
+
+    /**
+     * Called before a communicator of NCCL is made.
+     *
+     * @throws IllegalStateException if it is too late to enforce this
+     */
+    static void beforeNccl(CommunicatorOptions options) {
+        NcclSteering steering = options.steering();
+        synchronized (PROCESS) {
+            if (steering != null && steering.mode == Mode.ENFORCE && enforced != steering) {
+                steering.enforce();
+            }
+            begun = true;
+        }
+    }
+
+    private void enforce() {
+        if (closed) {
+            throw new IllegalStateException("the steering of NCCL is closed; make another");
+        }
+        if (begun) {
+            throw new IllegalStateException(
+                    "NCCL cannot be steered any more: a communicator was made in this process "
+                            + (enforced == null ? "without steering" : "with another steering")
+                            + ", and NCCL reads some of its variables only once; enforce for the"
+                            + " first communicator, or set the variables before the program starts:"
+                            + "\n"
+                            + advice.text());
+        }
+        enforced = this;
+        for (Setting s : advice.settings()) {
+            if (ProcessEnvironment.get(s.variable()) == null) {
+                ProcessEnvironment.set(s.variable(), s.value());
+                set.add(s.variable());
+            }
+        }
+    }
+
+    /**
+     * Removes the variables that this has set, and its files. Communicators made later are not
+     * steered; those that are there are not affected. Closing twice does nothing.
+     */
+    @Override
+    public void close() {
+        synchronized (PROCESS) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            for (String variable : set) {
+                ProcessEnvironment.set(variable, null);
+            }
+            set.clear();
+        }
+        if (folder != null) {
+            delete(folder);
+        }
+    }
+
+    private static void delete(Path folder) {
+        try (var files = Files.list(folder)) {
+            for (Path file : files.toList()) {
+                Files.deleteIfExists(file);
+            }
+            Files.deleteIfExists(folder);
+        } catch (IOException e) {
+            // What is left in the folder for temporary files harms nobody.
+            System.getLogger("io.jccl")
+                    .log(System.Logger.Level.DEBUG, "cannot delete " + folder, e);
+        }
+    }
+
+    @Override
+    public String toString() {
+        return mode.name().toLowerCase(Locale.ROOT) + ": " + advice.settings();
+    }
+}

@@ -1,0 +1,174 @@
+package io.jccl.host;
+
+import io.jccl.Algorithm;
+import io.jccl.engine.Collective;
+import io.jccl.topology.read.Cpu;
+import io.jccl.topology.read.SysFs;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.BitSet;
+import java.util.Comparator;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Set;
+import java.util.stream.IntStream;
+
+/**
+ * What the host engine makes of where its ranks run: the order in which they pass data on, so that
+ * neighbours share a cache or at least a NUMA node, and which algorithm serves which operation.
+ *
+ * <p>Where a rank runs is only known if its process is pinned (by {@code mpirun --bind-to}, {@code
+ * srun --cpu-bind}, {@code numactl}, {@code taskset}) to CPUs of one NUMA node when it joins. If
+ * one rank is not, or all are on one node, the plan is {@link #FLAT}: ranks in their own order, all
+ * served directly. Ranks that are threads of one JVM count as not pinned.
+ *
+ * @param order ranks in the order in which they pass data on; empty for their own order
+ * @param nodes how many NUMA nodes they are on, 1 if that is not known
+ */
+record HostPlan(int[] order, int nodes) {
+    /** All ranks are the same distance apart, as far as anybody knows. */
+    static final HostPlan FLAT = new HostPlan(new int[0], 1);
+
+    /** Set it to {@code off} on all ranks and they count as not pinned. */
+    static final String VARIABLE = "JCCL_HOST_PLAN";
+
+    /** A rank that may run on CPUs of several NUMA nodes, or does not say. */
+    static final long UNKNOWN = 0;
+
+    /**
+     * Across nodes, a choice: for these operations, from so many bytes in a block and so many
+     * ranks. Read directly, every block crosses the link between the nodes once for each rank on
+     * the other side; passed on in the plan's order, once for each pair of neighbouring nodes. The
+     * price is a copy more for each rank. From which size that pays is an assumption, as it was not
+     * measured on a machine of several nodes: below a megabyte a block stays in the cache of the
+     * far node after its first crossing.
+     */
+    private record Row(Set<Collective> ops, long minBytes, int minRanks, Algorithm algorithm) {}
+
+    private static final long LARGE = 1 << 20;
+
+    private static final List<Row> ROWS =
+            List.of(
+                    new Row(
+                            EnumSet.of(
+                                    Collective.ALL_REDUCE,
+                                    Collective.ALL_GATHER,
+                                    Collective.REDUCE_SCATTER),
+                            LARGE,
+                            4,
+                            Algorithm.RING),
+                    new Row(
+                            EnumSet.of(Collective.BROADCAST, Collective.REDUCE),
+                            LARGE,
+                            4,
+                            Algorithm.TREE));
+
+    /**
+     * The plan for ranks at known places.
+     *
+     * @param homes by rank, see {@link #home}; the same on all ranks
+     */
+    static HostPlan of(long[] homes) {
+        for (long home : homes) {
+            if (home == UNKNOWN) {
+                return FLAT;
+            }
+        }
+        int nodes =
+                (int)
+                        IntStream.range(0, homes.length)
+                                .mapToLong(r -> homes[r] >>> 48)
+                                .distinct()
+                                .count();
+        if (nodes == 1) {
+            return FLAT;
+        }
+        // By node, then cache, then core; ranks on one core keep their order.
+        int[] order =
+                IntStream.range(0, homes.length)
+                        .boxed()
+                        .sorted(Comparator.comparingLong((Integer r) -> homes[r]))
+                        .mapToInt(r -> r)
+                        .toArray();
+        return new HostPlan(order, nodes);
+    }
+
+    /**
+     * The algorithm for an operation whose choice is left to the engine. Within a node every rank
+     * reaches every other's buffer at the same cost, so nothing gains from forwarding: DIRECT moves
+     * each byte once where the others move it once a hop.
+     */
+    Algorithm choose(Collective op, long blockBytes, int ranks) {
+        for (int i = 0; nodes > 1 && i < ROWS.size(); i++) {
+            Row row = ROWS.get(i);
+            if (row.ops.contains(op) && blockBytes >= row.minBytes && ranks >= row.minRanks) {
+                return row.algorithm;
+            }
+        }
+        return Algorithm.DIRECT;
+    }
+
+    /** Where this process runs, in one number that orders near places side by side. */
+    static long ownHome() {
+        if ("off".equals(System.getenv(VARIABLE))) {
+            return UNKNOWN;
+        }
+        try {
+            for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+                if (line.startsWith("Cpus_allowed_list:")) {
+                    String list = line.substring(line.indexOf(':') + 1).strip();
+                    return home(SysFs.cpus(SysFs.ROOT), cpuList(list));
+                }
+            }
+        } catch (IOException | NumberFormatException e) {
+            // Not Linux, or a Linux that says it otherwise: not known.
+        }
+        return UNKNOWN;
+    }
+
+    /**
+     * Where a process is that may run on some CPUs: its NUMA node, and the level 3 cache and the
+     * core as far as all its CPUs share them. Each counts from 1; 0 is unknown.
+     *
+     * @param cpus all of the machine
+     * @param allowed numbers of those that the process may use
+     */
+    static long home(List<Cpu> cpus, BitSet allowed) {
+        List<Cpu> own = cpus.stream().filter(c -> allowed.get(c.id())).toList();
+        if (own.isEmpty() || own.stream().mapToInt(Cpu::numa).distinct().count() != 1) {
+            return UNKNOWN;
+        }
+        return (own.getFirst().numa() + 1L) << 48
+                | common(own.stream().mapToInt(Cpu::l3)) << 24
+                | common(own.stream().mapToInt(Cpu::core));
+    }
+
+    private static long common(IntStream values) {
+        int[] distinct = values.distinct().toArray();
+        return distinct.length == 1 ? distinct[0] + 1L : 0;
+    }
+
+    /** Linux's form of a set of CPUs, such as {@code 0-3,8}. */
+    static BitSet cpuList(String text) {
+        BitSet set = new BitSet();
+        for (String range : text.split(",", -1)) {
+            String[] ends = range.strip().split("-", 2);
+            if (!ends[0].isEmpty()) {
+                set.set(Integer.parseInt(ends[0]), Integer.parseInt(ends[ends.length - 1]) + 1);
+            }
+        }
+        return set;
+    }
+
+    /** What is known of the ranks of a communicator, for messages and tests. */
+    @Override
+    public String toString() {
+        return nodes == 1
+                ? "ranks in their own order"
+                : "ranks over "
+                        + nodes
+                        + " NUMA nodes in the order "
+                        + java.util.Arrays.toString(order);
+    }
+}
