@@ -52,10 +52,7 @@ final class ClusterCheck {
         Route route = t.route(gpu, t.nics().get(nic).id());
         if (route == null) {
             throw new IllegalArgumentException(
-                    "no way from "
-                            + t.gpus().get(gpu).name()
-                            + " to "
-                            + t.nics().get(nic).name());
+                    "no way from " + t.gpus().get(gpu).name() + " to " + t.nics().get(nic).name());
         }
         for (int arc : route.arcs()) {
             uses[arc ^ back] += rate;

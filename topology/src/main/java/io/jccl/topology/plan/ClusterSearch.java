@@ -14,16 +14,16 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Plans for many machines. Every NIC is a rail. Data comes in at the GPU nearest to it, goes along a
- * chain of all GPUs of the machine, and in a ring leaves from the last of them by the same NIC to
+ * Plans for many machines. Every NIC is a rail. Data comes in at the GPU nearest to it, goes along
+ * a chain of all GPUs of the machine, and in a ring leaves from the last of them by the same NIC to
  * the next machine; in a tree the GPU nearest to the NIC speaks to parent and children, and the
- * chain hangs below it. Rates of rails are raised together until some link or NIC is full; the rails
- * over it stay, the others go on.
+ * chain hangs below it. Rates of rails are raised together until some link or NIC is full; the
+ * rails over it stay, the others go on.
  *
  * <p>Bounds, with W the bandwidth from the GPUs of a machine out into the network, m machines of n
- * GPUs and N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N), allGather
- * and reduceScatter W (N-1) / (N-n), broadcast and reduce W. Around a GPU all its links count, PCIe
- * too, for what comes from the NIC goes over it.
+ * GPUs and N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N),
+ * allGather and reduceScatter W (N-1) / (N-n), broadcast and reduce W. Around a GPU all its links
+ * count, PCIe too, for what comes from the NIC goes over it.
  */
 final class ClusterSearch {
     private final Cluster cluster;
@@ -272,7 +272,9 @@ final class ClusterSearch {
         return hops;
     }
 
-    /** A ring, opened before the entry: that with the best way out, of equal ones the least used. */
+    /**
+     * A ring, opened before the entry: that with the best way out, of equal ones the least used.
+     */
     private List<Hop> ringChain(int nic, int entry, double[] used) {
         int nicId = t.nics().get(nic).id();
         List<Hop> best = List.of();

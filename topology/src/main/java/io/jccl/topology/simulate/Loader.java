@@ -137,12 +137,7 @@ final class Loader {
             down[h] = spreads(op) ? s.lane(tree.down()[h], tree.gbps()) : -1;
         }
         for (int k = 0; k < chunks; k++) {
-            int u =
-                    s.unit(
-                            channel,
-                            reduces(op) ? -1 : root,
-                            spreads(op) ? -1 : root,
-                            k);
+            int u = s.unit(channel, reduces(op) ? -1 : root, spreads(op) ? -1 : root, k);
             s.tree(tree, up, down, u, reduces(op), spreads(op), bytes / chunks);
         }
     }

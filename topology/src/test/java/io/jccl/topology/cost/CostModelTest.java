@@ -71,7 +71,8 @@ class CostModelTest {
     @Test
     void busbwIsAlgbwTimesTheFactor() {
         for (Prediction p :
-                MODEL.predict(Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE, 1L << 30)) {
+                MODEL.predict(
+                        Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE, 1L << 30)) {
             assertEquals(p.bytes() / p.timeUs() / 1000, p.algbwGBps(), 1e-9);
             assertEquals(1.75 * p.algbwGBps(), p.busbwGBps(), 1e-9);
         }
@@ -95,8 +96,7 @@ class CostModelTest {
     /** NCCL 2.30's own constants: 6.6 + 14 * 0.6. */
     @Test
     void smallestMessage() {
-        Prediction p =
-                MODEL.choose(Machines.nvswitch(8, 80, 12, 20), ALL, Operation.ALL_REDUCE, 8);
+        Prediction p = MODEL.choose(Machines.nvswitch(8, 80, 12, 20), ALL, Operation.ALL_REDUCE, 8);
         assertEquals(15.0, p.timeUs(), 0.01);
         assertEquals(Protocol.LL, p.protocol());
     }
@@ -150,8 +150,7 @@ class CostModelTest {
     /** All sizes' predictions and the crossovers, once planned: well below 0.2 ms. */
     @Test
     void fast() {
-        Tuning tuning =
-                MODEL.tune(Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE);
+        Tuning tuning = MODEL.tune(Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE);
         double best = Double.POSITIVE_INFINITY;
         double sum = 0;
         for (int round = 0; round < 300; round++) {

@@ -289,9 +289,11 @@ class PublishedTest {
     void nvlsFromSomeGpusOn() {
         for (int n = 2; n <= 8; n++) {
             assertEquals(
-                    n >= 5, on(node(90, 18, 20.6, 1, 50), n).choose(8 * GB).algorithm() == Algorithm.NVLS);
+                    n >= 5,
+                    on(node(90, 18, 20.6, 1, 50), n).choose(8 * GB).algorithm() == Algorithm.NVLS);
             assertEquals(
-                    n >= 6, on(node(100, 18, 40.1, 1, 50), n).choose(8 * GB).algorithm() == Algorithm.NVLS);
+                    n >= 6,
+                    on(node(100, 18, 40.1, 1, 50), n).choose(8 * GB).algorithm() == Algorithm.NVLS);
         }
     }
 

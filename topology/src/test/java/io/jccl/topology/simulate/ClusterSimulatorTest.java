@@ -69,8 +69,7 @@ class ClusterSimulatorTest {
         List<Rail> rails = new ArrayList<>();
         for (Rail r : p.channels()) {
             for (Shape s : new Shape[] {Shape.TREE, Shape.COMPLEMENT_TREE}) {
-                rails.add(
-                        new Rail(s, r.hops(), r.entry(), r.entry(), r.nicIn(), r.nicIn(), 12.5));
+                rails.add(new Rail(s, r.hops(), r.entry(), r.entry(), r.nicIn(), r.nicIn(), 12.5));
             }
         }
         return with(p, rails);

@@ -52,7 +52,8 @@ class SimulatorTest {
     }
 
     /** Every kind of plan that there is, right, and as fast as it says. */
-    private static void verify(Topology t, Operation op, List<Integer> gpus, int root, String what) {
+    private static void verify(
+            Topology t, Operation op, List<Integer> gpus, int root, String what) {
         List<Plan> plans = new ArrayList<>();
         plans.add(Planner.plan(t, op, gpus, root));
         Planner.rings(t, op, gpus, root).ifPresent(plans::add);
@@ -60,8 +61,10 @@ class SimulatorTest {
         Planner.exchange(t, op, gpus, root).ifPresent(plans::add);
         for (Plan p : plans) {
             // A pipeline fills while its first chunk goes from end to end: many chunks.
-            boolean pipeline = op == Operation.BROADCAST || op == Operation.REDUCE
-                    || p.channels().getFirst() instanceof Channel.Tree;
+            boolean pipeline =
+                    op == Operation.BROADCAST
+                            || op == Operation.REDUCE
+                            || p.channels().getFirst() instanceof Channel.Tree;
             double share = 0;
             double sum = 0;
             for (Channel c : p.channels()) {
@@ -165,8 +168,7 @@ class SimulatorTest {
                 Simulator.run(
                         plan(t, Operation.ALL_REDUCE, first(4), ring(t, 240, 0, 1, 2)), 1000, 1000);
         assertFalse(s.correct());
-        Fault fault =
-                s.faults().stream().filter(f -> f.rank() == 0).findFirst().orElseThrow();
+        Fault fault = s.faults().stream().filter(f -> f.rank() == 0).findFirst().orElseThrow();
         assertEquals(List.of(3), fault.missing());
         assertTrue(fault.toString().contains("lacks [3]"), fault.toString());
         assertTrue(s.faults().stream().anyMatch(f -> f.rank() == 3));
@@ -188,8 +190,7 @@ class SimulatorTest {
     void brokenTrees() {
         Topology t = Machines.nvswitch(4, 80, 12, 20);
         List<Hop> lacking = List.of(hop(t, 0, 1), hop(t, 1, 2));
-        List<Hop> twoParents =
-                List.of(hop(t, 0, 1), hop(t, 0, 2), hop(t, 1, 3), hop(t, 2, 3));
+        List<Hop> twoParents = List.of(hop(t, 0, 1), hop(t, 0, 2), hop(t, 1, 3), hop(t, 2, 3));
         List<Hop> circle = List.of(hop(t, 0, 1), hop(t, 2, 3), hop(t, 3, 2));
         Simulation s = run(t, Operation.BROADCAST, lacking);
         assertEquals(1, s.faultCount());
@@ -204,7 +205,9 @@ class SimulatorTest {
         s = run(t, Operation.ALL_REDUCE, circle);
         assertEquals(4, s.stuck());
         assertFalse(s.correct());
-        assertTrue(run(t, Operation.ALL_REDUCE, List.of(hop(t, 0, 1), hop(t, 1, 2), hop(t, 1, 3))).correct());
+        assertTrue(
+                run(t, Operation.ALL_REDUCE, List.of(hop(t, 0, 1), hop(t, 1, 2), hop(t, 1, 3)))
+                        .correct());
     }
 
     private static Simulation run(Topology t, Operation op, List<Hop> hops) {
@@ -243,11 +246,7 @@ class SimulatorTest {
         }
         Simulation s =
                 Simulator.run(
-                        plan(
-                                t,
-                                Operation.ALL_TO_ALL,
-                                first(3),
-                                new Channel.Exchange(hops, 120)),
+                        plan(t, Operation.ALL_TO_ALL, first(3), new Channel.Exchange(hops, 120)),
                         SIZE,
                         SIZE);
         assertEquals(1, s.faultCount());
@@ -273,6 +272,10 @@ class SimulatorTest {
                                 8));
         assertThrows(
                 IllegalArgumentException.class,
-                () -> Simulator.run(plan(t, Operation.ALL_REDUCE, first(3), p.channels().getFirst()), 8, 8));
+                () ->
+                        Simulator.run(
+                                plan(t, Operation.ALL_REDUCE, first(3), p.channels().getFirst()),
+                                8,
+                                8));
     }
 }
