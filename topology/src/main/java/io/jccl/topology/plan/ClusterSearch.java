@@ -189,7 +189,7 @@ final class ClusterSearch {
             sum += rail.gbps();
         }
         int ranks = m * n;
-        double bandwidth = sum * (tree && op == Operation.ALL_REDUCE ? op.busFactor(ranks) : 1);
+        double bandwidth = sum * (tree ? op.busFactor(ranks) : 1);
         Bounds.Bound bound = bound();
         if (Math.abs(bandwidth - bound.gbps()) < 1e-6 * bound.gbps()) {
             bandwidth = bound.gbps();
@@ -320,7 +320,7 @@ final class ClusterSearch {
         }
         List<double[]> uses = new ArrayList<>();
         for (Rail rail : rails) {
-            uses.add(ClusterCheck.uses(cluster, op, rail));
+            uses.add(ClusterCheck.uses(cluster, rail));
         }
         double[] full = left.clone();
         double[] rate = new double[rails.size()];

@@ -126,14 +126,12 @@ public final class Planner {
      * @param c the machines, at least 2
      * @param op as in {@link #plan(Cluster, Operation, List)}
      * @param gpus the GPUs that take part on each machine
-     * @return the plan; none unless the operation is an allReduce, broadcast or reduce
+     * @return the plan; none unless the operation is an allReduce: with one root a ring, which is a
+     *     chain then, is as fast
      */
     public static Optional<ClusterPlan> trees(Cluster c, Operation op, List<Integer> gpus) {
         ClusterSearch search = new ClusterSearch(c, op, gpus);
-        return switch (op) {
-            case ALL_REDUCE, BROADCAST, REDUCE -> Optional.of(search.rails(true));
-            default -> Optional.empty();
-        };
+        return op == Operation.ALL_REDUCE ? Optional.of(search.rails(true)) : Optional.empty();
     }
 
     /**
