@@ -14,6 +14,7 @@ import io.jccl.topology.plan.Cluster;
 import java.util.List;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
@@ -37,7 +38,7 @@ class PublishedTest {
             Tuning tuning,
             long bytes,
             double busbw,
-            Algorithm algorithm,
+            @Nullable Algorithm algorithm,
             boolean fitted,
             String source) {
         double predicted() {
