@@ -49,11 +49,7 @@ final class SystemCommands {
         private final Thread thread;
 
         Reader(InputStream in) {
-            thread =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .name("jccl-command-output")
-                            .start(() -> read(in));
+            thread = Thread.ofPlatform().daemon().name("jccl-command-output").start(() -> read(in));
         }
 
         private void read(InputStream in) {

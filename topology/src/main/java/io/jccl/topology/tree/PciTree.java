@@ -13,6 +13,7 @@ import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
@@ -176,13 +177,7 @@ public final class PciTree {
         }
         int n = 0;
         for (Item nic : nics) {
-            nic.id =
-                    b.add(
-                            new Nic(
-                                    b.nextId(),
-                                    unique(nic.name, "NIC", n++),
-                                    nic.device,
-                                    nic.port));
+            nic.id = b.add(new Nic(b.nextId(), unique(nic.name, "NIC", n++), nic.device, nic.port));
         }
         for (Cpu cpu : cpus) {
             String base = (cpu.host == 0 ? "" : "host" + cpu.host + "-") + "numa";
@@ -227,6 +222,16 @@ public final class PciTree {
         return b;
     }
 
+    /**
+     * The NUMA node that an item is below, once built.
+     *
+     * @param item an item of this tree
+     * @return its NUMA node
+     */
+    public Cpu cpu(Item item) {
+        return Objects.requireNonNull(homes.get(item));
+    }
+
     /** Takes away what has no GPU or NIC of the lists below it, and devices not in the lists. */
     public void prune() {
         Set<Item> keep = Collections.newSetFromMap(new IdentityHashMap<>());
@@ -239,11 +244,8 @@ public final class PciTree {
         for (Item item : items) {
             prune(item.items, keep);
         }
-        items.removeIf(
-                i ->
-                        i.kind == Kind.GPU || i.kind == Kind.NIC
-                                ? !keep.contains(i)
-                                : i.items.isEmpty());
+        items.removeIf(i ->
+                i.kind == Kind.GPU || i.kind == Kind.NIC ? !keep.contains(i) : i.items.isEmpty());
     }
 
     /** Notes whose each device is, and gives bridges their bandwidth. */

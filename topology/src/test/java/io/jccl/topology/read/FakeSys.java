@@ -80,8 +80,8 @@ final class FakeSys {
     static final String GPU2 = "pci0000:90/0000:90:01.0/0000:91:00.0";
 
     /**
-     * Two sockets. On the first a switch with two GPUs, asleep, and a NIC; on the other a GPU, and a
-     * network card that is down.
+     * Two sockets. On the first a switch with two GPUs, asleep, and a NIC; on the other a GPU, and
+     * a network card that is down.
      */
     static FakeSys twoSockets(Path directory) throws IOException {
         FakeSys s = new FakeSys(directory);
