@@ -205,7 +205,6 @@ final class XmlTree {
             }
         } catch (XMLStreamException e) {
             // It reads from a string: there is nothing to release.
-            return;
         }
     }
 

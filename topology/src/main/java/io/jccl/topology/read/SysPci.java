@@ -297,7 +297,7 @@ final class SysPci {
         Path slot = device.resolveSibling(""); // the port that the device is plugged into
         double max = lower(speed(device, "max"), speed(slot, "max"));
         double current = speed(device, "current");
-        double speed = slowsDown && max > 0 || current == 0 ? max : current;
+        double speed = (slowsDown && max > 0) || current == 0 ? max : current;
         int lanes = SysFiles.number(device.resolve("current_link_width"), 0);
         if (lanes < 1 || lanes > MAX_LANES) {
             lanes =

@@ -62,7 +62,6 @@ final class SystemCommands {
                 }
             } catch (IOException e) {
                 // The process was stopped: what came so far counts.
-                return;
             }
         }
 
