@@ -1,7 +1,6 @@
 package io.jccl.topology.nccl;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -226,7 +225,6 @@ class GraphXmlTest {
     private static void refused(Plan plan, String why) {
         IllegalArgumentException e =
                 assertThrows(IllegalArgumentException.class, () -> GraphXml.write(plan));
-        assertTrue(e.getMessage().contains(why), e.getMessage());
-        assertFalse(e.getMessage().isBlank());
+        assertTrue(String.valueOf(e.getMessage()).contains(why), e.getMessage());
     }
 }

@@ -69,8 +69,9 @@ final class FakeSys {
 
     private void link(String link, String target) throws IOException {
         Path at = root.resolve(link);
-        Files.createDirectories(at.getParent());
-        Files.createSymbolicLink(at, at.getParent().relativize(root.resolve(target)));
+        Path directory = at.resolveSibling("");
+        Files.createDirectories(directory);
+        Files.createSymbolicLink(at, directory.relativize(root.resolve(target)));
     }
 
     static final String SWITCH0 = "pci0000:10/0000:10:01.0/0000:11:00.0";
