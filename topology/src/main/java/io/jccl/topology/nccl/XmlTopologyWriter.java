@@ -71,7 +71,7 @@ final class XmlTopologyWriter {
 
     private final List<List<Link>> down = new ArrayList<>();
     private final boolean[] placed;
-    private final String[] busIds;
+    private final @Nullable String[] busIds;
 
     XmlTopologyWriter(Topology topology) {
         t = topology;
@@ -80,20 +80,27 @@ final class XmlTopologyWriter {
         placed = new boolean[n];
         busIds = new String[n];
         Set<String> taken = new HashSet<>();
+        for (Gpu gpu : t.gpus()) {
+            String real = gpu.busId() == null ? "" : gpu.busId().strip().toLowerCase(Locale.ROOT);
+            if (BUS_ID.matcher(real).matches()) {
+                busIds[gpu.id()] = XmlTopologyReader.canonical(real);
+                if (!taken.add(busIds[gpu.id()])) {
+                    throw new IllegalArgumentException(
+                            "two GPUs have bus id "
+                                    + busIds[gpu.id()]
+                                    + ": each needs its own in NCCL's XML");
+                }
+            }
+        }
+        int next = 0;
         for (int i = 0; i < n; i++) {
             down.add(new ArrayList<>());
-            String real = t.nodes().get(i) instanceof Gpu gpu ? gpu.busId() : null;
-            String plain = real == null ? "" : real.strip().toLowerCase(Locale.ROOT);
-            String id =
-                    BUS_ID.matcher(plain).matches()
-                            ? XmlTopologyReader.canonical(plain)
-                            // Function 0: NCCL has other uses for the low bits.
-                            : String.format("ffff:%02x:%02x.0", i / 32, i % 32);
-            if (!taken.add(id)) {
-                throw new IllegalArgumentException(
-                        "two GPUs have bus id " + id + ": each needs its own in NCCL's XML");
+            while (busIds[i] == null) {
+                // Function 0: NCCL has other uses for the low bits.
+                String made = String.format("ffff:%02x:%02x.0", next / 32, next % 32);
+                busIds[i] = taken.add(made) ? made : null;
+                next++;
             }
-            busIds[i] = id;
         }
     }
 
@@ -307,7 +314,8 @@ final class XmlTopologyWriter {
             close(indent, "nic");
             return;
         }
-        String kind = node instanceof Gpu ? GPU_CLASS : node instanceof Nic ? NIC_CLASS : SWITCH_CLASS;
+        String kind =
+                node instanceof Gpu ? GPU_CLASS : node instanceof Nic ? NIC_CLASS : SWITCH_CLASS;
         open(
                 indent,
                 "pci",
@@ -381,23 +389,23 @@ final class XmlTopologyWriter {
                 Node to = t.nodes().get(link.opposite(gpu.id()));
                 own(gpu, to, numa, "an NVLink");
                 // All NVSwitches are one.
-                counts.merge(to instanceof Hub ? -1 - kind(to) : to.id(), link.count(), Integer::sum);
+                counts.merge(
+                        to instanceof Hub ? -1 - kind(to) : to.id(), link.count(), Integer::sum);
             }
         }
-        counts.forEach(
-                (to, count) -> {
-                    boolean direct = to >= 0;
-                    boolean cpu = to == -1 - Hub.Kind.NUMA.ordinal();
-                    element(
-                            indent + 2,
-                            "nvlink",
-                            "target",
-                            direct ? busIds[to] : NVSWITCH_TARGET,
-                            "count",
-                            "" + count,
-                            "tclass",
-                            direct ? GPU_CLASS : cpu ? CPU_CLASS : NVSWITCH_CLASS);
-                });
+        counts.forEach((to, count) -> {
+            boolean direct = to >= 0;
+            boolean cpu = to == -1 - Hub.Kind.NUMA.ordinal();
+            element(
+                    indent + 2,
+                    "nvlink",
+                    "target",
+                    direct ? busIds[to] : NVSWITCH_TARGET,
+                    "count",
+                    "" + count,
+                    "tclass",
+                    direct ? GPU_CLASS : cpu ? CPU_CLASS : NVSWITCH_CLASS);
+        });
         for (Link link : t.links(gpu.id())) {
             if (link.kind() == LinkKind.C2C) {
                 own(gpu, t.nodes().get(link.opposite(gpu.id())), numa, "C2C");
