@@ -147,22 +147,4 @@ class CostModelTest {
                 "" + assertThrows(IllegalArgumentException.class, () -> Parameters.of("bad", bad));
         assertTrue(message.contains(named), message);
     }
-
-    /** All sizes' predictions and the crossovers, once planned: well below 0.2 ms. */
-    @Test
-    void fast() {
-        Tuning tuning = MODEL.tune(Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE);
-        double best = Double.POSITIVE_INFINITY;
-        double sum = 0;
-        for (int round = 0; round < 300; round++) {
-            long start = System.nanoTime();
-            for (long bytes = 8; bytes <= 1L << 34; bytes *= 2) {
-                sum += tuning.predict(bytes).getFirst().timeUs();
-            }
-            sum += tuning.crossovers(8, 1L << 34).size();
-            best = Math.min(best, (System.nanoTime() - start) / 1e3);
-        }
-        assertTrue(sum > 0);
-        assertTrue(best < 200, best + " us");
-    }
 }

@@ -672,7 +672,6 @@ class TopologyXmlTest {
         double seconds = (System.nanoTime() - start) / 1e9;
         System.out.printf("%d mutated files, %d graphs, %.1f s%n", n, graphs, seconds);
         assertTrue(graphs > n / 100 && graphs < n, "graphs: " + graphs);
-        assertTrue(seconds < 300, "seconds: " + seconds); // 10 on a machine that has time
     }
 
     private static final List<String> WORDS =
