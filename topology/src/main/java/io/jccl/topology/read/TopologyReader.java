@@ -7,6 +7,7 @@ import io.jccl.topology.Warning;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Reads the topology of a machine from a text: what {@code nvidia-smi topo -m}, {@code -mp}, {@code
@@ -47,7 +48,13 @@ public final class TopologyReader {
                     1, 1, "found XML: expected output of nvidia-smi, which a table can be read of");
         }
         List<Text.Line> lines = Text.lines(text);
-        Dump matrix = MatrixParser.parse(lines, options.lenient());
+        Dump matrix;
+        try {
+            matrix = MatrixParser.parse(lines, options.lenient());
+        } catch (TopologyFormatException e) {
+            TopologyFormatException other = lookAlike(lines);
+            throw other != null ? other : e;
+        }
         if (matrix != null) {
             return matrix;
         }
@@ -167,7 +174,7 @@ public final class TopologyReader {
         return false;
     }
 
-    private static TopologyFormatException unknown(String text, List<Text.Line> lines) {
+    private static @Nullable TopologyFormatException lookAlike(List<Text.Line> lines) {
         for (LookAlike other : LOOK_ALIKES) {
             for (Text.Line line : lines) {
                 if (other.sign.matcher(line.text()).find()) {
@@ -180,6 +187,14 @@ public final class TopologyReader {
                                     + " -mp, -p2p or nvlink -s, or NCCL's topology XML");
                 }
             }
+        }
+        return null;
+    }
+
+    private static TopologyFormatException unknown(String text, List<Text.Line> lines) {
+        TopologyFormatException other = lookAlike(lines);
+        if (other != null) {
+            return other;
         }
         return new TopologyFormatException(
                 0,
