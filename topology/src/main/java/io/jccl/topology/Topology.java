@@ -308,8 +308,9 @@ public final class Topology {
         return row;
     }
 
+    /** Unique for a pair, and such that the hash of the Long differs for most pairs. */
     private static long key(int a, int b) {
-        return (long) Math.min(a, b) << 32 | Math.max(a, b);
+        return Math.min(a, b) * 0x9E37_79B1L + Math.max(a, b);
     }
 
     @Override
