@@ -4,6 +4,7 @@ module io.jccl.topology {
     requires static transitive org.jspecify;
 
     exports io.jccl.topology;
+    exports io.jccl.topology.nccl;
     exports io.jccl.topology.plan;
     exports io.jccl.topology.read;
 }
