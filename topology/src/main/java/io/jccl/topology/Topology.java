@@ -46,7 +46,7 @@ public final class Topology {
         nodes = List.copyOf(all);
         links = List.copyOf(b.links);
         warnings = List.copyOf(b.warnings);
-        codes = Map.copyOf(b.codes);
+        codes = new HashMap<>(b.codes); // Map.copyOf probes linearly, which is slow for pairs
         Map<String, Node> byName = new HashMap<>();
         for (int i = 0; i < nodes.size(); i++) {
             Node node = nodes.get(i);

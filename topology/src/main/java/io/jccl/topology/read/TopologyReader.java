@@ -48,7 +48,10 @@ public final class TopologyReader {
             throw new TopologyFormatException(
                     1, 1, "found XML: expected output of nvidia-smi, which a table can be read of");
         }
-        List<Text.Line> lines = Text.lines(text);
+        return dump(text, Text.lines(text), options);
+    }
+
+    private static Dump dump(String text, List<Text.Line> lines, ReadOptions options) {
         Dump matrix;
         try {
             matrix = MatrixParser.parse(lines, options.lenient());
@@ -79,11 +82,12 @@ public final class TopologyReader {
             Topology xml = TopologyXml.read(text, options.lenient(), options.name());
             return Refined.of(xml, options, List.of());
         }
-        Dump dump = dump(text, options);
+        List<Text.Line> lines = Text.lines(text);
+        Dump dump = dump(text, lines, options);
         ReadOptions known = options;
         if (!(dump instanceof NvlinkStatus) && options.nvlinks() == null) {
             // Whoever pastes a whole session may have the names and rates in it too.
-            known = options.withNvlinks(NvlinkParser.parse(Text.lines(text), true));
+            known = options.withNvlinks(NvlinkParser.parse(lines, true));
         }
         return topology(dump, known);
     }
