@@ -4,5 +4,6 @@ module io.jccl.topology {
     requires static transitive org.jspecify;
 
     exports io.jccl.topology;
+    exports io.jccl.topology.draw;
     exports io.jccl.topology.plan;
 }
