@@ -6,4 +6,5 @@ module io.jccl.topology {
     exports io.jccl.topology;
     exports io.jccl.topology.draw;
     exports io.jccl.topology.plan;
+    exports io.jccl.topology.read;
 }
