@@ -337,7 +337,7 @@ final class Layout {
             lines[link.id()] =
                     arched(link)
                             ? arch(a, b)
-                            : link.kind() == LinkKind.SMP ? between(a, b) : stem(link, a, b);
+                            : link.kind() == LinkKind.SMP ? between(link) : stem(link, a, b);
         }
     }
 
@@ -356,8 +356,15 @@ final class Layout {
     }
 
     /** Between NUMA nodes: straight to the neighbour, else round those in between. */
-    private Line between(Box a, Box b) {
+    private Line between(Link link) {
+        Box a = boxes[link.a()];
+        Box b = boxes[link.b()];
         if (a.up() != b.up()) {
+            if (a.x() <= MARGIN && b.x() <= MARGIN) {
+                boxes[link.a()] = reaching(a);
+                boxes[link.b()] = reaching(b);
+                return new Line(MARGIN / 2, a.centre(), MARGIN / 2, b.centre(), 0);
+            }
             return new Line(a.middle(), a.centre(), b.middle(), b.centre(), 0);
         }
         Box left = a.x() < b.x() ? a : b;
@@ -371,6 +378,12 @@ final class Layout {
             line = new Line(left.middle(), y, right.middle(), y, left.up() ? -30 : 30);
         }
         return left == a ? line : line.reversed();
+    }
+
+    /** The same box, into the left margin. */
+    private static Box reaching(Box box) {
+        double more = box.x() - MARGIN / 4;
+        return new Box(MARGIN / 4, box.y(), box.width() + more, box.height(), box.up());
     }
 
     /** A vertical line out of the narrower box into the wider one. */

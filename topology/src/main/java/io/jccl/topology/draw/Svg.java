@@ -103,13 +103,21 @@ public final class Svg {
         for (Node node : topology.nodes()) {
             node(node);
         }
+        out.append("</g>\n<g class=\"channels\">\n");
+        for (int i = 0; i < channels.size(); i++) {
+            channel(i, channels.get(i));
+        }
         out.append("</g>\n<g class=\"labels\">\n");
         for (Link link : topology.links()) {
             label(link);
         }
-        out.append("</g>\n<g class=\"channels\">\n");
-        for (int i = 0; i < channels.size(); i++) {
-            channel(i, channels.get(i));
+        for (Hub hub : topology.hubs()) {
+            Layout.Box box = layout.box(hub.id());
+            int fits = Math.max(4, (int) (box.width() / 6.6));
+            out.append("<text class=\"rate hub\" x=\"").append(n(box.x() + 8)).append("\" y=\"");
+            double y = hub.kind() == Hub.Kind.NVSWITCH ? box.y() + 14 : box.centre() + 4;
+            out.append(n(y)).append("\">");
+            out.append(Text.xml(Text.cut(hub.name(), fits))).append("</text>\n");
         }
         out.append("</g>\n</g>\n").append(legend).append("</svg>\n");
         return out.toString();
@@ -136,8 +144,8 @@ public final class Svg {
                 .jccl-topo .small{font-size:12px;fill:#5b6675}
                 .jccl-topo .name{font-weight:600;text-anchor:middle}
                 .jccl-topo .sub{font-size:10px;text-anchor:middle;fill:#5b6675}
-                .jccl-topo .hub{font-size:11px;text-anchor:middle}
                 .jccl-topo .rate{font-size:10px;fill:#3b4654;stroke:#ffffff;stroke-width:3px;paint-order:stroke;stroke-linejoin:round}
+                .jccl-topo .hub{font-size:11px}
                 .jccl-topo .box{stroke-width:1.2}
                 .jccl-topo .gpu{fill:#e6f4d7;stroke:#5e9414}
                 .jccl-topo .nic{fill:#dff1f4;stroke:#2b8796}
@@ -305,12 +313,13 @@ public final class Svg {
         if (line.rise() != 0) {
             String text = link.count() > 1 ? rate + " (" + link.count() + "×)" : rate;
             out.append("<text class=\"rate\" text-anchor=\"middle\" x=\"").append(n(x));
-            out.append("\" y=\"").append(n(y - line.rise() + 3)).append("\">");
+            out.append("\" y=\"").append(n(y - line.rise() + (line.rise() > 0 ? -5 : 12))).append("\">");
             out.append(Text.xml(text)).append("</text>\n");
             return;
         }
         boolean flat = Math.abs(line.y1() - line.y2()) < 1;
-        out.append("<text class=\"rate\" x=\"").append(n(flat ? x : x + 6)).append("\" y=\"");
+        double aside = 5 + lanes() * step() / 2;
+        out.append("<text class=\"rate\" x=\"").append(n(flat ? x : x + aside)).append("\" y=\"");
         out.append(n(flat ? y - 8 : y + 3)).append(flat ? "\" text-anchor=\"middle\">" : "\">");
         out.append(rate).append("</text>\n");
     }
@@ -345,10 +354,7 @@ public final class Svg {
         out.append("\" width=\"").append(n(box.width())).append("\" height=\"");
         out.append(n(box.height())).append("\" rx=\"").append(node instanceof Hub ? 4 : 7);
         out.append("\"/>");
-        if (node instanceof Hub) {
-            int fits = Math.max(4, (int) (box.width() / 6.4));
-            fitted("hub", box, box.centre() + 4, Text.cut(node.name(), fits), 11);
-        } else {
+        if (!(node instanceof Hub)) {
             String below = below(node);
             double y = box.centre() + (below.isEmpty() ? 4 : -2);
             fitted("name", box, y, Text.cut(node.name(), 14), 12);
@@ -440,10 +446,18 @@ public final class Svg {
         out.append("</g>\n");
     }
 
+    /** How many channels are drawn side by side. */
+    private int lanes() {
+        return Math.clamp(channels.size(), 1, 48);
+    }
+
+    /** How far apart they are. */
+    private double step() {
+        return Math.min(3.2, 40.0 / lanes());
+    }
+
     private String hopPath(int place, Hop hop) {
-        int lanes = Math.min(channels.size(), 48);
-        double step = Math.min(3.2, 40.0 / Math.max(1, lanes));
-        double dx = (place % lanes - (lanes - 1) / 2.0) * step;
+        double dx = (place % lanes() - (lanes() - 1) / 2.0) * step();
         double dy = dx;
         StringBuilder d = new StringBuilder();
         List<Integer> arcs = hop.route().arcs();
@@ -467,7 +481,9 @@ public final class Svg {
             if (!flat && topology.nodes().get(topology.tail(arc)) instanceof Hub hub) {
                 y1 = layout.box(hub.id()).centre() + lane(hub, dy);
             }
-            double fx = flat ? 0 : dx;
+            // A GPU's own line is used both ways: out on the left, in on the right.
+            double side = i == 0 ? -0.8 : i == arcs.size() - 1 ? 0.8 : 0;
+            double fx = flat ? 0 : dx + side;
             double fy = flat ? Math.clamp(dy, -8.0, 8.0) : 0;
             d.append(d.isEmpty() ? "M" : "L").append(n(line.x1() + fx)).append(' ');
             d.append(n(y1 + fy)).append('L').append(n(line.x2() + fx)).append(' ');

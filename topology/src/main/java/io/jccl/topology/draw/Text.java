@@ -70,9 +70,9 @@ final class Text {
                 : plain.substring(0, plain.offsetByCodePoints(0, length - 1)) + "…";
     }
 
-    /** A bandwidth: at most one decimal, none that is zero. */
+    /** A bandwidth: at most one decimal, none that is zero, none from 100 on. */
     static String gbps(double gbps) {
-        return number(Math.round(gbps * 10) / 10.0);
+        return gbps >= 100 ? Long.toString(Math.round(gbps)) : number(Math.round(gbps * 10) / 10.0);
     }
 
     /** A coordinate, or anything else: without a decimal where there is none. */
