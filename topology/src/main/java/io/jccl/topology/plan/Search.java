@@ -1,11 +1,12 @@
 package io.jccl.topology.plan;
 
+import io.jccl.topology.LinkKind;
+import io.jccl.topology.Link;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
-import java.util.HashSet;
+import java.util.BitSet;
 import java.util.List;
-import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /** One search for plans: the arguments, checked, and what kinds of plans share. Not thread-safe. */
@@ -15,7 +16,14 @@ final class Search {
     private final List<Integer> gpus;
     private final int root;
     private final int n;
+    private final int[] ids;
     private final @Nullable Fabric fabric;
+
+    /** Bounds of {@link #fabric} and of all links, once they are known. */
+    private Bounds.@Nullable Bound bound;
+
+    private @Nullable Fabric all;
+    private Bounds.@Nullable Bound boundOfAll;
 
     Search(Topology t, Operation op, List<Integer> gpus, int root) {
         this.t = t;
@@ -23,7 +31,7 @@ final class Search {
         this.gpus = List.copyOf(gpus);
         this.root = root;
         n = gpus.size();
-        int[] ids = check(t, this.gpus);
+        ids = check(t, this.gpus);
         if (root < 0 || root >= n) {
             throw new IllegalArgumentException(
                     "root is " + root + ", and must be a rank: 0 to " + (n - 1));
@@ -37,7 +45,7 @@ final class Search {
             throw new IllegalArgumentException("no GPUs: name at least one of " + t);
         }
         int[] ids = new int[gpus.size()];
-        Set<Integer> seen = new HashSet<>();
+        BitSet seen = new BitSet();
         for (int i = 0; i < ids.length; i++) {
             ids[i] = gpus.get(i);
             if (ids[i] < 0 || ids[i] >= t.gpus().size()) {
@@ -46,136 +54,264 @@ final class Search {
                                 + ids[i]
                                 + " is not there: "
                                 + t.name()
-                                + " has places 0 to "
-                                + (t.gpus().size() - 1));
+                                + (t.gpus().isEmpty()
+                                        ? " has no GPUs"
+                                        : " has places 0 to " + (t.gpus().size() - 1)));
             }
-            if (!seen.add(ids[i])) {
+            if (seen.get(ids[i])) {
                 throw new IllegalArgumentException("GPU " + ids[i] + " is named twice in " + gpus);
             }
+            seen.set(ids[i]);
         }
         return ids;
     }
 
     Plan best() {
-        Plan best = null;
-        for (Plan plan : new @Nullable Plan[] {exchange(), rings(), trees()}) {
-            if (plan != null
-                    && (best == null || plan.bandwidthGBps() > best.bandwidthGBps() * 1.000001)) {
-                best = plan;
-            }
+        List<String> others = new ArrayList<>();
+        @Nullable Plan best = better(exchange(), rings(), others);
+        if (best == null || best.ratio() < 1 - 1e-9) {
+            best = better(best, trees(), others);
+        } else if (trees(op)) {
+            others.add("Packed trees were not tried: nothing exceeds the bound.");
         }
         if (best == null) {
             throw new IllegalArgumentException(
-                    "no plan for " + op.command() + " over " + gpus + " of " + t);
+                    "no plan for "
+                            + op.command()
+                            + " over places "
+                            + gpus
+                            + " of "
+                            + t
+                            + ": two GPUs that exchange data reach each other only through other"
+                            + " GPUs, and these do not forward");
         }
-        return best;
+        if (others.isEmpty()) {
+            return best;
+        }
+        List<String> why = new ArrayList<>(best.why());
+        why.addAll(others);
+        return new Plan(
+                t,
+                op,
+                gpus,
+                root,
+                best.channels(),
+                best.bandwidthGBps(),
+                best.boundGBps(),
+                best.bound(),
+                why);
+    }
+
+    private static @Nullable Plan better(
+            @Nullable Plan first, @Nullable Plan second, List<String> others) {
+        if (first == null || second == null) {
+            return first == null ? second : first;
+        }
+        if (first.channels().isEmpty()) {
+            return first;
+        }
+        boolean better = second.bandwidthGBps() > first.bandwidthGBps() * (1 + 1e-6);
+        Plan worse = better ? first : second;
+        others.add(
+                "Not "
+                        + Texts.channels(worse.channels())
+                        + ": they give "
+                        + Texts.number(worse.bandwidthGBps())
+                        + " GB/s.");
+        return better ? second : first;
+    }
+
+    private static boolean trees(Operation op) {
+        return switch (op) {
+            case ALL_REDUCE, BROADCAST, REDUCE -> true;
+            default -> false;
+        };
     }
 
     @Nullable Plan rings() {
+        switch (op) {
+            case ALL_TO_ALL, GATHER, SCATTER, SEND_RECV -> {
+                return null;
+            }
+            default -> {}
+        }
         if (fabric == null) {
             return alone();
         }
-        int[] order = fabric.walk();
-        List<Hop> hops = new ArrayList<>();
-        for (int i = 0; i < n; i++) {
-            if (fabric.ways(order[i], order[(i + 1) % n]).length == 0) {
-                return null;
-            }
-            hops.add(fabric.hop(order[i], order[(i + 1) % n], 0));
+        List<Channel> rings = Rings.pack(fabric);
+        Fabric used = fabric;
+        if (rings.isEmpty() && fabric.nvlinkOnly) {
+            used = all();
+            rings = Rings.pack(used);
         }
-        return switch (op) {
-            case ALL_TO_ALL, GATHER, SCATTER, SEND_RECV -> null;
-            default -> plan(new Channel.Ring(hops, rate(hops, false)));
-        };
+        return rings.isEmpty() ? null : plan(used, rings);
     }
 
     @Nullable Plan trees() {
+        if (!trees(op)) {
+            return null;
+        }
         if (fabric == null) {
             return alone();
         }
-        int[] order = fabric.walk();
-        List<Hop> hops = new ArrayList<>();
-        int start = 0;
-        while (order[start] != root) {
-            start++;
-        }
-        for (int i = start; i < start + n - 1; i++) {
-            if (fabric.ways(order[i % n], order[(i + 1) % n]).length == 0) {
-                return null;
-            }
-            hops.add(fabric.hop(order[i % n], order[(i + 1) % n], 0));
-        }
-        return switch (op) {
-            case ALL_REDUCE, BROADCAST, REDUCE ->
-                    plan(
-                            new Channel.Tree(
-                                    gpus.get(root), hops, rate(hops, op == Operation.ALL_REDUCE)));
-            default -> null;
-        };
+        boolean both = op == Operation.ALL_REDUCE;
+        double most = bound(fabric).gbps() / (both ? op.busFactor(n) : 1);
+        List<Channel> trees = Trees.pack(fabric, root, both, most);
+        return trees.isEmpty() ? null : plan(fabric, trees);
     }
 
     @Nullable Plan exchange() {
+        switch (op) {
+            case ALL_REDUCE, REDUCE_SCATTER, BROADCAST, REDUCE -> {
+                return null;
+            }
+            default -> {}
+        }
         if (fabric == null) {
             return alone();
         }
+        Plan plan = exchange(fabric);
+        return plan == null && fabric.nvlinkOnly ? exchange(all()) : plan;
+    }
+
+    private @Nullable Plan exchange(Fabric f) {
         List<Hop> hops = new ArrayList<>();
         for (int i = 0; i < n; i++) {
             for (int j = 0; j < n; j++) {
                 boolean needed =
                         i != j
                                 && switch (op) {
-                                    case ALL_TO_ALL, ALL_GATHER -> true;
                                     case SCATTER -> i == root;
                                     case GATHER -> j == root;
                                     case SEND_RECV -> j == (i + 1) % n;
-                                    default -> false;
+                                    default -> true;
                                 };
                 if (needed) {
-                    if (fabric.ways(i, j).length == 0) {
+                    if (f.ways(i, j).length == 0) {
                         return null;
                     }
-                    hops.add(fabric.hop(i, j, 0));
+                    hops.add(f.hop(i, j, 0));
                 }
             }
         }
-        return hops.isEmpty() ? null : plan(new Channel.Exchange(hops, rate(hops, false)));
-    }
-
-    private double rate(List<Hop> hops, boolean both) {
-        double[] load = new double[2 * t.links().size()];
+        double[] load = new double[f.capacity.length];
+        double rate = Double.POSITIVE_INFINITY;
         for (Hop hop : hops) {
             for (int arc : hop.route().arcs()) {
-                load[arc]++;
-                load[arc ^ 1] += both ? 1 : 0;
+                rate = Math.min(rate, f.capacity[arc] / ++load[arc]);
             }
         }
-        double rate = Double.POSITIVE_INFINITY;
-        for (int arc = 0; arc < load.length; arc++) {
-            rate = load[arc] > 0 ? Math.min(rate, t.capacity(arc) / load[arc]) : rate;
-        }
-        return rate;
+        return plan(f, List.of(new Channel.Exchange(hops, rate)));
     }
 
-    private Plan plan(Channel channel) {
-        List<Channel> channels = List.of(channel);
-        double bandwidth = Check.bandwidth(op, n, channels);
-        double bound = Double.POSITIVE_INFINITY;
-        String cut = "";
-        for (int gpu : gpus) {
-            double sum = 0;
-            for (var link : t.links(gpu)) {
-                sum += link.gbps();
-            }
-            sum *= op == Operation.SCATTER || op == Operation.GATHER ? n - 1 : 1;
-            if (sum < bound) {
-                bound = sum;
-                cut = "egress of " + t.gpus().get(gpu).name();
+    private Fabric all() {
+        Fabric f = all;
+        if (f == null) {
+            f = Fabric.all(t, ids);
+            all = f;
+        }
+        return f;
+    }
+
+    private Bounds.Bound bound(Fabric f) {
+        Bounds.Bound b = f == fabric ? bound : boundOfAll;
+        if (b == null) {
+            b = Bounds.of(f, op, root);
+            if (f == fabric) {
+                bound = b;
+            } else {
+                boundOfAll = b;
             }
         }
-        return new Plan(t, op, gpus, root, channels, bandwidth, bound, cut, List.of());
+        return b;
+    }
+
+    private Plan plan(Fabric f, List<Channel> channels) {
+        Bounds.Bound b = bound(f);
+        double bandwidth = Check.bandwidth(op, n, channels);
+        if (Math.abs(bandwidth - b.gbps()) < 1e-6 * b.gbps()) {
+            bandwidth = b.gbps(); // what is left is rounding
+        }
+        return new Plan(
+                t,
+                op,
+                gpus,
+                root,
+                channels,
+                bandwidth,
+                b.gbps(),
+                b.what(),
+                why(f, channels, bandwidth, b));
+    }
+
+    private List<String> why(
+            Fabric f, List<Channel> channels, double bandwidth, Bounds.Bound limit) {
+        double[] load = new double[f.capacity.length];
+        for (Channel channel : channels) {
+            boolean tree = channel instanceof Channel.Tree;
+            for (Hop hop : channel.hops()) {
+                for (int arc : hop.route().arcs()) {
+                    load[arc] += !tree || op != Operation.REDUCE ? channel.gbps() : 0;
+                    load[arc ^ 1] += tree && op != Operation.BROADCAST ? channel.gbps() : 0;
+                }
+            }
+        }
+        double nvlinkLoad = 0;
+        double nvlinks = 0;
+        boolean pcieUsed = false;
+        boolean pcieThere = false;
+        int nvlinkCount = 0;
+        for (Link link : t.links()) {
+            int arc = 2 * link.id();
+            if (link.kind() == LinkKind.NVLINK) {
+                nvlinkLoad += load[arc] + load[arc + 1];
+                nvlinks += 2 * f.capacity[arc];
+                nvlinkCount += f.capacity[arc] > 0 ? link.count() : 0;
+            } else {
+                pcieUsed |= load[arc] + load[arc + 1] > 0;
+                pcieThere |= link.a() < t.gpus().size() || link.b() < t.gpus().size();
+            }
+        }
+        List<String> why = new ArrayList<>();
+        why.add(
+                Texts.capital(Texts.channels(channels))
+                        + ": "
+                        + Texts.number(bandwidth)
+                        + " GB/s of bus bandwidth; the bound is "
+                        + Texts.number(limit.gbps())
+                        + " ("
+                        + limit.what()
+                        + ").");
+        if (nvlinkCount > 0) {
+            why.add(
+                    nvlinkLoad > nvlinks * (1 - 1e-6)
+                            ? "Every NVLink is used in both directions, to the full."
+                            : Texts.number(100 * nvlinkLoad / nvlinks)
+                                    + "% of the NVLink bandwidth between these GPUs is used.");
+        }
+        if (f.nvlinkOnly && pcieThere) {
+            why.add("PCIe is left out, of plan and bound: NVLink alone joins these GPUs.");
+        } else if (pcieUsed && nvlinkCount > 0) {
+            why.add(
+                    fabric == f
+                            ? "NVLink alone does not join these GPUs, so PCIe has to help."
+                            : "NVLink alone cannot do it this way, so PCIe has to help.");
+        } else if (pcieUsed) {
+            why.add("There is no NVLink between these GPUs: all goes over PCIe.");
+        }
+        return why;
     }
 
     private Plan alone() {
-        return new Plan(t, op, gpus, root, List.of(), 0, 0, "one GPU: nothing moves", List.of());
+        return new Plan(
+                t,
+                op,
+                gpus,
+                root,
+                List.of(),
+                0,
+                0,
+                "one GPU: nothing moves",
+                List.of("One GPU alone: nothing moves."));
     }
 }

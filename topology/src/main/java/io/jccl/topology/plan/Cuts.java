@@ -1,0 +1,222 @@
+package io.jccl.topology.plan;
+
+import io.jccl.topology.Link;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Bandwidth, in one direction, of the narrowest cut between a set of ranks and the other ranks. The
+ * hubs stand on whichever side makes it narrower. Not thread-safe.
+ */
+final class Cuts {
+    private final Fabric fabric;
+    private final int n;
+
+    /** Bandwidth from rank to rank by links without hubs. */
+    private final double[] direct;
+
+    /** Hubs that are in use, parents first, if they are a forest; the link to the parent. */
+    private final int[] hubs;
+
+    private final int[] parent;
+    private final double[] toParent;
+    private int hubCount;
+    private boolean forest = true;
+
+    /** Links from ranks into hubs. */
+    private final int[] leafRank;
+
+    private final int[] leafHub;
+    private final double[] leafGbps;
+    private int leaves;
+
+    /** Cost of a hub's subtree if it stands outside, or inside. */
+    private final double[] outside;
+
+    private final double[] inside;
+
+    Cuts(Fabric fabric) {
+        this.fabric = fabric;
+        n = fabric.n;
+        int nodes = fabric.topology.nodes().size();
+        int links = fabric.topology.links().size();
+        direct = new double[n * n];
+        hubs = new int[nodes];
+        parent = new int[nodes];
+        toParent = new double[nodes];
+        leafRank = new int[links];
+        leafHub = new int[links];
+        leafGbps = new double[links];
+        outside = new double[nodes];
+        inside = new double[nodes];
+        int[] rank = new int[nodes];
+        Arrays.fill(rank, -1);
+        for (int i = 0; i < n; i++) {
+            rank[fabric.gpus[i]] = i;
+        }
+        for (Link link : fabric.topology.links()) {
+            if (fabric.capacity[2 * link.id()] == 0) {
+                continue;
+            }
+            int a = rank[link.a()];
+            int b = rank[link.b()];
+            if (a >= 0 && b >= 0) {
+                direct[a * n + b] += link.gbps();
+                direct[b * n + a] += link.gbps();
+            } else if (a >= 0 || b >= 0) {
+                leafRank[leaves] = Math.max(a, b);
+                leafHub[leaves] = a >= 0 ? link.b() : link.a();
+                leafGbps[leaves++] = link.gbps();
+            }
+        }
+        if (fabric.switched()) {
+            hubForest();
+        }
+    }
+
+    private void hubForest() {
+        boolean[] seen = new boolean[parent.length];
+        for (int start = 0; start < parent.length; start++) {
+            if (!fabric.isHub(start) || seen[start]) {
+                continue;
+            }
+            seen[start] = true;
+            parent[start] = -1;
+            int at = hubCount;
+            hubs[hubCount++] = start;
+            for (; at < hubCount; at++) {
+                int hub = hubs[at];
+                int up = 0;
+                for (Link link : fabric.topology.links(hub)) {
+                    int next = link.opposite(hub);
+                    if (fabric.capacity[2 * link.id()] == 0 || !fabric.isHub(next)) {
+                        continue;
+                    }
+                    if (next == parent[hub]) {
+                        up++;
+                    } else if (seen[next]) {
+                        forest = false;
+                    } else {
+                        seen[next] = true;
+                        parent[next] = hub;
+                        toParent[next] = link.gbps();
+                        hubs[hubCount++] = next;
+                    }
+                }
+                forest &= up <= 1;
+            }
+        }
+    }
+
+    /** By set of ranks, as bits. */
+    double[] all() {
+        double[] cut = new double[1 << n];
+        if (!fabric.switched()) {
+            for (int s = 1; s < cut.length; s++) {
+                int v = Integer.numberOfTrailingZeros(s);
+                double sum = cut[s & (s - 1)];
+                for (int u = 0; u < n; u++) {
+                    sum += (s >> u & 1) == 0 ? direct[v * n + u] : -direct[v * n + u];
+                }
+                cut[s] = sum;
+            }
+            return cut;
+        }
+        boolean[] set = new boolean[n];
+        for (int s = 1; s < cut.length - 1; s += 2) {
+            for (int i = 0; i < n; i++) {
+                set[i] = (s >> i & 1) != 0;
+            }
+            cut[s] = of(set);
+            cut[cut.length - 1 ^ s] = cut[s];
+        }
+        return cut;
+    }
+
+    double of(boolean[] set) {
+        if (!forest) {
+            return new Flow(fabric).cut(set);
+        }
+        double sum = 0;
+        for (int i = 0; i < n; i++) {
+            for (int j = i + 1; j < n; j++) {
+                sum += set[i] != set[j] ? direct[i * n + j] : 0;
+            }
+        }
+        for (int h = 0; h < hubCount; h++) {
+            outside[hubs[h]] = 0;
+            inside[hubs[h]] = 0;
+        }
+        for (int l = 0; l < leaves; l++) {
+            (set[leafRank[l]] ? outside : inside)[leafHub[l]] += leafGbps[l];
+        }
+        for (int h = hubCount - 1; h >= 0; h--) {
+            int hub = hubs[h];
+            int up = parent[hub];
+            if (up < 0) {
+                sum += Math.min(outside[hub], inside[hub]);
+            } else {
+                double width = toParent[hub];
+                outside[up] += Math.min(outside[hub], inside[hub] + width);
+                inside[up] += Math.min(inside[hub], outside[hub] + width);
+            }
+        }
+        return sum;
+    }
+
+    /** Maximum flow by shortest augmenting paths (Edmonds and Karp), where hubs make cycles. */
+    private static final class Flow {
+        private final Fabric fabric;
+
+        Flow(Fabric fabric) {
+            this.fabric = fabric;
+        }
+
+        double cut(boolean[] set) {
+            double[] left = fabric.capacity.clone();
+            int nodes = fabric.topology.nodes().size();
+            int[] via = new int[nodes];
+            int[] queue = new int[nodes];
+            boolean[] sink = new boolean[nodes];
+            for (int i = 0; i < set.length; i++) {
+                sink[fabric.gpus[i]] = !set[i];
+            }
+            double flow = 0;
+            while (true) {
+                Arrays.fill(via, -2);
+                int end = 0;
+                for (int i = 0; i < set.length; i++) {
+                    if (set[i]) {
+                        via[fabric.gpus[i]] = -1;
+                        queue[end++] = fabric.gpus[i];
+                    }
+                }
+                int found = -1;
+                for (int at = 0; at < end && found < 0; at++) {
+                    List<Link> links = fabric.topology.links(queue[at]);
+                    for (int l = 0; l < links.size() && found < 0; l++) {
+                        int arc = links.get(l).arcFrom(queue[at]);
+                        int next = fabric.topology.head(arc);
+                        if (left[arc] > 1e-9 && via[next] == -2) {
+                            via[next] = arc;
+                            queue[end++] = next;
+                            found = sink[next] ? next : -1;
+                        }
+                    }
+                }
+                if (found < 0) {
+                    return flow;
+                }
+                double width = Double.POSITIVE_INFINITY;
+                for (int at = found; via[at] >= 0; at = fabric.topology.tail(via[at])) {
+                    width = Math.min(width, left[via[at]]);
+                }
+                for (int at = found; via[at] >= 0; at = fabric.topology.tail(via[at])) {
+                    left[via[at]] -= width;
+                    left[via[at] ^ 1] += width;
+                }
+                flow += width;
+            }
+        }
+    }
+}

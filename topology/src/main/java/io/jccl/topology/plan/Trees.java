@@ -1,0 +1,217 @@
+package io.jccl.topology.plan;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Packs spanning trees. For a broadcast or reduce: arborescences from the root, the cheapest of
+ * which Chu and Liu's algorithm finds; links are alike both ways, so a reduce takes a broadcast's
+ * trees backwards. For an allReduce: undirected trees, each hop of which is used both ways, and the
+ * cheapest of which is a minimum spanning tree (Prim).
+ */
+final class Trees implements Packing.Oracle {
+    /** Beyond this a linear program takes too long for what it gains. */
+    private static final int MAX_RANKS = 24;
+
+    private final Fabric fabric;
+    private final Hops hops;
+    private final int n;
+    private final int root;
+    private final boolean both;
+
+    private Trees(Fabric fabric, int root, boolean both) {
+        this.fabric = fabric;
+        this.root = root;
+        this.both = both;
+        hops = new Hops(fabric, both);
+        n = fabric.n;
+    }
+
+    /**
+     * The trees.
+     *
+     * @param both whether hops are used both ways, and any rank may be the root
+     * @param most the total rate that no packing exceeds
+     */
+    static List<Channel> pack(Fabric fabric, int root, boolean both, double most) {
+        return new Trees(fabric, root, both).pack(most);
+    }
+
+    private List<Channel> pack(double most) {
+        List<Packing.Item> best = new ArrayList<>();
+        // On NVSwitches two binary trees are nearly as good as any packing, and far less deep.
+        if (both && fabric.switched() && (fabric.nvlinkOnly || n > MAX_RANKS)) {
+            add(best, binary());
+        }
+        if (!both || !fabric.nvlinkOnly || best.isEmpty()) {
+            List<Packing.Item> chain = chain();
+            if (Rings.total(chain) > Rings.total(best)) {
+                best = chain;
+            }
+        }
+        if (n <= MAX_RANKS
+                && Rings.total(best) < most * (1 - 1e-9)
+                && !(both && fabric.switched() && fabric.nvlinkOnly)) {
+            List<Packing.Item> found =
+                    Packing.few(Packing.pack(hops.capacity, this, most, 2000), hops.capacity, this);
+            if (Rings.total(found) > Rings.total(best) * (1 + 1e-6)) {
+                best = found;
+            }
+        }
+        List<Channel> trees = new ArrayList<>();
+        for (Packing.Item item : best) {
+            trees.add(tree(item));
+        }
+        return trees;
+    }
+
+    private static void add(List<Packing.Item> to, List<Packing.Item> items) {
+        to.addAll(items);
+    }
+
+    private List<Packing.Item> chain() {
+        int[] walk = fabric.walk();
+        int start = 0;
+        while (walk[start] != root) {
+            start++;
+        }
+        int[] chain = new int[n - 1];
+        for (int i = 0; i < n - 1; i++) {
+            int from = walk[(start + i) % n];
+            int to = walk[(start + i + 1) % n];
+            if (!hops.exists(from, to)) {
+                return List.of();
+            }
+            chain[i] = hops.widest(from, to);
+        }
+        return List.of(new Packing.Item(chain, hops.rate(chain)));
+    }
+
+    private List<Packing.Item> binary() {
+        int[] walk = fabric.walk();
+        int[][] trees = new int[2][n - 1];
+        int[] all = new int[2 * (n - 1)];
+        for (int tree = 0; tree < 2; tree++) {
+            int count = 0;
+            for (int rank = 0; rank < n; rank++) {
+                int parent = DoubleBinaryTree.parent(tree, rank, n);
+                if (parent >= 0) {
+                    if (!hops.exists(walk[parent], walk[rank])) {
+                        return List.of();
+                    }
+                    trees[tree][count] = hops.widest(walk[parent], walk[rank]);
+                    all[tree * (n - 1) + count++] = hops.widest(walk[parent], walk[rank]);
+                }
+            }
+        }
+        double rate = hops.rate(all);
+        return List.of(new Packing.Item(trees[0], rate), new Packing.Item(trees[1], rate));
+    }
+
+    /** Hops from parents to children, parents first; from the middle if any root will do. */
+    private Channel.Tree tree(Packing.Item item) {
+        List<List<Integer>> at = new ArrayList<>();
+        for (int i = 0; i < n; i++) {
+            at.add(new ArrayList<>(2));
+        }
+        for (int hop : item.structure()) {
+            at.get(hops.from(hop)).add(hop);
+            at.get(hops.to(hop)).add(hops.back(hop));
+        }
+        int[] order = new int[n];
+        int[] in = new int[n];
+        int top = root;
+        if (both) {
+            // The middle of a longest path: the last met from anywhere is one end of such a path.
+            top = walk(at, walk(at, 0, order, in), order, in);
+            int depth = 0;
+            for (int v = top; in[v] >= 0; v = hops.from(in[v])) {
+                depth++;
+            }
+            for (int i = 0; i < depth / 2; i++) {
+                top = hops.from(in[top]);
+            }
+        }
+        walk(at, top, order, in);
+        List<Hop> list = new ArrayList<>(n - 1);
+        for (int i = 1; i < n; i++) {
+            list.add(hops.hop(in[order[i]]));
+        }
+        return new Channel.Tree(fabric.gpus[top], list, item.rate());
+    }
+
+    /** Breadth first; the last rank met. */
+    private int walk(List<List<Integer>> at, int from, int[] order, int[] in) {
+        Arrays.fill(in, -2);
+        int end = 0;
+        order[end++] = from;
+        in[from] = -1;
+        for (int i = 0; i < end; i++) {
+            for (int hop : at.get(order[i])) {
+                int to = hops.to(hop);
+                if (in[to] == -2) {
+                    in[to] = hop;
+                    order[end++] = to;
+                }
+            }
+        }
+        return order[end - 1];
+    }
+
+    @Override
+    public int[] uses(int[] structure) {
+        return hops.uses(structure);
+    }
+
+    @Override
+    public int @Nullable [] cheapest(double[] price) {
+        hops.price(price);
+        return both ? spanning() : arborescence();
+    }
+
+    private int @Nullable [] spanning() {
+        int[] tree = new int[n - 1];
+        int[] from = new int[n];
+        double[] cost = new double[n];
+        boolean[] in = new boolean[n];
+        System.arraycopy(hops.cost, 0, cost, 0, n);
+        in[0] = true;
+        for (int i = 0; i < n - 1; i++) {
+            int next = 0;
+            for (int v = 1; v < n; v++) {
+                if (!in[v] && (next == 0 || cost[v] < cost[next])) {
+                    next = v;
+                }
+            }
+            if (cost[next] == Double.POSITIVE_INFINITY) {
+                return null;
+            }
+            tree[i] = hops.cheapest(from[next], next);
+            in[next] = true;
+            for (int v = 1; v < n; v++) {
+                if (!in[v] && hops.cost[next * n + v] < cost[v]) {
+                    cost[v] = hops.cost[next * n + v];
+                    from[v] = next;
+                }
+            }
+        }
+        return tree;
+    }
+
+    private int @Nullable [] arborescence() {
+        int[] parent = Arborescence.cheapest(hops.cost, n, root);
+        if (parent == null) {
+            return null;
+        }
+        int[] tree = new int[n - 1];
+        int count = 0;
+        for (int v = 0; v < n; v++) {
+            if (v != root) {
+                tree[count++] = hops.cheapest(parent[v], v);
+            }
+        }
+        return tree;
+    }
+}
