@@ -82,7 +82,9 @@ public final class Svg {
     }
 
     private String draw() {
-        double legendTop = 58 + layout.height();
+        // A page has these words in its own heading.
+        double top = listChannels ? 58 : 0;
+        double legendTop = top + layout.height();
         String legend = legend(legendTop);
         double height = legendTop + legendHeight + 8;
         out.append("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
@@ -93,9 +95,11 @@ public final class Svg {
         style();
         markers();
         out.append("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n");
-        text(24, 32, "title", Text.cut(topology.name(), 60));
-        text(24, 50, "small", counts());
-        out.append("<g transform=\"translate(0,58)\">\n<g class=\"links\">\n");
+        if (listChannels) {
+            text(24, 32, "title", Text.cut(topology.name(), 60));
+            text(24, 50, "small", counts());
+        }
+        out.append("<g transform=\"translate(0,").append(n(top)).append(")\">\n<g class=\"links\">\n");
         for (Link link : topology.links()) {
             link(link);
         }
