@@ -1,0 +1,244 @@
+package io.jccl.topology.nccl;
+
+import io.jccl.topology.Gpu;
+import io.jccl.topology.Hub;
+import io.jccl.topology.LinkKind;
+import io.jccl.topology.LinkModel;
+import io.jccl.topology.Topology;
+import io.jccl.topology.plan.Channel;
+import io.jccl.topology.plan.Hop;
+import io.jccl.topology.plan.Plan;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+
+/**
+ * NCCL's graph XML, which {@code NCCL_GRAPH_FILE} names: it makes NCCL use a plan's rings.
+ *
+ * <p>How NCCL takes it (2.30, src/graph/search.cc, {@code ncclTopoCompute}; src/init.cc): each graph
+ * has an id, 0 for rings, 1 for trees, 2 to 4 for CollNet and NVLS. One that is in the file is taken
+ * as it is, unchecked; for one that is not NCCL searches as usual. It then uses as many channels as
+ * the ring graph or the tree graph has, whichever has fewer. So both are written, with the same
+ * orders: within a machine NCCL's tree is a chain, which the order of a ring gives. CollNet and NVLS
+ * are left to NCCL.
+ *
+ * <p>All channels of a graph have one bandwidth, and NCCL gives each the same share of the data. A
+ * plan's channels that differ are written several times each, in proportion as well as {@value
+ * #MAX_CHANNELS} channels allow; so is a channel of more than {@value #MAX_CHANNEL_GBPS} GB/s, which
+ * one thread block does not fill (NCCL doubles such channels, {@code ncclTopoDupChannels}).
+ *
+ * <p>The file is for a job on exactly the plan's GPUs, on one machine. GPUs are named by {@code
+ * dev}, their nvidia-smi index, and so it does not matter which rank has which GPU.
+ *
+ * <p><b>Not yet run on a GPU:</b> that NCCL takes these files, and what bandwidth it then reaches,
+ * is known from its source only.
+ *
+ * <p>Stateless, and safe for use by many threads.
+ */
+public final class GraphXml {
+    /** Most channels of a graph: NCCL's ring search has this limit, as it doubles them after. */
+    static final int MAX_CHANNELS = 32;
+
+    /** See {@code ncclTopoDupChannels}. */
+    static final double MAX_CHANNEL_GBPS = 25;
+
+    private static final int PATTERN_BALANCED_TREE = 1;
+    private static final int PATTERN_TREE = 3;
+    private static final int PATTERN_RING = 4;
+
+    /** Path types of NCCL, from near to far. */
+    private enum PathType {
+        NVL,
+        PIX,
+        PXB,
+        PHB,
+        SYS
+    }
+
+    private GraphXml() {}
+
+    /**
+     * Writes a plan.
+     *
+     * @param plan rings; or trees that are chains from the root, which make a tree graph only
+     * @return the XML
+     * @throws IllegalArgumentException if the plan has channels of which NCCL's graph XML has no
+     *     counterpart, or too many
+     */
+    public static String write(Plan plan) {
+        if (plan.channels().isEmpty()) {
+            throw new IllegalArgumentException(
+                    "the plan has no channels: NCCL's graph XML needs at least one");
+        }
+        boolean rings = plan.channels().getFirst() instanceof Channel.Ring;
+        List<List<Integer>> orders = new ArrayList<>();
+        PathType far = PathType.NVL;
+        for (Channel channel : plan.channels()) {
+            List<Integer> order = order(channel);
+            if (rings != channel instanceof Channel.Ring) {
+                throw new IllegalArgumentException(
+                        "the plan has rings and trees: write one kind at a time");
+            }
+            if (!new HashSet<>(order).equals(new HashSet<>(plan.gpus()))
+                    || order.size() != plan.gpus().size()) {
+                throw new IllegalArgumentException(
+                        "a channel visits GPUs "
+                                + order
+                                + ", but the plan has "
+                                + plan.gpus()
+                                + ": each must be visited once");
+            }
+            orders.add(order);
+            for (Hop hop : channel.hops()) {
+                PathType type = type(plan.topology(), hop);
+                far = type.compareTo(far) > 0 ? type : far;
+            }
+        }
+        double speed = speed(plan.channels());
+        List<List<Integer>> channels = new ArrayList<>();
+        int[] copies =
+                plan.channels().stream().mapToInt(c -> copies(c.gbps(), speed)).toArray();
+        // Round by round, so that the copies of a channel are not all next to each other.
+        for (int round = 0; round < Arrays.stream(copies).max().orElse(0); round++) {
+            for (int c = 0; c < copies.length; c++) {
+                if (round < copies[c]) {
+                    channels.add(orders.get(c));
+                }
+            }
+        }
+        StringBuilder out = new StringBuilder("<graphs version=\"1\">\n");
+        if (rings) {
+            graph(out, plan, 0, PATTERN_RING, channels, speed, far);
+        }
+        int tree = plan.gpus().size() == 1 ? PATTERN_TREE : PATTERN_BALANCED_TREE;
+        graph(out, plan, 1, tree, channels, speed, far);
+        return out.append("</graphs>\n").toString();
+    }
+
+    /** GPUs in the order of a channel. */
+    private static List<Integer> order(Channel channel) {
+        return switch (channel) {
+            case Channel.Ring ring -> ring.order();
+            case Channel.Tree tree -> {
+                List<Integer> order = new ArrayList<>(List.of(tree.root()));
+                for (Hop hop : tree.hops()) {
+                    if (hop.from() != order.getLast()) {
+                        throw new IllegalArgumentException(
+                                "the tree from GPU "
+                                        + tree.root()
+                                        + " branches at "
+                                        + hop.from()
+                                        + ": within a machine NCCL's graph XML has chains only; plan"
+                                        + " rings instead");
+                    }
+                    order.add(hop.to());
+                }
+                yield order;
+            }
+            case Channel.Exchange ignored ->
+                    throw new IllegalArgumentException(
+                            "the plan is a direct exchange, which NCCL does without a graph: plan"
+                                    + " rings instead");
+        };
+    }
+
+    /** The bandwidth of each channel with which all together carry the most. */
+    private static double speed(List<Channel> channels) {
+        if (channels.size() > MAX_CHANNELS) {
+            throw new IllegalArgumentException(
+                    "the plan has "
+                            + channels.size()
+                            + " channels: NCCL takes at most "
+                            + MAX_CHANNELS);
+        }
+        double best = 0;
+        double bestTotal = 0;
+        for (Channel channel : channels) {
+            for (int k = 1; k <= MAX_CHANNELS; k++) {
+                double speed = channel.gbps() / k;
+                int n = 0;
+                boolean all = true;
+                for (Channel c : channels) {
+                    n += copies(c.gbps(), speed);
+                    all &= copies(c.gbps(), speed) > 0;
+                }
+                if (!all || n > MAX_CHANNELS) {
+                    continue;
+                }
+                // What a thread block cannot carry does not count.
+                double total = n * Math.min(speed, MAX_CHANNEL_GBPS);
+                if (total > bestTotal * (1 + 1e-9)
+                        || (total > bestTotal * (1 - 1e-9) && speed > best)) {
+                    best = speed;
+                    bestTotal = Math.max(total, bestTotal);
+                }
+            }
+        }
+        return best;
+    }
+
+    private static int copies(double gbps, double speed) {
+        return (int) Math.min(gbps / speed + 1e-6, 2 * MAX_CHANNELS);
+    }
+
+    /** The type of the way a hop takes, in NCCL's terms. */
+    private static PathType type(Topology t, Hop hop) {
+        int switches = 0;
+        PathType type = PathType.PIX;
+        for (int arc : hop.route().arcs()) {
+            LinkKind kind = t.links().get(arc >> 1).kind();
+            if (kind == LinkKind.NVLINK && type == PathType.PIX) {
+                type = PathType.NVL;
+            }
+            if (t.nodes().get(t.head(arc)) instanceof Hub hub) {
+                switches += hub.kind() == Hub.Kind.PCIE_SWITCH ? 1 : 0;
+                if (hub.kind() == Hub.Kind.NUMA || hub.kind() == Hub.Kind.HOST_BRIDGE) {
+                    type = type == PathType.SYS ? type : PathType.PHB;
+                }
+            }
+            if (kind == LinkKind.SMP) {
+                type = PathType.SYS;
+            }
+        }
+        return type == PathType.PIX && switches > 1 ? PathType.PXB : type;
+    }
+
+    private static void graph(
+            StringBuilder out,
+            Plan plan,
+            int id,
+            int pattern,
+            List<List<Integer>> channels,
+            double speed,
+            PathType far) {
+        Set<List<Integer>> different = new HashSet<>(channels);
+        // speedinter and typeinter are of the network: without one NCCL itself writes these.
+        out.append(
+                String.format(
+                        Locale.ROOT,
+                        "  <graph id=\"%d\" pattern=\"%d\" crossnic=\"0\" nchannels=\"%d\""
+                                + " speedintra=\"%.6g\" speedinter=\"%.6g\" latencyinter=\"0\""
+                                + " typeintra=\"%s\" typeinter=\"PIX\" samechannels=\"%d\">\n",
+                        id,
+                        pattern,
+                        channels.size(),
+                        Math.min(speed, LinkModel.LOCAL),
+                        Math.min(speed, LinkModel.LOCAL),
+                        far,
+                        different.size() == 1 ? 1 : 0));
+        for (List<Integer> order : channels) {
+            out.append("    <channel>\n");
+            for (int place : order) {
+                Gpu gpu = plan.topology().gpus().get(place);
+                // NCCL reads this number as a hexadecimal one.
+                out.append("      <gpu dev=\"0x").append(Integer.toHexString(gpu.index()));
+                out.append("\"/>\n");
+            }
+            out.append("    </channel>\n");
+        }
+        out.append("  </graph>\n");
+    }
+}

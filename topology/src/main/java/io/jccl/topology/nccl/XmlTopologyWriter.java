@@ -1,0 +1,459 @@
+package io.jccl.topology.nccl;
+
+import io.jccl.topology.Gpu;
+import io.jccl.topology.Hub;
+import io.jccl.topology.Link;
+import io.jccl.topology.LinkKind;
+import io.jccl.topology.LinkModel;
+import io.jccl.topology.Nic;
+import io.jccl.topology.Node;
+import io.jccl.topology.Topology;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
+
+/** Writes one topology. */
+final class XmlTopologyWriter {
+    /** What NCCL itself writes for NVSwitches that a virtual machine does not show. */
+    private static final String NVSWITCH_TARGET = "fffffff:ffff:ff";
+
+    private static final String NVSWITCH_CLASS = "0x068000";
+    private static final String CPU_CLASS = "0x068001";
+    private static final String GPU_CLASS = "0x030200";
+    private static final String NIC_CLASS = "0x020000";
+    private static final String SWITCH_CLASS = "0x060400";
+
+    /** From here on a link is no PCIe slot, but as good as none: a NIC in the CPU. */
+    private static final double NO_SLOT = LinkModel.LOCAL / 2;
+
+    private static final Pattern BUS_ID =
+            Pattern.compile("[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-9a-f]");
+    private static final Pattern NUMBER = Pattern.compile("([0-9]{1,6})$");
+
+    /** A CPU and the bandwidth that NCCL gives its link to others. */
+    private record CpuModel(double smp, String arch, String vendor, int family, int model) {}
+
+    private static final List<CpuModel> CPUS =
+            List.of(
+                    new CpuModel(10, "x86_64", "GenuineIntel", 6, 0x55),
+                    new CpuModel(6, "x86_64", "GenuineIntel", 6, 0x4f),
+                    new CpuModel(22, "x86_64", "GenuineIntel", 6, 0x8f),
+                    new CpuModel(40, "x86_64", "GenuineIntel", 6, 0xcf),
+                    new CpuModel(16, "x86_64", "AuthenticAMD", 23, 0x31),
+                    new CpuModel(32, "ppc64", "", 0, 0));
+
+    /** Names of PCIe generations that NCCL knows: with {@code .0} it wants the word behind. */
+    private static final List<String> SPEEDS =
+            List.of(
+                    "2.5 GT/s PCIe",
+                    "5.0 GT/s PCIe",
+                    "8.0 GT/s PCIe",
+                    "16.0 GT/s PCIe",
+                    "32.0 GT/s PCIe",
+                    "64.0 GT/s PCIe");
+
+    /** GB/s of one lane of the slowest generation. */
+    private static final double LANE = LinkModel.pcie(2.5, 1);
+
+    private final Topology t;
+    private final StringBuilder out = new StringBuilder();
+
+    /** By node: the link up, or null. */
+    private final @Nullable Link[] up;
+
+    private final List<List<Link>> down = new ArrayList<>();
+    private final boolean[] placed;
+    private final String[] busIds;
+
+    XmlTopologyWriter(Topology topology) {
+        t = topology;
+        int n = t.nodes().size();
+        up = new Link[n];
+        placed = new boolean[n];
+        busIds = new String[n];
+        Set<String> taken = new HashSet<>();
+        for (int i = 0; i < n; i++) {
+            down.add(new ArrayList<>());
+            String real = t.nodes().get(i) instanceof Gpu gpu ? gpu.busId() : null;
+            String plain = real == null ? "" : real.strip().toLowerCase(Locale.ROOT);
+            String id =
+                    BUS_ID.matcher(plain).matches()
+                            ? XmlTopologyReader.canonical(plain)
+                            // Function 0: NCCL has other uses for the low bits.
+                            : String.format("ffff:%02x:%02x.0", i / 32, i % 32);
+            if (!taken.add(id)) {
+                throw new IllegalArgumentException(
+                        "two GPUs have bus id " + id + ": each needs its own in NCCL's XML");
+            }
+            busIds[i] = id;
+        }
+    }
+
+    String write() {
+        List<Hub> numas = t.hubs().stream().filter(h -> h.kind() == Hub.Kind.NUMA).toList();
+        for (Hub numa : numas) {
+            placed[numa.id()] = true;
+        }
+        numas.forEach(numa -> grow(numa.id()));
+        List<Integer> orphans = orphans();
+        check();
+        open(0, "system", "version", "1", "name", t.name().isEmpty() ? null : t.name());
+        Map<Hub, Integer> numbers = numbers(numas);
+        for (Hub numa : numas) {
+            int number = numbers.getOrDefault(numa, 0);
+            cpu(number, numa, tops(numa.id()));
+        }
+        if (!orphans.isEmpty() || numas.isEmpty()) {
+            cpu(-1, null, orphans);
+        }
+        close(0, "system");
+        return out.toString();
+    }
+
+    /** Finds what hangs below a node. */
+    private void grow(int node) {
+        for (Link link : t.links(node)) {
+            if (link.equals(up[node])
+                    || (link.kind() != LinkKind.PCIE && link.kind() != LinkKind.HOST_BRIDGE)) {
+                continue;
+            }
+            int below = link.opposite(node);
+            if (placed[below]) {
+                throw new IllegalArgumentException(
+                        t.nodes().get(below).name()
+                                + " can be reached over PCIe in two ways, by "
+                                + t.nodes().get(node).name()
+                                + " and another: NCCL's XML has a tree");
+            }
+            placed[below] = true;
+            up[below] = link;
+            down.get(node).add(link);
+            if (t.nodes().get(below) instanceof Hub) {
+                grow(below);
+            }
+        }
+    }
+
+    /** Tops of trees that belong to no NUMA node. */
+    private List<Integer> orphans() {
+        List<Integer> tops = new ArrayList<>();
+        List<Node> order = new ArrayList<>();
+        for (Hub.Kind kind : List.of(Hub.Kind.HOST_BRIDGE, Hub.Kind.PCIE_SWITCH)) {
+            t.hubs().stream().filter(h -> h.kind() == kind).forEach(order::add);
+        }
+        order.addAll(t.gpus());
+        order.addAll(t.nics());
+        for (Node node : order) {
+            if (!placed[node.id()]) {
+                placed[node.id()] = true;
+                tops.add(node.id());
+                grow(node.id());
+            }
+        }
+        return tops;
+    }
+
+    /** Refuses links that would be lost. */
+    private void check() {
+        for (Link link : t.links()) {
+            Node a = t.nodes().get(link.a());
+            Node b = t.nodes().get(link.b());
+            boolean known =
+                    switch (link.kind()) {
+                        case PCIE, HOST_BRIDGE -> true;
+                        case SMP -> is(a, Hub.Kind.NUMA) && is(b, Hub.Kind.NUMA);
+                        case C2C -> gpuTo(a, b, Hub.Kind.NUMA);
+                        case NVLINK ->
+                                (a instanceof Gpu && b instanceof Gpu)
+                                        || gpuTo(a, b, Hub.Kind.NVSWITCH)
+                                        || gpuTo(a, b, Hub.Kind.NUMA);
+                        case NETWORK -> true; // the network is no part of the machine
+                    };
+            if (!known) {
+                throw new IllegalArgumentException(
+                        "the "
+                                + link.kind()
+                                + " link from "
+                                + a.name()
+                                + " to "
+                                + b.name()
+                                + " has no counterpart in NCCL's XML");
+            }
+        }
+    }
+
+    private static boolean gpuTo(Node a, Node b, Hub.Kind kind) {
+        return (a instanceof Gpu && is(b, kind)) || (b instanceof Gpu && is(a, kind));
+    }
+
+    private static boolean is(Node node, Hub.Kind kind) {
+        return node instanceof Hub hub && hub.kind() == kind;
+    }
+
+    private List<Integer> tops(int node) {
+        return down.get(node).stream().map(l -> l.opposite(node)).toList();
+    }
+
+    /** NUMA numbers: those at the end of the names if they differ, else counted. */
+    private static Map<Hub, Integer> numbers(List<Hub> numas) {
+        Map<Hub, Integer> numbers = new LinkedHashMap<>();
+        for (Hub numa : numas) {
+            Matcher m = NUMBER.matcher(numa.name());
+            numbers.put(numa, m.find() ? Integer.parseInt(m.group(1)) : -1);
+        }
+        Set<Integer> different = new HashSet<>(numbers.values());
+        if (different.size() < numas.size() || different.contains(-1)) {
+            int next = 0;
+            for (Hub numa : numas) {
+                numbers.put(numa, next++);
+            }
+        }
+        return numbers;
+    }
+
+    private void cpu(int number, @Nullable Hub numa, List<Integer> tops) {
+        double smp = LinkModel.DEFAULT_SMP;
+        String name = null;
+        if (numa != null) {
+            name = numa.name().equals("numa" + number) ? null : numa.name();
+            for (Link link : t.links(numa.id())) {
+                smp = link.kind() == LinkKind.SMP ? link.gbps() : smp;
+            }
+        }
+        CpuModel model = CPUS.getFirst();
+        for (CpuModel m : CPUS) {
+            model = Math.abs(m.smp - smp) < Math.abs(model.smp - smp) ? m : model;
+        }
+        boolean x86 = model.arch.equals("x86_64");
+        // All of it stands in the file even if unknown: what only some processes fill in makes NCCL
+        // take one CPU for two when it joins what they have.
+        open(
+                2,
+                "cpu",
+                "numaid",
+                "" + number,
+                "affinity",
+                affinity(tops),
+                "arch",
+                model.arch,
+                "vendor",
+                x86 ? model.vendor : null,
+                "familyid",
+                x86 ? "" + model.family : null,
+                "modelid",
+                x86 ? "" + model.model : null,
+                XmlTopologyReader.NAME,
+                name);
+        for (int top : tops) {
+            Node node = t.nodes().get(top);
+            if (is(node, Hub.Kind.HOST_BRIDGE)) {
+                for (int below : tops(top)) {
+                    device(4, below, node.name(), numa);
+                }
+            } else {
+                device(4, top, "", numa);
+            }
+        }
+        close(2, "cpu");
+    }
+
+    /** CPUs that all GPUs below say they are near to. */
+    private String affinity(List<Integer> tops) {
+        BitSet cpus = new BitSet();
+        return collect(tops, cpus) ? CpuMask.toMask(cpus) : "";
+    }
+
+    private boolean collect(List<Integer> nodes, BitSet cpus) {
+        boolean known = true;
+        for (int node : nodes) {
+            if (t.nodes().get(node) instanceof Gpu gpu) {
+                String list = gpu.cpuAffinity();
+                known &= list != null && !list.isBlank() && CpuMask.addList(list, cpus);
+            }
+            known &= collect(tops(node), cpus);
+        }
+        return known;
+    }
+
+    /** Writes what hangs below a CPU, a bridge or a switch. */
+    private void device(int indent, int id, @Nullable String bridge, @Nullable Hub numa) {
+        Link link = up[id];
+        double gbps = link == null ? LinkModel.PCIE_3_X16 : link.gbps();
+        int lanes = 16;
+        String speed = "8.0 GT/s PCIe";
+        double best = Double.POSITIVE_INFINITY;
+        for (int width : new int[] {16, 8, 4, 2, 1, (int) Math.max(1, Math.round(gbps / LANE))}) {
+            for (int generation = 0; generation < SPEEDS.size(); generation++) {
+                double off = Math.abs(LANE * width * (1 << generation) - gbps);
+                if (off < best - 1e-9) {
+                    best = off;
+                    lanes = width;
+                    speed = SPEEDS.get(generation);
+                }
+            }
+        }
+        Node node = t.nodes().get(id);
+        if (node instanceof Nic nic && gbps > NO_SLOT && "".equals(bridge)) {
+            open(indent, "nic");
+            net(indent + 2, nic);
+            close(indent, "nic");
+            return;
+        }
+        String kind = node instanceof Gpu ? GPU_CLASS : node instanceof Nic ? NIC_CLASS : SWITCH_CLASS;
+        open(
+                indent,
+                "pci",
+                "busid",
+                busIds[id],
+                "class",
+                kind,
+                "link_speed",
+                speed,
+                "link_width",
+                "" + lanes,
+                XmlTopologyReader.NAME,
+                node instanceof Hub ? node.name() : null,
+                XmlTopologyReader.BRIDGE,
+                bridge);
+        switch (node) {
+            case Gpu gpu -> gpu(indent + 2, gpu, numa);
+            case Nic nic -> {
+                open(indent + 2, "nic");
+                net(indent + 4, nic);
+                close(indent + 2, "nic");
+            }
+            case Hub hub -> {
+                for (int below : tops(hub.id())) {
+                    if (is(t.nodes().get(below), Hub.Kind.HOST_BRIDGE)) {
+                        throw new IllegalArgumentException(
+                                "host bridge "
+                                        + t.nodes().get(below).name()
+                                        + " hangs below "
+                                        + hub.name()
+                                        + ": expected it at a NUMA node");
+                    }
+                    device(indent + 2, below, null, numa);
+                }
+            }
+        }
+        close(indent, "pci");
+    }
+
+    private void net(int indent, Nic nic) {
+        String device = nic.device() == null ? nic.name() : nic.device();
+        element(
+                indent,
+                "net",
+                "name",
+                device,
+                "dev",
+                "" + t.nics().indexOf(nic),
+                "speed",
+                nic.gbps() > 0 ? "" + Math.round(nic.gbps() * 8000) : null,
+                XmlTopologyReader.NAME,
+                device.equals(nic.name()) ? null : nic.name());
+    }
+
+    private void gpu(int indent, Gpu gpu, @Nullable Hub numa) {
+        // gdr is left out: NCCL finds out by itself, but believes a file that says so.
+        open(
+                indent,
+                "gpu",
+                "dev",
+                "" + gpu.index(),
+                "sm",
+                gpu.sm() == 0 ? null : "" + gpu.sm(),
+                "rank",
+                "" + gpu.id(),
+                XmlTopologyReader.NAME,
+                gpu.name().equals("GPU" + gpu.index()) ? null : gpu.name());
+        Map<Integer, Integer> counts = new LinkedHashMap<>();
+        for (Link link : t.links(gpu.id())) {
+            if (link.kind() == LinkKind.NVLINK) {
+                Node to = t.nodes().get(link.opposite(gpu.id()));
+                own(gpu, to, numa, "an NVLink");
+                // All NVSwitches are one.
+                counts.merge(to instanceof Hub ? -1 - kind(to) : to.id(), link.count(), Integer::sum);
+            }
+        }
+        counts.forEach(
+                (to, count) -> {
+                    boolean direct = to >= 0;
+                    boolean cpu = to == -1 - Hub.Kind.NUMA.ordinal();
+                    element(
+                            indent + 2,
+                            "nvlink",
+                            "target",
+                            direct ? busIds[to] : NVSWITCH_TARGET,
+                            "count",
+                            "" + count,
+                            "tclass",
+                            direct ? GPU_CLASS : cpu ? CPU_CLASS : NVSWITCH_CLASS);
+                });
+        for (Link link : t.links(gpu.id())) {
+            if (link.kind() == LinkKind.C2C) {
+                own(gpu, t.nodes().get(link.opposite(gpu.id())), numa, "C2C");
+                element(
+                        indent + 2,
+                        "c2c",
+                        "bw",
+                        "" + Math.max(1, Math.round(link.gbps() * 1000 / link.count())),
+                        "count",
+                        "" + link.count());
+            }
+        }
+        close(indent, "gpu");
+    }
+
+    private static int kind(Node hub) {
+        return ((Hub) hub).kind().ordinal();
+    }
+
+    /** A link to a CPU says not to which: it must be the GPU's own. */
+    private static void own(Gpu gpu, Node to, @Nullable Hub numa, String what) {
+        if (is(to, Hub.Kind.NUMA) && !to.equals(numa)) {
+            throw new IllegalArgumentException(
+                    gpu.name()
+                            + " has "
+                            + what
+                            + " to "
+                            + to.name()
+                            + ", but PCIe to "
+                            + (numa == null ? "no NUMA node" : numa.name())
+                            + ": NCCL's XML has links to a GPU's own CPU only");
+        }
+    }
+
+    private void element(int indent, String name, @Nullable String... attributes) {
+        start(indent, name, attributes);
+        out.append("/>\n");
+    }
+
+    private void open(int indent, String name, @Nullable String... attributes) {
+        start(indent, name, attributes);
+        out.append(">\n");
+    }
+
+    private void start(int indent, String name, @Nullable String... attributes) {
+        out.append(" ".repeat(indent)).append('<').append(name);
+        for (int i = 0; i < attributes.length; i += 2) {
+            String value = attributes[i + 1];
+            if (value != null) {
+                out.append(' ').append(attributes[i]).append("=\"");
+                out.append(NcclXml.escape(value)).append('"');
+            }
+        }
+    }
+
+    private void close(int indent, String name) {
+        out.append(" ".repeat(indent)).append("</").append(name).append(">\n");
+    }
+}

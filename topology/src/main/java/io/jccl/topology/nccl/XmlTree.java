@@ -1,0 +1,235 @@
+package io.jccl.topology.nccl;
+
+import io.jccl.topology.TopologyFormatException;
+import io.jccl.topology.Warning;
+import java.io.StringReader;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import javax.xml.stream.Location;
+import javax.xml.stream.XMLInputFactory;
+import javax.xml.stream.XMLStreamConstants;
+import javax.xml.stream.XMLStreamException;
+import javax.xml.stream.XMLStreamReader;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Reads XML into elements, within bounds: no document type, no entities but those of XML itself, and
+ * limits to size, depth, number and length.
+ */
+final class XmlTree {
+    static final int MAX_CHARS = 16 << 20;
+    static final int MAX_DEPTH = 64;
+    static final int MAX_ELEMENTS = 100_000;
+    static final int MAX_VALUE = 4096;
+    private static final int MAX_ATTRIBUTES = 64;
+    private static final int MAX_WARNINGS = 200;
+
+    /** An element and where it starts. */
+    record Element(
+            String name,
+            int line,
+            int column,
+            Map<String, String> attributes,
+            List<Element> children) {
+        @Nullable String get(String attribute) {
+            return attributes.get(attribute);
+        }
+    }
+
+    private final boolean lenient;
+    private final List<Warning> warnings = new ArrayList<>();
+    private final Set<String> seen = new HashSet<>();
+    private int unseen;
+
+    XmlTree(boolean lenient) {
+        this.lenient = lenient;
+    }
+
+    /** The warnings so far; where there are too many, the last says how many are left out. */
+    List<Warning> warnings() {
+        List<Warning> all = new ArrayList<>(warnings);
+        if (unseen > 0) {
+            all.add(Warning.of("and " + unseen + " warnings more"));
+        }
+        return all;
+    }
+
+    /** Notes something odd that does no harm. */
+    void warn(int line, int column, String message) {
+        if (warnings.size() < MAX_WARNINGS) {
+            warnings.add(new Warning(line, column, message));
+        } else {
+            unseen++;
+        }
+    }
+
+    /** Notes something odd at its first place only. */
+    void warnOnce(Element at, String message) {
+        if (seen.add(message)) {
+            warn(at.line, at.column, message);
+        }
+    }
+
+    /** Something that makes the graph incomplete: an error, or a warning if lenient. */
+    void bad(int line, int column, String message) {
+        if (!lenient) {
+            throw new TopologyFormatException(line, column, message);
+        }
+        warn(line, column, message);
+    }
+
+    void bad(Element at, String message) {
+        bad(at.line, at.column, message);
+    }
+
+    /**
+     * Parses a text.
+     *
+     * @return the root; null if it has none and that is allowed
+     */
+    @Nullable Element parse(String xml) {
+        if (xml.length() > MAX_CHARS) {
+            throw new TopologyFormatException(
+                    0,
+                    0,
+                    "the XML has "
+                            + xml.length()
+                            + " characters: at most "
+                            + MAX_CHARS
+                            + " are read, and NCCL's are far smaller");
+        }
+        XMLInputFactory factory = XMLInputFactory.newDefaultFactory();
+        factory.setProperty(XMLInputFactory.SUPPORT_DTD, false);
+        factory.setProperty(XMLInputFactory.IS_SUPPORTING_EXTERNAL_ENTITIES, false);
+        factory.setProperty(XMLInputFactory.IS_REPLACING_ENTITY_REFERENCES, false);
+        factory.setProperty(XMLInputFactory.IS_NAMESPACE_AWARE, false);
+        List<Element> open = new ArrayList<>();
+        Element root = null;
+        int count = 0;
+        int line = 1;
+        int column = 1;
+        XMLStreamReader reader = null;
+        try {
+            reader = factory.createXMLStreamReader(new StringReader(xml.strip()));
+            while (reader.hasNext()) {
+                // What comes next starts where the last one ended.
+                line = Math.max(1, reader.getLocation().getLineNumber());
+                column = Math.max(1, reader.getLocation().getColumnNumber());
+                switch (reader.next()) {
+                    case XMLStreamConstants.START_ELEMENT -> {
+                        Element element = element(reader, line, column);
+                        if (++count > MAX_ELEMENTS) {
+                            throw new TopologyFormatException(
+                                    line,
+                                    column,
+                                    "more than " + MAX_ELEMENTS + " elements: no machine has that");
+                        }
+                        if (open.size() == MAX_DEPTH) {
+                            throw new TopologyFormatException(
+                                    line,
+                                    column,
+                                    "<"
+                                            + element.name
+                                            + "> is nested deeper than "
+                                            + MAX_DEPTH
+                                            + " elements: no machine is");
+                        }
+                        if (root == null) {
+                            root = element;
+                        } else {
+                            open.getLast().children.add(element);
+                        }
+                        open.add(element);
+                    }
+                    case XMLStreamConstants.END_ELEMENT -> open.removeLast();
+                    case XMLStreamConstants.DTD, XMLStreamConstants.ENTITY_REFERENCE ->
+                            throw new TopologyFormatException(
+                                    line,
+                                    column,
+                                    "a document type or an entity: NCCL's XML has none, and they"
+                                            + " are not read, for safety; remove it");
+                    case XMLStreamConstants.CHARACTERS -> {
+                        if (!reader.isWhiteSpace()) {
+                            warn(line, column, "text between elements, which is ignored");
+                        }
+                    }
+                    default -> {
+                        // Comments and processing instructions mean nothing.
+                    }
+                }
+            }
+        } catch (XMLStreamException e) {
+            Location at = e.getLocation();
+            bad(
+                    at == null ? line : Math.max(1, at.getLineNumber()),
+                    at == null ? column : Math.max(1, at.getColumnNumber()),
+                    "not well-formed XML: " + plain(e.getMessage()));
+        } catch (TopologyFormatException e) {
+            throw e;
+        } catch (RuntimeException e) {
+            // The JDK's parser has been seen to throw others on odd input.
+            bad(line, column, "not XML that can be read: " + plain(e.toString()));
+        } finally {
+            close(reader);
+        }
+        return root;
+    }
+
+    private static void close(@Nullable XMLStreamReader reader) {
+        try {
+            if (reader != null) {
+                reader.close();
+            }
+        } catch (XMLStreamException e) {
+            // It reads from a string: there is nothing to release.
+            return;
+        }
+    }
+
+    private Element element(XMLStreamReader reader, int line, int column) {
+        String name = shorten(reader.getLocalName());
+        int n = reader.getAttributeCount();
+        if (n > MAX_ATTRIBUTES) {
+            throw new TopologyFormatException(
+                    line,
+                    column,
+                    "<" + name + "> has " + n + " attributes: at most " + MAX_ATTRIBUTES + " are read");
+        }
+        Map<String, String> attributes = new LinkedHashMap<>();
+        for (int i = 0; i < n; i++) {
+            String value = reader.getAttributeValue(i);
+            if (value.length() > MAX_VALUE) {
+                throw new TopologyFormatException(
+                        line,
+                        column,
+                        "attribute "
+                                + shorten(reader.getAttributeLocalName(i))
+                                + " of <"
+                                + name
+                                + "> has "
+                                + value.length()
+                                + " characters: at most "
+                                + MAX_VALUE
+                                + " are read");
+            }
+            attributes.put(reader.getAttributeLocalName(i), value);
+        }
+        return new Element(name, line, column, attributes, new ArrayList<>());
+    }
+
+    /** The parser's message without its preamble. */
+    private static String plain(@Nullable String message) {
+        String text = message == null ? "no reason given" : message;
+        int at = text.indexOf("Message: ");
+        return shorten(at < 0 ? text : text.substring(at + 9)).replaceAll("\\s+", " ");
+    }
+
+    /** What may stand in a message: hostile input must not make it long. */
+    static String shorten(String text) {
+        return text.length() <= 80 ? text : text.substring(0, 77) + "...";
+    }
+}
