@@ -2,7 +2,6 @@ package io.jccl.topology.plan;
 
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 
@@ -88,6 +87,62 @@ public final class Planner {
      * @return what is wrong, a line each; empty if nothing is
      */
     public static List<String> check(Plan plan) {
-        return new ArrayList<>(Check.of(plan));
+        return Check.of(plan);
+    }
+
+    /**
+     * The best plan for many machines. In a ring, data comes in at a rail's entry, goes along the
+     * chain and leaves at its exit. In a tree, entry and exit are one GPU, which exchanges data with
+     * that of the parent machine and those of the children; the chain hangs below it. Bandwidth and
+     * bound are bus bandwidth over all ranks: the sum of the rails' GB/s, times 2(N-1)/N for trees
+     * of an allReduce of N ranks.
+     *
+     * <p>A NIC of unknown bandwidth is taken for {@link io.jccl.topology.LinkModel#DEFAULT_NIC}.
+     *
+     * @param c the machines, at least 2
+     * @param op allReduce, allGather, reduceScatter, broadcast or reduce
+     * @param gpus the GPUs that take part on each machine
+     * @return the plan with the highest bandwidth; of equal ones rings
+     */
+    public static ClusterPlan plan(Cluster c, Operation op, List<Integer> gpus) {
+        return new ClusterSearch(c, op, gpus).best();
+    }
+
+    /**
+     * Rings over the machines, one for each NIC.
+     *
+     * @param c the machines, at least 2
+     * @param op as in {@link #plan(Cluster, Operation, List)}
+     * @param gpus the GPUs that take part on each machine
+     * @return the plan
+     */
+    public static ClusterPlan rings(Cluster c, Operation op, List<Integer> gpus) {
+        return new ClusterSearch(c, op, gpus).rails(false);
+    }
+
+    /**
+     * Two complementary binary trees over the machines for each NIC: less latency than a ring.
+     *
+     * @param c the machines, at least 2
+     * @param op as in {@link #plan(Cluster, Operation, List)}
+     * @param gpus the GPUs that take part on each machine
+     * @return the plan; none unless the operation is an allReduce, broadcast or reduce
+     */
+    public static Optional<ClusterPlan> trees(Cluster c, Operation op, List<Integer> gpus) {
+        ClusterSearch search = new ClusterSearch(c, op, gpus);
+        return switch (op) {
+            case ALL_REDUCE, BROADCAST, REDUCE -> Optional.of(search.rails(true));
+            default -> Optional.empty();
+        };
+    }
+
+    /**
+     * Looks for errors in a plan for many machines.
+     *
+     * @param plan any plan
+     * @return what is wrong, a line each; empty if nothing is
+     */
+    public static List<String> check(ClusterPlan plan) {
+        return ClusterCheck.of(plan);
     }
 }

@@ -108,8 +108,8 @@ final class Rings implements Packing.Oracle {
     }
 
     /**
-     * One ring in the order of a walk. On an NVSwitch, where all orders are alike, up to four, with
-     * strides that have no divisor in common with n: so that no two GPUs depend on one pair.
+     * One ring in the order of a walk. On an NVSwitch, where all orders are alike, up to four
+     * that share the bandwidth, with strides that have no divisor in common with n.
      */
     private List<Packing.Item> around() {
         int[] walk = fabric.walk();

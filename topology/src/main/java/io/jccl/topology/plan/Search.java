@@ -113,9 +113,9 @@ final class Search {
         boolean better = second.bandwidthGBps() > first.bandwidthGBps() * (1 + 1e-6);
         Plan worse = better ? first : second;
         others.add(
-                "Not "
+                "Instead: "
                         + Texts.channels(worse.channels())
-                        + ": they give "
+                        + " would give "
                         + Texts.number(worse.bandwidthGBps())
                         + " GB/s.");
         return better ? second : first;

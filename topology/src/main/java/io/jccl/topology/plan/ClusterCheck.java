@@ -1,0 +1,156 @@
+package io.jccl.topology.plan;
+
+import io.jccl.topology.LinkModel;
+import io.jccl.topology.Operation;
+import io.jccl.topology.Route;
+import io.jccl.topology.Topology;
+import io.jccl.topology.plan.ClusterPlan.Rail;
+import io.jccl.topology.plan.ClusterPlan.Shape;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+
+/** What a rail takes of the links and NICs of a machine, and whether a plan fits. */
+final class ClusterCheck {
+    private ClusterCheck() {}
+
+    /**
+     * What one GB/s of a rail takes of each arc, and then of each NIC, out and in: on the machine
+     * where it takes most.
+     */
+    static double[] uses(Cluster cluster, Operation op, Rail rail) {
+        Topology t = cluster.machine();
+        int arcs = 2 * t.links().size();
+        double[] uses = new double[arcs + 2 * t.nics().size()];
+        boolean down = op != Operation.REDUCE || rail.shape() == Shape.RING;
+        boolean up =
+                rail.shape() != Shape.RING
+                        && (op == Operation.ALL_REDUCE || op == Operation.REDUCE);
+        for (Hop hop : rail.hops()) {
+            for (int arc : hop.route().arcs()) {
+                uses[arc] += down ? 1 : 0;
+                uses[arc ^ 1] += up ? 1 : 0;
+            }
+        }
+        double out = 1;
+        double in = 1;
+        if (rail.shape() != Shape.RING) {
+            // Both trees of a pair have the same rate: each takes half of what both do.
+            int[] most = neighbours(cluster.machines(), op);
+            out = most[0] / 2.0;
+            in = most[1] / 2.0;
+        }
+        uses[arcs + 2 * rail.nicOut()] += out;
+        uses[arcs + 2 * rail.nicIn() + 1] += in;
+        add(uses, t, rail.exit(), rail.nicOut(), out, 0);
+        add(uses, t, rail.entry(), rail.nicIn(), in, 1);
+        return uses;
+    }
+
+    private static void add(double[] uses, Topology t, int gpu, int nic, double rate, int back) {
+        Route route = t.route(gpu, t.nics().get(nic).id());
+        if (route == null) {
+            throw new IllegalArgumentException(
+                    "no way from "
+                            + t.gpus().get(gpu).name()
+                            + " to "
+                            + t.nics().get(nic).name());
+        }
+        for (int arc : route.arcs()) {
+            uses[arc ^ back] += rate;
+        }
+    }
+
+    /** Most neighbours that a machine sends to, and receives from, in both trees together. */
+    private static int[] neighbours(int machines, Operation op) {
+        int[] children = new int[machines];
+        int[] parents = new int[machines];
+        for (int tree = 0; tree < 2; tree++) {
+            for (int i = 0; i < machines; i++) {
+                int parent = DoubleBinaryTree.parent(tree, i, machines);
+                if (parent >= 0) {
+                    children[parent]++;
+                    parents[i]++;
+                }
+            }
+        }
+        int[] most = new int[2];
+        for (int i = 0; i < machines; i++) {
+            int all = children[i] + parents[i];
+            most[0] =
+                    Math.max(
+                            most[0],
+                            switch (op) {
+                                case BROADCAST -> children[i];
+                                case REDUCE -> parents[i];
+                                default -> all;
+                            });
+            most[1] =
+                    Math.max(
+                            most[1],
+                            switch (op) {
+                                case BROADCAST -> parents[i];
+                                case REDUCE -> children[i];
+                                default -> all;
+                            });
+        }
+        return most;
+    }
+
+    static List<String> of(ClusterPlan plan) {
+        List<String> errors = new ArrayList<>();
+        Topology t = plan.cluster().machine();
+        int arcs = 2 * t.links().size();
+        double[] load = new double[arcs + 2 * t.nics().size()];
+        Set<Integer> members = new HashSet<>(plan.gpus());
+        double sum = 0;
+        for (Rail rail : plan.channels()) {
+            double[] uses = uses(plan.cluster(), plan.operation(), rail);
+            for (int r = 0; r < load.length; r++) {
+                load[r] += rail.gbps() * uses[r];
+            }
+            sum += rail.gbps() * (rail.shape() == Shape.RING ? 1 : factor(plan));
+            Set<Integer> met = new HashSet<>();
+            int at = rail.entry();
+            met.add(at);
+            for (Hop hop : rail.hops()) {
+                if (hop.from() != at || !met.add(hop.to())) {
+                    errors.add("no chain from the entry: " + hop);
+                }
+                at = hop.to();
+            }
+            if (!met.equals(members)) {
+                errors.add("the chain has " + met + " of " + members);
+            }
+            if (rail.exit() != (rail.shape() == Shape.RING ? at : rail.entry())) {
+                errors.add("data does not leave where the chain says: " + rail);
+            }
+        }
+        for (int r = 0; r < load.length; r++) {
+            double most;
+            if (r < arcs) {
+                most = t.capacity(r);
+            } else {
+                double gbps = t.nics().get((r - arcs) / 2).gbps();
+                most = gbps > 0 ? gbps : LinkModel.DEFAULT_NIC;
+            }
+            if (load[r] > most * (1 + Check.TOLERANCE)) {
+                errors.add("resource " + r + " carries " + load[r] + " of " + most + " GB/s");
+            }
+        }
+        if (Math.abs(sum - plan.bandwidthGBps()) > Check.TOLERANCE * sum) {
+            errors.add("rails give " + sum + ", the plan says " + plan.bandwidthGBps());
+        }
+        if (plan.bandwidthGBps() > plan.boundGBps() * (1 + Check.TOLERANCE)) {
+            errors.add(plan.bandwidthGBps() + " is above the bound " + plan.boundGBps());
+        }
+        return errors;
+    }
+
+    private static double factor(ClusterPlan plan) {
+        return plan.operation() == Operation.ALL_REDUCE
+                ? plan.operation().busFactor(plan.cluster().machines() * plan.gpus().size())
+                : 1;
+    }
+}

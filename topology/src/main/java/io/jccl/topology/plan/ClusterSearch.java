@@ -1,0 +1,452 @@
+package io.jccl.topology.plan;
+
+import io.jccl.topology.Link;
+import io.jccl.topology.LinkModel;
+import io.jccl.topology.Nic;
+import io.jccl.topology.Operation;
+import io.jccl.topology.Route;
+import io.jccl.topology.Topology;
+import io.jccl.topology.plan.ClusterPlan.Rail;
+import io.jccl.topology.plan.ClusterPlan.Shape;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Plans for many machines. Every NIC is a rail. Data comes in at the GPU nearest to it, goes along a
+ * chain of all GPUs of the machine, and in a ring leaves from the last of them by the same NIC to
+ * the next machine; in a tree the GPU nearest to the NIC speaks to parent and children, and the
+ * chain hangs below it. Rates of rails are raised together until some link or NIC is full; the rails
+ * over it stay, the others go on.
+ *
+ * <p>Bounds, with W the bandwidth from the GPUs of a machine out into the network, m machines of n
+ * GPUs and N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N), allGather
+ * and reduceScatter W (N-1) / (N-n), broadcast and reduce W. Around a GPU all its links count, PCIe
+ * too, for what comes from the NIC goes over it.
+ */
+final class ClusterSearch {
+    private final Cluster cluster;
+    private final Topology t;
+    private final Operation op;
+    private final List<Integer> gpus;
+    private final int n;
+    private final int m;
+    private final List<String> notes = new ArrayList<>();
+
+    /** Bandwidth of each NIC; 0 if no GPU reaches it. */
+    private final double[] nics;
+
+    private final List<Channel.Ring> rings;
+    private final boolean anyOrder;
+    private final @Nullable Fabric fabric;
+
+    ClusterSearch(Cluster cluster, Operation op, List<Integer> gpus) {
+        this.cluster = cluster;
+        this.op = op;
+        t = cluster.machine();
+        this.gpus = List.copyOf(gpus);
+        n = gpus.size();
+        m = cluster.machines();
+        int[] ids = Search.check(t, this.gpus);
+        switch (op) {
+            case ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE -> {}
+            default ->
+                    throw new IllegalArgumentException(
+                            "no plan over machines for "
+                                    + op.command()
+                                    + ": expected all_reduce, all_gather, reduce_scatter,"
+                                    + " broadcast or reduce");
+        }
+        if (m < 2) {
+            throw new IllegalArgumentException(
+                    "machines is 1: plan for the machine itself, a cluster has at least 2");
+        }
+        nics = nics();
+        Fabric f = n == 1 ? null : Fabric.of(t, ids);
+        List<Channel> packed = f == null ? List.of() : Rings.pack(f);
+        if (f != null && packed.isEmpty() && f.nvlinkOnly) {
+            f = Fabric.all(t, ids);
+            packed = Rings.pack(f);
+        }
+        if (f != null && packed.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "no chain leads through all GPUs "
+                            + gpus
+                            + " of "
+                            + t
+                            + ": leave out those that only one other reaches");
+        }
+        fabric = f;
+        anyOrder = f != null && f.nvlinkOnly && f.switched();
+        rings = new ArrayList<>();
+        for (Channel channel : packed) {
+            rings.add((Channel.Ring) channel);
+        }
+    }
+
+    private double[] nics() {
+        double[] gbps = new double[t.nics().size()];
+        int unknown = 0;
+        int apart = 0;
+        for (int k = 0; k < gbps.length; k++) {
+            Nic nic = t.nics().get(k);
+            if (near(k, -1) == null) {
+                apart++;
+                continue;
+            }
+            gbps[k] = nic.gbps() > 0 ? nic.gbps() : LinkModel.DEFAULT_NIC;
+            unknown += nic.gbps() > 0 ? 0 : 1;
+        }
+        if (gbps.length == apart) {
+            throw new IllegalArgumentException(
+                    (apart == 0 ? t.name() + " has no NIC" : "no GPU reaches a NIC of " + t.name())
+                            + ": a plan over machines needs one; read a source that lists NICs, or"
+                            + " plan for one machine");
+        }
+        if (unknown > 0) {
+            notes.add(
+                    unknown
+                            + " NICs of unknown bandwidth are taken for "
+                            + Texts.number(LinkModel.DEFAULT_NIC)
+                            + " GB/s each.");
+        }
+        if (apart > 0) {
+            notes.add(apart + " NICs that no GPU reaches are left out.");
+        }
+        return gbps;
+    }
+
+    /** The way to a NIC from the GPU nearest to it, but for one: widest, then shortest. */
+    private @Nullable Route near(int nic, int but) {
+        Route best = null;
+        int nicId = t.nics().get(nic).id();
+        for (int gpu : gpus) {
+            Route route = gpu == but ? null : t.route(gpu, nicId);
+            if (route != null
+                    && (best == null
+                            || route.gbps() > best.gbps()
+                            || (route.gbps() == best.gbps()
+                                    && route.arcs().size() < best.arcs().size()))) {
+                best = route;
+            }
+        }
+        return best;
+    }
+
+    ClusterPlan best() {
+        ClusterPlan ring = rails(false);
+        if (op != Operation.ALL_REDUCE) {
+            return ring;
+        }
+        ClusterPlan trees = rails(true);
+        boolean better = trees.bandwidthGBps() > ring.bandwidthGBps() * (1 + 1e-6);
+        ClusterPlan best = better ? trees : ring;
+        List<String> why = new ArrayList<>(best.why());
+        why.add(
+                better
+                        ? "Rings over the machines would give "
+                                + Texts.number(ring.bandwidthGBps())
+                                + " GB/s."
+                        : "Binary trees over the machines would give "
+                                + Texts.number(trees.bandwidthGBps())
+                                + " GB/s, at less latency.");
+        return new ClusterPlan(
+                cluster,
+                op,
+                gpus,
+                best.channels(),
+                best.bandwidthGBps(),
+                best.boundGBps(),
+                best.bound(),
+                why);
+    }
+
+    ClusterPlan rails(boolean tree) {
+        List<Rail> shapes = new ArrayList<>();
+        double[] ringLoad = new double[2 * t.links().size()];
+        int[] entries = new int[t.gpus().size()];
+        for (int k = 0; k < nics.length; k++) {
+            if (nics[k] > 0) {
+                Rail rail = chain(k, tree, entries, ringLoad);
+                shapes.add(rail);
+                if (tree) {
+                    shapes.add(
+                            new Rail(
+                                    Shape.COMPLEMENT_TREE,
+                                    rail.hops(),
+                                    rail.entry(),
+                                    rail.exit(),
+                                    k,
+                                    k,
+                                    1));
+                }
+            }
+        }
+        List<Rail> rails = fill(shapes);
+        double sum = 0;
+        for (Rail rail : rails) {
+            sum += rail.gbps();
+        }
+        int ranks = m * n;
+        double bandwidth = sum * (tree && op == Operation.ALL_REDUCE ? op.busFactor(ranks) : 1);
+        Bounds.Bound bound = bound();
+        if (Math.abs(bandwidth - bound.gbps()) < 1e-6 * bound.gbps()) {
+            bandwidth = bound.gbps();
+        }
+        List<String> why = new ArrayList<>();
+        why.add(
+                rails.size()
+                        + (tree
+                                ? " binary trees over machines, two for each NIC and complementary: "
+                                : (rails.size() == 1 ? " ring" : " rings")
+                                        + " over machines, one for each NIC: ")
+                        + Texts.number(bandwidth)
+                        + " GB/s of bus bandwidth; the bound is "
+                        + Texts.number(bound.gbps())
+                        + " ("
+                        + bound.what()
+                        + ").");
+        why.addAll(notes);
+        return new ClusterPlan(
+                cluster, op, gpus, rails, bandwidth, bound.gbps(), bound.what(), why);
+    }
+
+    /** A rail with its chain, of rate 1. */
+    private Rail chain(int nic, boolean tree, int[] entries, double[] used) {
+        int nicId = t.nics().get(nic).id();
+        Route nearest = near(nic, -1);
+        if (nearest == null) {
+            throw new IllegalStateException("NIC " + nic + " was reached before");
+        }
+        // Of equally near GPUs that which the fewest rails enter at.
+        int entry = nearest.from();
+        for (int gpu : gpus) {
+            Route route = t.route(gpu, nicId);
+            if (route != null
+                    && route.gbps() == nearest.gbps()
+                    && route.arcs().size() == nearest.arcs().size()
+                    && entries[gpu] < entries[entry]) {
+                entry = gpu;
+            }
+        }
+        entries[entry]++;
+        if (fabric == null) {
+            return new Rail(tree ? Shape.TREE : Shape.RING, List.of(), entry, entry, nic, nic, 1);
+        }
+        List<Hop> hops = anyOrder ? anyChain(fabric, nic, entry) : ringChain(nic, entry, used);
+        for (Hop hop : hops) {
+            for (int arc : hop.route().arcs()) {
+                used[arc] += 1 / t.capacity(arc);
+            }
+        }
+        return new Rail(
+                tree ? Shape.TREE : Shape.RING,
+                hops,
+                entry,
+                tree ? entry : hops.getLast().to(),
+                nic,
+                nic,
+                1);
+    }
+
+    /** Where every order is as good: the second nearest GPU comes last. */
+    private List<Hop> anyChain(Fabric f, int nic, int entry) {
+        Route out = near(nic, entry);
+        int last = out == null ? -1 : out.from();
+        List<Integer> order = new ArrayList<>(n);
+        int at = gpus.indexOf(entry);
+        order.add(at);
+        for (int i = 1; i < n; i++) {
+            if (f.gpus[(at + i) % n] != last) {
+                order.add((at + i) % n);
+            }
+        }
+        if (last >= 0) {
+            order.add(gpus.indexOf(last));
+        }
+        List<Hop> hops = new ArrayList<>(n - 1);
+        for (int i = 0; i + 1 < n; i++) {
+            hops.add(f.hop(order.get(i), order.get(i + 1), 0));
+        }
+        return hops;
+    }
+
+    /** A ring, opened before the entry: that with the best way out, of equal ones the least used. */
+    private List<Hop> ringChain(int nic, int entry, double[] used) {
+        int nicId = t.nics().get(nic).id();
+        List<Hop> best = List.of();
+        double bestWidth = -1;
+        int bestLength = 0;
+        double bestLoad = 0;
+        for (Channel.Ring ring : rings) {
+            int start = ring.order().indexOf(entry);
+            List<Hop> hops = new ArrayList<>(n - 1);
+            double load = 0;
+            for (int i = 0; i < n - 1; i++) {
+                Hop hop = ring.hops().get((start + i) % n);
+                hops.add(hop);
+                for (int arc : hop.route().arcs()) {
+                    load = Math.max(load, used[arc] + 1 / t.capacity(arc));
+                }
+            }
+            Route out = t.route(hops.getLast().to(), nicId);
+            double width = out == null ? 0 : out.gbps();
+            int length = out == null ? 0 : out.arcs().size();
+            if (width > bestWidth
+                    || (width == bestWidth && length < bestLength)
+                    || (width == bestWidth && length == bestLength && load < bestLoad)) {
+                best = hops;
+                bestWidth = width;
+                bestLength = length;
+                bestLoad = load;
+            }
+        }
+        return best;
+    }
+
+    /** Raises all rates together until something is full; what is not held by it goes on. */
+    private List<Rail> fill(List<Rail> rails) {
+        int arcs = 2 * t.links().size();
+        double[] left = new double[arcs + 2 * nics.length];
+        for (int arc = 0; arc < arcs; arc++) {
+            left[arc] = t.capacity(arc);
+        }
+        for (int k = 0; k < nics.length; k++) {
+            left[arcs + 2 * k] = nics[k];
+            left[arcs + 2 * k + 1] = nics[k];
+        }
+        List<double[]> uses = new ArrayList<>();
+        for (Rail rail : rails) {
+            uses.add(ClusterCheck.uses(cluster, op, rail));
+        }
+        double[] full = left.clone();
+        double[] rate = new double[rails.size()];
+        boolean[] held = new boolean[rails.size()];
+        for (int open = rails.size(); open > 0; ) {
+            double[] load = new double[left.length];
+            for (int i = 0; i < rate.length; i++) {
+                for (int r = 0; r < load.length && !held[i]; r++) {
+                    load[r] += uses.get(i)[r];
+                }
+            }
+            double step = Double.POSITIVE_INFINITY;
+            for (int r = 0; r < load.length; r++) {
+                step = load[r] > 0 ? Math.min(step, left[r] / load[r]) : step;
+            }
+            for (int r = 0; r < load.length; r++) {
+                left[r] = Math.max(0, left[r] - step * load[r]);
+            }
+            for (int i = 0; i < rate.length; i++) {
+                if (held[i]) {
+                    continue;
+                }
+                rate[i] += step;
+                for (int r = 0; r < load.length && !held[i]; r++) {
+                    if (uses.get(i)[r] > 0 && left[r] <= 1e-9 * full[r]) {
+                        held[i] = true;
+                        open--;
+                    }
+                }
+            }
+        }
+        List<Rail> filled = new ArrayList<>(rails.size());
+        for (int i = 0; i < rate.length; i++) {
+            Rail r = rails.get(i);
+            if (rate[i] > 0) {
+                filled.add(
+                        new Rail(
+                                r.shape(),
+                                r.hops(),
+                                r.entry(),
+                                r.exit(),
+                                r.nicIn(),
+                                r.nicOut(),
+                                rate[i]));
+            }
+        }
+        return filled;
+    }
+
+    private Bounds.Bound bound() {
+        double out = egress();
+        double ranks = (double) m * n;
+        double factor =
+                switch (op) {
+                    case ALL_REDUCE -> m * (ranks - 1) / ((m - 1) * ranks);
+                    case ALL_GATHER, REDUCE_SCATTER -> (ranks - 1) / (ranks - n);
+                    default -> 1;
+                };
+        double least = out * factor;
+        String what = "NICs of a machine, " + Texts.number(out) + " GB/s each way";
+        double sum = 0;
+        for (int gpu : gpus) {
+            double width = 0;
+            for (Link link : t.links(gpu)) {
+                width += link.gbps();
+            }
+            sum += width;
+            if (op != Operation.ALL_REDUCE && width < least) {
+                least = width;
+                what = "links of " + t.gpus().get(gpu).name();
+            }
+        }
+        if (op == Operation.ALL_REDUCE && sum / n < least) {
+            least = sum / n;
+            what = "links of all GPUs together";
+        }
+        return new Bounds.Bound(least, what);
+    }
+
+    /** Maximum flow from the GPUs through the NICs: shortest augmenting paths. */
+    private double egress() {
+        double[] left = new double[2 * t.links().size()];
+        for (int arc = 0; arc < left.length; arc++) {
+            left[arc] = t.capacity(arc);
+        }
+        double[] port = nics.clone();
+        int[] via = new int[t.nodes().size()];
+        int[] queue = new int[via.length];
+        int firstNic = t.gpus().size();
+        int firstHub = firstNic + nics.length;
+        double flow = 0;
+        while (true) {
+            Arrays.fill(via, -2);
+            int end = 0;
+            for (int gpu : gpus) {
+                via[gpu] = -1;
+                queue[end++] = gpu;
+            }
+            int found = -1;
+            for (int at = 0; at < end && found < 0; at++) {
+                for (Link link : t.links(queue[at])) {
+                    int arc = link.arcFrom(queue[at]);
+                    int next = t.head(arc);
+                    if (found >= 0 || via[next] != -2 || left[arc] <= 1e-9) {
+                        continue;
+                    }
+                    if (next >= firstHub) {
+                        via[next] = arc;
+                        queue[end++] = next;
+                    } else if (next >= firstNic && port[next - firstNic] > 1e-9) {
+                        via[next] = arc;
+                        found = next;
+                    }
+                }
+            }
+            if (found < 0) {
+                return flow;
+            }
+            double width = port[found - firstNic];
+            for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
+                width = Math.min(width, left[via[at]]);
+            }
+            for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
+                left[via[at]] -= width;
+                left[via[at] ^ 1] += width;
+            }
+            port[found - firstNic] -= width;
+            flow += width;
+        }
+    }
+}
