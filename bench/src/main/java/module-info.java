@@ -1,9 +1,11 @@
 /** The {@code jccl} command line, its benchmarks and reports. */
 @SuppressWarnings("requires-automatic") // JMH has no module descriptor
 module io.jccl.bench {
+    requires com.fasterxml.jackson.core;
     requires com.fasterxml.jackson.databind;
     requires info.picocli;
     requires io.jccl.collectives;
+    requires io.jccl.topology;
     requires static jdk.management; // tests read how much a thread allocates
     requires static jmh.core;
     requires static org.jspecify;

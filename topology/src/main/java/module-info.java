@@ -3,9 +3,9 @@ module io.jccl.topology {
     requires java.xml;
     requires static transitive org.jspecify;
 
+    exports io.jccl.topology;
     exports io.jccl.topology.draw;
     exports io.jccl.topology.nccl;
     exports io.jccl.topology.plan;
     exports io.jccl.topology.read;
-    exports io.jccl.topology;
 }

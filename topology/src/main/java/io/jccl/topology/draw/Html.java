@@ -64,7 +64,8 @@ public final class Html {
      * @return an HTML document
      */
     public static String of(Topology topology, @Nullable Plan plan) {
-        return of(topology, plan, List.of(), topology.warnings());
+        return of(topology, plan, List.of(),
+                topology.warnings().stream().map(Warning::toString).toList());
     }
 
     /**
@@ -80,7 +81,7 @@ public final class Html {
             Topology topology,
             @Nullable Plan plan,
             List<List<String>> predictions,
-            List<Warning> warnings) {
+            List<String> warnings) {
         Html page = new Html(topology, Drawn.of(plan));
         page.head();
         if (plan != null) {
@@ -104,7 +105,7 @@ public final class Html {
      * @return an HTML document
      */
     public static String of(
-            ClusterPlan plan, List<List<String>> predictions, List<Warning> warnings) {
+            ClusterPlan plan, List<List<String>> predictions, List<String> warnings) {
         Html page = new Html(plan.cluster().machine(), Drawn.of(plan));
         page.head();
         page.summary(
@@ -160,16 +161,14 @@ public final class Html {
         out.append("</dd>");
     }
 
-    private String rest(List<List<String>> predictions, List<Warning> warnings) {
+    private String rest(List<List<String>> predictions, List<String> warnings) {
         out.append("<div class=\"picture\">\n").append(Svg.of(topology, channels, false));
         out.append("</div>\n");
         channelTable();
         table("Predictions", predictions);
         if (!warnings.isEmpty()) {
             out.append("<h2>Warnings</h2>\n<ul>\n");
-            for (Warning w : warnings) {
-                out.append("<li>").append(Text.xml(w.toString())).append("</li>\n");
-            }
+            warnings.forEach(w -> out.append("<li>").append(Text.xml(w)).append("</li>\n"));
             out.append("</ul>\n");
         }
         links();
