@@ -5,8 +5,8 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The cheapest spanning arborescence of a complete digraph: Y. J. Chu and T. H. Liu (1965), J.
- * Edmonds (1967). Every node takes its cheapest arc; a cycle is contracted, and the arcs into it get
- * cheaper by what they replace.
+ * Edmonds (1967). Every node takes its cheapest arc; a cycle is contracted, and the arcs into it
+ * get cheaper by what they replace.
  */
 final class Arborescence {
     private Arborescence() {}
@@ -45,8 +45,7 @@ final class Arborescence {
         return cycle < 0 ? in : contract(cost, n, root, in, cycle);
     }
 
-    private static int @Nullable [] contract(
-            double[] cost, int n, int root, int[] in, int cycle) {
+    private static int @Nullable [] contract(double[] cost, int n, int root, int[] in, int cycle) {
         boolean[] inside = new boolean[n];
         int size = 0;
         for (int v = cycle; !inside[v]; v = in[v]) {

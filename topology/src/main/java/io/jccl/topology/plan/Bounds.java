@@ -14,9 +14,9 @@ import java.util.Set;
  * of the narrowest cut between S and the other ranks, in one direction:
  *
  * <ul>
- *   <li>broadcast, reduce: M bytes leave every S that holds the root, so busbw is at most B(S).
- *       By Edmonds' theorem on arborescences a packing of trees reaches it where all links lead
- *       from GPU to GPU.
+ *   <li>broadcast, reduce: M bytes leave every S that holds the root, so busbw is at most B(S). By
+ *       Edmonds' theorem on arborescences a packing of trees reaches it where all links lead from
+ *       GPU to GPU.
  *   <li>scatter, gather: the parts of the other ranks leave S: busbw is at most (n-1) B(S) / (n -
  *       |S|).
  *   <li>allGather, reduceScatter: the parts of S leave S: (n-1) B(S) / |S|. Source: ForestColl,
@@ -31,8 +31,8 @@ import java.util.Set;
  * </ul>
  *
  * <p>For up to {@value #EXACT} ranks all sets and partitions are tried. Beyond, those that taking
- * away a link or a hub leaves: in a tree of hubs no others are narrower, and elsewhere the bound may
- * be higher than need be, but never lower.
+ * away a link or a hub leaves: in a tree of hubs no others are narrower, and elsewhere the bound
+ * may be higher than need be, but never lower.
  */
 final class Bounds {
     /** Most ranks for which every set is tried. */

@@ -113,8 +113,7 @@ final class Check {
     }
 
     private void ring(Channel.Ring ring, Set<Integer> members) {
-        if (ring.hops().size() != members.size()
-                || !new HashSet<>(ring.order()).equals(members)) {
+        if (ring.hops().size() != members.size() || !new HashSet<>(ring.order()).equals(members)) {
             errors.add("no Hamiltonian cycle: " + ring.order() + " over " + members);
         }
     }

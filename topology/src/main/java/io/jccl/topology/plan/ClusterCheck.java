@@ -19,32 +19,23 @@ final class ClusterCheck {
      * What one GB/s of a rail takes of each arc, and then of each NIC, out and in: on the machine
      * where it takes most.
      */
-    static double[] uses(Cluster cluster, Operation op, Rail rail) {
+    static double[] uses(Cluster cluster, Rail rail) {
         Topology t = cluster.machine();
         int arcs = 2 * t.links().size();
         double[] uses = new double[arcs + 2 * t.nics().size()];
-        boolean down = op != Operation.REDUCE || rail.shape() == Shape.RING;
-        boolean up =
-                rail.shape() != Shape.RING
-                        && (op == Operation.ALL_REDUCE || op == Operation.REDUCE);
+        boolean tree = rail.shape() != Shape.RING;
         for (Hop hop : rail.hops()) {
             for (int arc : hop.route().arcs()) {
-                uses[arc] += down ? 1 : 0;
-                uses[arc ^ 1] += up ? 1 : 0;
+                uses[arc]++;
+                uses[arc ^ 1] += tree ? 1 : 0;
             }
         }
-        double out = 1;
-        double in = 1;
-        if (rail.shape() != Shape.RING) {
-            // Both trees of a pair have the same rate: each takes half of what both do.
-            int[] most = neighbours(cluster.machines(), op);
-            out = most[0] / 2.0;
-            in = most[1] / 2.0;
-        }
-        uses[arcs + 2 * rail.nicOut()] += out;
-        uses[arcs + 2 * rail.nicIn() + 1] += in;
-        add(uses, t, rail.exit(), rail.nicOut(), out, 0);
-        add(uses, t, rail.entry(), rail.nicIn(), in, 1);
+        // Both trees of a pair have the same rate: each takes half of what both do.
+        double rate = tree ? neighbours(cluster.machines()) / 2.0 : 1;
+        uses[arcs + 2 * rail.nicOut()] += rate;
+        uses[arcs + 2 * rail.nicIn() + 1] += rate;
+        add(uses, t, rail.exit(), rail.nicOut(), rate, 0);
+        add(uses, t, rail.entry(), rail.nicIn(), rate, 1);
         return uses;
     }
 
@@ -52,48 +43,24 @@ final class ClusterCheck {
         Route route = t.route(gpu, t.nics().get(nic).id());
         if (route == null) {
             throw new IllegalArgumentException(
-                    "no way from "
-                            + t.gpus().get(gpu).name()
-                            + " to "
-                            + t.nics().get(nic).name());
+                    "no way from " + t.gpus().get(gpu).name() + " to " + t.nics().get(nic).name());
         }
         for (int arc : route.arcs()) {
             uses[arc ^ back] += rate;
         }
     }
 
-    /** Most neighbours that a machine sends to, and receives from, in both trees together. */
-    private static int[] neighbours(int machines, Operation op) {
-        int[] children = new int[machines];
-        int[] parents = new int[machines];
+    /** Most neighbours that a machine has in both trees together. */
+    private static int neighbours(int machines) {
+        int[] count = new int[machines];
+        int most = 0;
         for (int tree = 0; tree < 2; tree++) {
             for (int i = 0; i < machines; i++) {
                 int parent = DoubleBinaryTree.parent(tree, i, machines);
                 if (parent >= 0) {
-                    children[parent]++;
-                    parents[i]++;
+                    most = Math.max(most, Math.max(++count[i], ++count[parent]));
                 }
             }
-        }
-        int[] most = new int[2];
-        for (int i = 0; i < machines; i++) {
-            int all = children[i] + parents[i];
-            most[0] =
-                    Math.max(
-                            most[0],
-                            switch (op) {
-                                case BROADCAST -> children[i];
-                                case REDUCE -> parents[i];
-                                default -> all;
-                            });
-            most[1] =
-                    Math.max(
-                            most[1],
-                            switch (op) {
-                                case BROADCAST -> parents[i];
-                                case REDUCE -> children[i];
-                                default -> all;
-                            });
         }
         return most;
     }
@@ -106,11 +73,14 @@ final class ClusterCheck {
         Set<Integer> members = new HashSet<>(plan.gpus());
         double sum = 0;
         for (Rail rail : plan.channels()) {
-            double[] uses = uses(plan.cluster(), plan.operation(), rail);
+            double[] uses = uses(plan.cluster(), rail);
             for (int r = 0; r < load.length; r++) {
                 load[r] += rail.gbps() * uses[r];
             }
             sum += rail.gbps() * (rail.shape() == Shape.RING ? 1 : factor(plan));
+            if (rail.shape() != Shape.RING && plan.operation() != Operation.ALL_REDUCE) {
+                errors.add("trees over machines for " + plan.operation());
+            }
             Set<Integer> met = new HashSet<>();
             int at = rail.entry();
             met.add(at);
@@ -149,8 +119,6 @@ final class ClusterCheck {
     }
 
     private static double factor(ClusterPlan plan) {
-        return plan.operation() == Operation.ALL_REDUCE
-                ? plan.operation().busFactor(plan.cluster().machines() * plan.gpus().size())
-                : 1;
+        return plan.operation().busFactor(plan.cluster().machines() * plan.gpus().size());
     }
 }

@@ -14,16 +14,16 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Plans for many machines. Every NIC is a rail. Data comes in at the GPU nearest to it, goes along a
- * chain of all GPUs of the machine, and in a ring leaves from the last of them by the same NIC to
+ * Plans for many machines. Every NIC is a rail. Data comes in at the GPU nearest to it, goes along
+ * a chain of all GPUs of the machine, and in a ring leaves from the last of them by the same NIC to
  * the next machine; in a tree the GPU nearest to the NIC speaks to parent and children, and the
- * chain hangs below it. Rates of rails are raised together until some link or NIC is full; the rails
- * over it stay, the others go on.
+ * chain hangs below it. Rates of rails are raised together until some link or NIC is full; the
+ * rails over it stay, the others go on.
  *
  * <p>Bounds, with W the bandwidth from the GPUs of a machine out into the network, m machines of n
- * GPUs and N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N), allGather
- * and reduceScatter W (N-1) / (N-n), broadcast and reduce W. Around a GPU all its links count, PCIe
- * too, for what comes from the NIC goes over it.
+ * GPUs and N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N),
+ * allGather and reduceScatter W (N-1) / (N-n), broadcast and reduce W. Around a GPU all its links
+ * count, PCIe too, for what comes from the NIC goes over it.
  */
 final class ClusterSearch {
     private final Cluster cluster;
@@ -189,7 +189,7 @@ final class ClusterSearch {
             sum += rail.gbps();
         }
         int ranks = m * n;
-        double bandwidth = sum * (tree && op == Operation.ALL_REDUCE ? op.busFactor(ranks) : 1);
+        double bandwidth = sum * (tree ? op.busFactor(ranks) : 1);
         Bounds.Bound bound = bound();
         if (Math.abs(bandwidth - bound.gbps()) < 1e-6 * bound.gbps()) {
             bandwidth = bound.gbps();
@@ -272,7 +272,9 @@ final class ClusterSearch {
         return hops;
     }
 
-    /** A ring, opened before the entry: that with the best way out, of equal ones the least used. */
+    /**
+     * A ring, opened before the entry: that with the best way out, of equal ones the least used.
+     */
     private List<Hop> ringChain(int nic, int entry, double[] used) {
         int nicId = t.nics().get(nic).id();
         List<Hop> best = List.of();
@@ -318,7 +320,7 @@ final class ClusterSearch {
         }
         List<double[]> uses = new ArrayList<>();
         for (Rail rail : rails) {
-            uses.add(ClusterCheck.uses(cluster, op, rail));
+            uses.add(ClusterCheck.uses(cluster, rail));
         }
         double[] full = left.clone();
         double[] rate = new double[rails.size()];

@@ -1,14 +1,14 @@
 package io.jccl.topology.plan;
 
 /**
- * Two binary trees over the same ranks. A rank that is inside one is a leaf of the other, so if half
- * of the data goes over each, every rank sends and receives about as much as the others, at a depth
- * of log2 n.
+ * Two binary trees over the same ranks. A rank that is inside one is a leaf of the other, so if
+ * half of the data goes over each, every rank sends and receives about as much as the others, at a
+ * depth of log2 n.
  *
- * <p>The first tree is the search tree in which rank r is at height (number of trailing zero bits of
- * r + 1), so the even ranks are leaves. The second is its mirror image if n is even, and the first
- * turned by one rank if n is odd. Source: P. Sanders, J. Speck, J. L. Träff, "Two-tree algorithms
- * for full bandwidth broadcast, reduction and scan", Parallel Computing 35 (2009).
+ * <p>The first tree is the search tree in which rank r is at height (number of trailing zero bits
+ * of r + 1), so the even ranks are leaves. The second is its mirror image if n is even, and the
+ * first turned by one rank if n is odd. Source: P. Sanders, J. Speck, J. L. Träff, "Two-tree
+ * algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35 (2009).
  */
 public final class DoubleBinaryTree {
     private DoubleBinaryTree() {}

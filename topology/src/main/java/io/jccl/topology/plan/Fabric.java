@@ -52,9 +52,7 @@ final class Fabric {
         boolean[] usable = new boolean[topology.nodes().size()];
         for (Hub hub : topology.hubs()) {
             usable[hub.id()] =
-                    nvlinkOnly
-                            ? hub.kind() == Hub.Kind.NVSWITCH
-                            : hub.kind() != Hub.Kind.NETWORK;
+                    nvlinkOnly ? hub.kind() == Hub.Kind.NVSWITCH : hub.kind() != Hub.Kind.NETWORK;
         }
         for (int gpu : gpus) {
             usable[gpu] = true;

@@ -11,9 +11,9 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>A linear program with a column for every structure, of which there are far too many to write
  * down. So it is solved by the revised simplex method with column generation (Gilmore and Gomory,
- * Operations Research 9, 1961): given the dual prices of the resources, the {@link Oracle} finds the
- * structure that costs least; one that costs less than 1 enters the basis, and if there is none the
- * packing is optimal. A basic solution has at most as many structures as there are resources.
+ * Operations Research 9, 1961): given the dual prices of the resources, the {@link Oracle} finds
+ * the structure that costs least; one that costs less than 1 enters the basis, and if there is none
+ * the packing is optimal. A basic solution has at most as many structures as there are resources.
  */
 final class Packing {
     /** Finds cheap structures. */

@@ -10,10 +10,10 @@ import java.util.Optional;
  * machine, for sizes so large that latency does not count.
  *
  * <p>Bandwidth is bus bandwidth as nccl-tests has it ({@link Operation#busFactor}). Rings: the sum
- * of the channels' GB/s, whatever the operation. Trees of a broadcast or reduce: the sum as well; of
- * an allReduce: the sum times 2(n-1)/n, as each byte goes up and down each tree once. An exchange:
- * GB/s of a hop times n-1, as each rank sends to n-1 others at once; between neighbours (sendRecv)
- * that of a hop.
+ * of the channels' GB/s, whatever the operation. Trees of a broadcast or reduce: the sum as well;
+ * of an allReduce: the sum times 2(n-1)/n, as each byte goes up and down each tree once. An
+ * exchange: GB/s of a hop times n-1, as each rank sends to n-1 others at once; between neighbours
+ * (sendRecv) that of a hop.
  *
  * <p>Where NVLink alone joins the GPUs, PCIe is left out, of plan and bound. GPUs that do not take
  * part forward nothing. One GPU alone gets a plan without channels, of bandwidth 0 and bound 0.
@@ -92,10 +92,10 @@ public final class Planner {
 
     /**
      * The best plan for many machines. In a ring, data comes in at a rail's entry, goes along the
-     * chain and leaves at its exit. In a tree, entry and exit are one GPU, which exchanges data with
-     * that of the parent machine and those of the children; the chain hangs below it. Bandwidth and
-     * bound are bus bandwidth over all ranks: the sum of the rails' GB/s, times 2(N-1)/N for trees
-     * of an allReduce of N ranks.
+     * chain and leaves at its exit. In a tree, entry and exit are one GPU, which exchanges data
+     * with that of the parent machine and those of the children; the chain hangs below it.
+     * Bandwidth and bound are bus bandwidth over all ranks: the sum of the rails' GB/s, times
+     * 2(N-1)/N for trees of an allReduce of N ranks.
      *
      * <p>A NIC of unknown bandwidth is taken for {@link io.jccl.topology.LinkModel#DEFAULT_NIC}.
      *
@@ -126,14 +126,12 @@ public final class Planner {
      * @param c the machines, at least 2
      * @param op as in {@link #plan(Cluster, Operation, List)}
      * @param gpus the GPUs that take part on each machine
-     * @return the plan; none unless the operation is an allReduce, broadcast or reduce
+     * @return the plan; none unless the operation is an allReduce: with one root a ring, which is a
+     *     chain then, is as fast
      */
     public static Optional<ClusterPlan> trees(Cluster c, Operation op, List<Integer> gpus) {
         ClusterSearch search = new ClusterSearch(c, op, gpus);
-        return switch (op) {
-            case ALL_REDUCE, BROADCAST, REDUCE -> Optional.of(search.rails(true));
-            default -> Optional.empty();
-        };
+        return op == Operation.ALL_REDUCE ? Optional.of(search.rails(true)) : Optional.empty();
     }
 
     /**

@@ -52,7 +52,8 @@ final class Rings implements Packing.Oracle {
         if (total < most * (1 - 1e-9) && n <= MAX_RANKS) {
             int rounds = n <= EXACT ? 2000 : 200;
             List<Packing.Item> found =
-                    Packing.few(Packing.pack(hops.capacity, this, most, rounds), hops.capacity, this);
+                    Packing.few(
+                            Packing.pack(hops.capacity, this, most, rounds), hops.capacity, this);
             if (total(found) > total * (1 + 1e-6)) {
                 best = found;
             }
@@ -108,8 +109,8 @@ final class Rings implements Packing.Oracle {
     }
 
     /**
-     * One ring in the order of a walk. On an NVSwitch, where all orders are alike, up to four
-     * that share the bandwidth, with strides that have no divisor in common with n.
+     * One ring in the order of a walk. On an NVSwitch, where all orders are alike, up to four that
+     * share the bandwidth, with strides that have no divisor in common with n.
      */
     private List<Packing.Item> around() {
         int[] walk = fabric.walk();

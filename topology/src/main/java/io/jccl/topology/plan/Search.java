@@ -1,7 +1,7 @@
 package io.jccl.topology.plan;
 
-import io.jccl.topology.LinkKind;
 import io.jccl.topology.Link;
+import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;

@@ -15,6 +15,9 @@ final class Trees implements Packing.Oracle {
     /** Beyond this a linear program takes too long for what it gains. */
     private static final int MAX_RANKS = 24;
 
+    /** Share of the bound at which two binary trees are taken: they have 7/8 of it for 8 ranks. */
+    private static final double SHALLOW = 0.85;
+
     private final Fabric fabric;
     private final Hops hops;
     private final int n;
@@ -40,24 +43,20 @@ final class Trees implements Packing.Oracle {
     }
 
     private List<Channel> pack(double most) {
-        List<Packing.Item> best = new ArrayList<>();
+        List<Packing.Item> best = List.of();
+        if (both && fabric.switched()) {
+            best = binary();
+        }
         // On NVSwitches two binary trees are nearly as good as any packing, and far less deep.
-        if (both && fabric.switched() && (fabric.nvlinkOnly || n > MAX_RANKS)) {
-            add(best, binary());
-        }
-        if (!both || !fabric.nvlinkOnly || best.isEmpty()) {
+        boolean enough = fabric.nvlinkOnly && Rings.total(best) > SHALLOW * most;
+        if (!enough) {
             List<Packing.Item> chain = chain();
-            if (Rings.total(chain) > Rings.total(best)) {
-                best = chain;
-            }
-        }
-        if (n <= MAX_RANKS
-                && Rings.total(best) < most * (1 - 1e-9)
-                && !(both && fabric.switched() && fabric.nvlinkOnly)) {
-            List<Packing.Item> found =
-                    Packing.few(Packing.pack(hops.capacity, this, most, 2000), hops.capacity, this);
-            if (Rings.total(found) > Rings.total(best) * (1 + 1e-6)) {
-                best = found;
+            best = Rings.total(chain) > Rings.total(best) ? chain : best;
+            if (n <= MAX_RANKS && Rings.total(best) < most * (1 - 1e-9)) {
+                List<Packing.Item> found =
+                        Packing.few(
+                                Packing.pack(hops.capacity, this, most, 2000), hops.capacity, this);
+                best = Rings.total(found) > Rings.total(best) * (1 + 1e-6) ? found : best;
             }
         }
         List<Channel> trees = new ArrayList<>();
@@ -65,10 +64,6 @@ final class Trees implements Packing.Oracle {
             trees.add(tree(item));
         }
         return trees;
-    }
-
-    private static void add(List<Packing.Item> to, List<Packing.Item> items) {
-        to.addAll(items);
     }
 
     private List<Packing.Item> chain() {
