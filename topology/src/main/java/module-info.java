@@ -4,8 +4,10 @@ module io.jccl.topology {
     requires static transitive org.jspecify;
 
     exports io.jccl.topology;
+    exports io.jccl.topology.cost;
     exports io.jccl.topology.draw;
     exports io.jccl.topology.nccl;
     exports io.jccl.topology.plan;
     exports io.jccl.topology.read;
+    exports io.jccl.topology.simulate;
 }

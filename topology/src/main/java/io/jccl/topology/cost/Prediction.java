@@ -1,0 +1,31 @@
+package io.jccl.topology.cost;
+
+import io.jccl.topology.Operation;
+import java.util.Objects;
+
+/**
+ * How long an operation would take one way.
+ *
+ * @param op what is done
+ * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
+ * @param algorithm how
+ * @param protocol how
+ * @param timeUs microseconds
+ * @param algbwGBps {@code bytes} over time, GB/s (10^9 bytes)
+ * @param busbwGBps that times {@link Operation#busFactor}
+ */
+public record Prediction(
+        Operation op,
+        long bytes,
+        Algorithm algorithm,
+        Protocol protocol,
+        double timeUs,
+        double algbwGBps,
+        double busbwGBps) {
+    /** Checks that nothing is missing. */
+    public Prediction {
+        Objects.requireNonNull(op, "op");
+        Objects.requireNonNull(algorithm, "algorithm");
+        Objects.requireNonNull(protocol, "protocol");
+    }
+}

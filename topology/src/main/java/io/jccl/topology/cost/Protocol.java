@@ -1,0 +1,11 @@
+package io.jccl.topology.cost;
+
+/** How the receiver of data learns that it has come. */
+public enum Protocol {
+    /** A flag with every 4 bytes: lowest latency, at most half of the bandwidth. */
+    LL,
+    /** A flag with every 120 bytes; needs NVLink, and GPUs from Volta on. */
+    LL128,
+    /** Memory fences: full bandwidth, highest latency. */
+    SIMPLE
+}

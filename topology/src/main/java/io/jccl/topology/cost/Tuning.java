@@ -1,0 +1,194 @@
+package io.jccl.topology.cost;
+
+import io.jccl.topology.Operation;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+
+/**
+ * Latency and bandwidth of each way to do an operation on some GPUs: what {@link CostModel} needs
+ * plans for. Predictions from it cost well below a microsecond each.
+ *
+ * <p>Immutable, and safe for use by many threads.
+ */
+public final class Tuning {
+    /**
+     * A way to do it.
+     *
+     * @param algorithm how
+     * @param protocol how
+     * @param latencyUs time for no data, microseconds
+     * @param algbwGBps bytes per time for infinitely many, GB/s (10^9 bytes)
+     */
+    public record Way(Algorithm algorithm, Protocol protocol, double latencyUs, double algbwGBps) {}
+
+    private final Parameters parameters;
+    private final Operation op;
+    private final int ranks;
+    private final List<Way> ways;
+
+    /** Size from which on a ring's latency is longer, and how much; see ring.plateau. */
+    private final double plateauBytes;
+
+    private final double plateau;
+
+    Tuning(
+            Parameters parameters,
+            Operation op,
+            int ranks,
+            List<Way> ways,
+            double plateauBytes,
+            double plateau) {
+        this.parameters = parameters;
+        this.op = op;
+        this.ranks = ranks;
+        this.ways = List.copyOf(ways);
+        this.plateauBytes = plateauBytes;
+        this.plateau = plateau;
+    }
+
+    /**
+     * All ways that there are.
+     *
+     * @return the ways, by algorithm and protocol
+     */
+    public List<Way> ways() {
+        return ways;
+    }
+
+    /**
+     * Predicts a time for each way.
+     *
+     * @param bytes size, see {@link Prediction}
+     * @return the predictions, fastest first
+     */
+    public List<Prediction> predict(long bytes) {
+        check(bytes);
+        List<Prediction> all = new ArrayList<>(ways.size());
+        for (Way w : ways) {
+            all.add(prediction(w, bytes));
+        }
+        all.sort(Comparator.comparingDouble(Prediction::timeUs));
+        return all;
+    }
+
+    /**
+     * The fastest way.
+     *
+     * @param bytes size, see {@link Prediction}
+     * @return the prediction
+     */
+    public Prediction choose(long bytes) {
+        check(bytes);
+        return prediction(ways.get(best(bytes)), bytes);
+    }
+
+    /**
+     * Where the choice changes, to the byte.
+     *
+     * @param min smallest size, at least 1
+     * @param max largest size
+     * @return ranges of sizes, ascending, without gaps
+     */
+    public List<Crossover> crossovers(long min, long max) {
+        check(min);
+        if (max < min) {
+            throw new IllegalArgumentException(
+                    "largest size is " + max + ", and must be at least the smallest, " + min);
+        }
+        List<Crossover> ranges = new ArrayList<>();
+        long start = min;
+        int now = best(min);
+        // Between powers of two the model is one line per way, so that no way is the best twice.
+        for (long low = min; low <= max; ) {
+            long high = Math.min(max, Long.highestOneBit(low) * 2 - 1);
+            if (low < plateauBytes && high >= plateauBytes) {
+                high = Math.max(low, (long) Math.ceil(plateauBytes) - 1);
+            }
+            for (long at = low; ; ) {
+                int next = best(at);
+                if (next != now) {
+                    ranges.add(range(start, at - 1, now));
+                    start = at;
+                    now = next;
+                }
+                if (best(high) == now) {
+                    break;
+                }
+                at = end(at, high, now) + 1;
+            }
+            low = high + 1;
+        }
+        ranges.add(range(start, max, now));
+        return ranges;
+    }
+
+    /** The last size up to {@code high} for which {@code way} is the best, as it is at low. */
+    private long end(long low, long high, int way) {
+        long good = low;
+        long bad = high;
+        while (bad - good > 1) {
+            long middle = good + (bad - good) / 2;
+            if (best(middle) == way) {
+                good = middle;
+            } else {
+                bad = middle;
+            }
+        }
+        return good;
+    }
+
+    private Crossover range(long from, long to, int way) {
+        return new Crossover(from, to, ways.get(way).algorithm, ways.get(way).protocol);
+    }
+
+    private int best(long bytes) {
+        int best = 0;
+        double least = Double.POSITIVE_INFINITY;
+        for (int i = 0; i < ways.size(); i++) {
+            double time = time(ways.get(i), bytes);
+            if (time < least) {
+                least = time;
+                best = i;
+            }
+        }
+        return best;
+    }
+
+    /** Microseconds. */
+    private double time(Way w, long bytes) {
+        double bandwidth = w.algbwGBps;
+        double latency = w.latencyUs;
+        if (op == Operation.ALL_REDUCE) {
+            if (w.algorithm == Algorithm.TREE && bytes >= 64) {
+                double[] factors = parameters.treeSize[w.protocol.ordinal()];
+                int octave = 63 - Long.numberOfLeadingZeros(bytes >> 6);
+                bandwidth *= octave < factors.length ? factors[octave] : 1;
+            }
+            if (w.algorithm == Algorithm.RING
+                    && w.protocol == Protocol.SIMPLE
+                    && bytes >= plateauBytes) {
+                latency *= plateau;
+            }
+        }
+        return latency + bytes / (1000 * bandwidth);
+    }
+
+    private Prediction prediction(Way w, long bytes) {
+        double time = time(w, bytes);
+        double algbw = bytes / (1000 * time);
+        return new Prediction(
+                op, bytes, w.algorithm, w.protocol, time, algbw, algbw * op.busFactor(ranks));
+    }
+
+    private static void check(long bytes) {
+        if (bytes < 1) {
+            throw new IllegalArgumentException("size is " + bytes + ", and must be at least 1");
+        }
+    }
+
+    @Override
+    public String toString() {
+        return op.command() + " on " + ranks + " ranks: " + ways;
+    }
+}

@@ -1,0 +1,182 @@
+package io.jccl.topology.simulate;
+
+import io.jccl.topology.Operation;
+import io.jccl.topology.Topology;
+import io.jccl.topology.plan.Channel;
+import io.jccl.topology.plan.ClusterPlan;
+import io.jccl.topology.plan.Hop;
+import io.jccl.topology.plan.Plan;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Plays a plan chunk by chunk. A chunk leaves a GPU once it has come there whole, and, in a
+ * reduction, once all others that it is to be added to have. A hop moves one chunk at a time, over
+ * all arcs of its route at once. Chunks that move at the same time share the arcs fairly, in
+ * proportion to their channels' planned rates.
+ *
+ * <p>The data is checked: for every rank and chunk, whose contributions are in it.
+ *
+ * <p>Deterministic. Safe for use by many threads.
+ */
+public final class Simulator {
+    /** How many faults a {@link Simulation} lists at most. */
+    public static final int MAX_FAULTS = 20;
+
+    private Simulator() {}
+
+    /**
+     * Plays a plan, without latency.
+     *
+     * @param plan the plan, right or wrong
+     * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
+     * @param chunkBytes largest chunk
+     * @return time, use and faults
+     * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
+     *     or there would be too many chunks
+     */
+    public static Simulation run(Plan plan, long bytes, long chunkBytes) {
+        return run(plan, bytes, chunkBytes, 0);
+    }
+
+    /**
+     * Plays a plan.
+     *
+     * @param plan the plan, right or wrong
+     * @param bytes size as nccl-tests prints it
+     * @param chunkBytes largest chunk
+     * @param hopUs time from a chunk's end at the sender to its use at the receiver, microseconds
+     * @return time, use and faults
+     * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
+     *     or there would be too many chunks
+     */
+    public static Simulation run(Plan plan, long bytes, long chunkBytes, double hopUs) {
+        Topology t = plan.topology();
+        Map<Integer, Integer> rankOf = new HashMap<>();
+        for (int r = 0; r < plan.gpus().size(); r++) {
+            rankOf.put(plan.gpus().get(r), r);
+        }
+        double[] capacity = new double[2 * t.links().size()];
+        List<String> names = new ArrayList<>();
+        for (int arc = 0; arc < capacity.length; arc++) {
+            capacity[arc] = t.capacity(arc);
+            names.add(name(t, arc));
+        }
+        List<Schedule.Part> parts = new ArrayList<>();
+        for (Channel c : plan.channels()) {
+            parts.add(part(c, rankOf));
+        }
+        return play(
+                plan.operation(),
+                plan.gpus().size(),
+                plan.root(),
+                parts,
+                capacity,
+                names,
+                bytes,
+                chunkBytes,
+                hopUs);
+    }
+
+    /**
+     * Plays a plan for a cluster, without latency. As all machines do alike, large clusters take
+     * no more memory than small ones: one machine is played for all.
+     *
+     * @param plan the plan
+     * @param bytes size as nccl-tests prints it
+     * @param chunkBytes largest chunk
+     * @return time, use of the arcs of one machine, and faults
+     * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
+     *     or there would be too many chunks
+     */
+    public static Simulation run(ClusterPlan plan, long bytes, long chunkBytes) {
+        return ClusterPlayer.run(plan, bytes, chunkBytes);
+    }
+
+    static String name(Topology t, int arc) {
+        return t.nodes().get(t.tail(arc)).name() + " to " + t.nodes().get(t.head(arc)).name();
+    }
+
+    private static Schedule.Part part(Channel c, Map<Integer, Integer> rankOf) {
+        int n = c.hops().size();
+        int[] from = new int[n];
+        int[] to = new int[n];
+        int[][] paths = new int[n][];
+        for (int i = 0; i < n; i++) {
+            Hop hop = c.hops().get(i);
+            from[i] = rank(hop.from(), rankOf);
+            to[i] = rank(hop.to(), rankOf);
+            paths[i] = hop.route().arcs().stream().mapToInt(Integer::intValue).toArray();
+        }
+        return switch (c) {
+            case Channel.Ring r -> new Schedule.Ring(from, paths, r.gbps());
+            case Channel.Tree tree ->
+                    new Schedule.Tree(
+                            rank(tree.root(), rankOf), from, to, paths, back(paths), tree.gbps());
+            case Channel.Exchange e -> new Schedule.Exchange(from, to, paths, e.gbps());
+        };
+    }
+
+    private static int rank(int gpu, Map<Integer, Integer> rankOf) {
+        Integer rank = rankOf.get(gpu);
+        if (rank == null) {
+            throw new IllegalArgumentException(
+                    "a channel passes GPU " + gpu + ", which takes no part: " + rankOf.keySet());
+        }
+        return rank;
+    }
+
+    static int[][] back(int[][] paths) {
+        int[][] back = new int[paths.length][];
+        for (int i = 0; i < paths.length; i++) {
+            int n = paths[i].length;
+            back[i] = new int[n];
+            for (int j = 0; j < n; j++) {
+                back[i][j] = paths[i][n - 1 - j] ^ 1;
+            }
+        }
+        return back;
+    }
+
+    static Simulation play(
+            Operation op,
+            int ranks,
+            int root,
+            List<Schedule.Part> parts,
+            double[] capacity,
+            List<String> names,
+            long bytes,
+            long chunkBytes,
+            double hopUs) {
+        check("size", bytes);
+        check("chunk size", chunkBytes);
+        if (!(hopUs >= 0) || Double.isInfinite(hopUs)) {
+            throw new IllegalArgumentException(
+                    "latency is " + hopUs + " us, and must be at least 0 and finite");
+        }
+        Schedule s = new Schedule(ranks);
+        double total = 0;
+        for (Schedule.Part part : parts) {
+            total += part.gbps();
+        }
+        Loader loader = new Loader(s, op, root, chunkBytes);
+        if (parts.isEmpty() || total <= 0) {
+            loader.expect(0, 1);
+        }
+        for (int c = 0; c < parts.size(); c++) {
+            loader.load(c, parts.get(c), total > 0 ? bytes * parts.get(c).gbps() / total : 0);
+        }
+        Player player = new Player(s, capacity, hopUs);
+        Network.Outcome outcome = player.play(names);
+        return Simulation.of(op, ranks, bytes, player.now, outcome);
+    }
+
+    static void check(String what, long bytes) {
+        if (bytes < 1) {
+            throw new IllegalArgumentException(
+                    what + " is " + bytes + ", and must be at least 1");
+        }
+    }
+}
