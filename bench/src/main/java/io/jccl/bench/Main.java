@@ -58,6 +58,12 @@ public final class Main {
                 new Entry(
                         "Say what this machine has, what is wrong, and what to do.",
                         args -> new DoctorCommand()));
+        COMMANDS.put(
+                "topo",
+                new Entry(
+                        "Say how the GPUs are linked, which rings and trees use that, and what to"
+                                + " expect.",
+                        args -> new TopoCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));

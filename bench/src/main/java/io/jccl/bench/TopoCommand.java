@@ -12,6 +12,7 @@ import io.jccl.topology.draw.Html;
 import io.jccl.topology.draw.Svg;
 import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.read.Format;
+import io.jccl.topology.read.SysFs;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.PrintWriter;
@@ -49,7 +50,7 @@ final class TopoCommand implements Callable<Integer> {
     /** Stands for standard input or output. */
     private static final String STANDARD = "-";
 
-    /** Seven sizes between those that latency and those that bandwidth decides. */
+    /** Sizes between those that latency and those that bandwidth decides. */
     private static final List<Long> LADDER =
             List.of(8L, 1L << 10, 32L << 10, 1L << 20, 32L << 20, 256L << 20, 1L << 30, 8L << 30);
 
@@ -190,7 +191,7 @@ final class TopoCommand implements Callable<Integer> {
     private boolean simulate;
 
     TopoCommand() {
-        this(System.in, Analysis::thisMachine);
+        this(System.in, () -> SysFs.machine(SysFs.ROOT));
     }
 
     /**
@@ -337,6 +338,7 @@ final class TopoCommand implements Callable<Integer> {
                         operation,
                         root,
                         sizes.isEmpty() ? LADDER : sizes,
+                        !sizes.isEmpty(),
                         nodes,
                         simulate);
         if (file == null) {

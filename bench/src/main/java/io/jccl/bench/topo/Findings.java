@@ -1,7 +1,6 @@
 package io.jccl.bench.topo;
 
 import io.jccl.topology.Operation;
-import io.jccl.topology.Topology;
 import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
 import io.jccl.topology.plan.ClusterPlan;
@@ -16,7 +15,6 @@ import org.jspecify.annotations.Nullable;
  * @param gpus the GPUs, in the order of the source
  * @param nics the NICs, likewise
  * @param links every pair of GPUs, then every pair of GPU and NIC; none if the source has no paths
- * @param topology the graph; null if the source has no paths
  * @param operation what is planned
  * @param machines how many such machines
  * @param selected places of the GPUs that take part, by rank
@@ -32,7 +30,6 @@ public record Findings(
         List<GpuRow> gpus,
         List<NicRow> nics,
         List<Pair> links,
-        @Nullable Topology topology,
         Operation operation,
         int machines,
         List<Integer> selected,

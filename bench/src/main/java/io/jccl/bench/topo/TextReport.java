@@ -314,15 +314,10 @@ public final class TextReport {
         line("");
         line("Prediction for " + f.operation().command() + " (by NCCL's constants; not measured)");
         List<List<String>> rows = new ArrayList<>();
-        rows.add(List.of("      size", "algorithm", "protocol", "time us", "busbw GB/s"));
-        for (Prediction p : f.predictions()) {
-            rows.add(
-                    List.of(
-                            "  " + pad(size(p.bytes()), 8),
-                            lower(p.algorithm()),
-                            lower(p.protocol()),
-                            format("%.1f", p.timeUs()),
-                            format(p.busbwGBps() < 0.1 ? "%.3f" : "%.1f", p.busbwGBps())));
+        for (List<String> row : predictions(f)) {
+            List<String> indented = new ArrayList<>(row);
+            indented.set(0, "  " + pad(row.getFirst(), 8));
+            rows.add(indented);
         }
         table(rows, rows.size(), "", 1 << 3 | 1 << 4);
         if (f.crossovers().size() > 1) {
@@ -335,6 +330,30 @@ public final class TextReport {
             }
             line(b.toString());
         }
+    }
+
+    /**
+     * The predictions as a table.
+     *
+     * @param f what was found
+     * @return rows, the headings first; none if there are no predictions
+     */
+    public static List<List<String>> predictions(Findings f) {
+        List<List<String>> rows = new ArrayList<>();
+        if (f.predictions().isEmpty()) {
+            return rows;
+        }
+        rows.add(List.of("size", "algorithm", "protocol", "time us", "busbw GB/s"));
+        for (Prediction p : f.predictions()) {
+            rows.add(
+                    List.of(
+                            size(p.bytes()),
+                            lower(p.algorithm()),
+                            lower(p.protocol()),
+                            format("%.1f", p.timeUs()),
+                            format(p.busbwGBps() < 0.1 ? "%.3f" : "%.1f", p.busbwGBps())));
+        }
+        return rows;
     }
 
     private void simulation() {
