@@ -66,6 +66,8 @@ public final class Main {
                         args -> new TopoCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
+        // For the launcher's cache.
+        COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 
