@@ -461,7 +461,7 @@ final class MatrixGraph {
         if (!conflict.isEmpty()) {
             warn(
                     conflict
-                            + " have the same affinity, but their codes are SYS, as virtual"
+                            + " have the same NUMA affinity, but codes of theirs are SYS, as virtual"
                             + " machines and job limits make them: they are taken as printed, for"
                             + " devices of two NUMA nodes");
         }
