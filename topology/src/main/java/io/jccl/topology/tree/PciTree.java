@@ -8,6 +8,7 @@ import io.jccl.topology.Nic;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
@@ -100,6 +101,9 @@ public final class PciTree {
         /** Of a GPU: its marketing name, if known. */
         public @Nullable String model;
 
+        /** Of a GPU: what was printed of its affinities, if that is known better. */
+        public @Nullable Gpu printed;
+
         /** Of a NIC: its device, if known. */
         public @Nullable String device;
 
@@ -153,6 +157,9 @@ public final class PciTree {
         }
         for (Item gpu : gpus) {
             Cpu cpu = homes.get(gpu);
+            Gpu printed = gpu.printed;
+            String near = cpu == null ? null : cpu.affinity;
+            String numa = cpu == null || cpu.numa < 0 ? null : "" + cpu.numa;
             gpu.id =
                     b.add(
                             new Gpu(
@@ -163,9 +170,9 @@ public final class PciTree {
                                     gpu.sm,
                                     gpu.smSource,
                                     gpu.busId,
-                                    cpu == null ? null : cpu.affinity,
-                                    cpu == null || cpu.numa < 0 ? null : "" + cpu.numa,
-                                    null));
+                                    printed == null ? near : printed.cpuAffinity(),
+                                    printed == null ? numa : printed.numaAffinity(),
+                                    printed == null ? null : printed.gpuNumaId()));
         }
         int n = 0;
         for (Item nic : nics) {
@@ -218,6 +225,25 @@ public final class PciTree {
             }
         }
         return b;
+    }
+
+    /** Takes away what has no GPU or NIC of the lists below it, and devices not in the lists. */
+    public void prune() {
+        Set<Item> keep = Collections.newSetFromMap(new IdentityHashMap<>());
+        keep.addAll(gpus);
+        keep.addAll(nics);
+        cpus.forEach(cpu -> prune(cpu.items, keep));
+    }
+
+    private static void prune(List<Item> items, Set<Item> keep) {
+        for (Item item : items) {
+            prune(item.items, keep);
+        }
+        items.removeIf(
+                i ->
+                        i.kind == Kind.GPU || i.kind == Kind.NIC
+                                ? !keep.contains(i)
+                                : i.items.isEmpty());
     }
 
     /** Notes whose each device is, and gives bridges their bandwidth. */
