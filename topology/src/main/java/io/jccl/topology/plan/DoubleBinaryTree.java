@@ -35,7 +35,7 @@ public final class DoubleBinaryTree {
      */
     public static int parent(int tree, int rank, int n) {
         check(tree, rank, n);
-        long at = place(tree, rank, n) + 1;
+        long at = 1L + place(tree, rank, n);
         if (at == Integer.highestOneBit(n)) {
             return -1;
         }

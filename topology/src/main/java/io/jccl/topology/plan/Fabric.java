@@ -35,10 +35,10 @@ final class Fabric {
     final double[] capacity;
 
     /** Ways from rank i to rank j at {@code i * n + j}, widest first: each the arcs of a route. */
-    private final int @Nullable [][][] ways;
+    private final int[] @Nullable [][] ways;
 
     /** Last arc to each node, by source rank and kind of search. */
-    private final int @Nullable [][] trees;
+    private final int[] @Nullable [] trees;
 
     private final boolean switched;
 

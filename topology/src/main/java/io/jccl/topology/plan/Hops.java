@@ -18,13 +18,11 @@ final class Hops {
     /** Price of the cheapest way of each pair; infinite if there is none. */
     final double[] cost;
 
-    private final boolean both;
     private final int[] way;
     private final int[][][] uses;
 
     Hops(Fabric fabric, boolean both) {
         this.fabric = fabric;
-        this.both = both;
         n = fabric.n;
         cost = new double[n * n];
         way = new int[n * n];
@@ -67,12 +65,12 @@ final class Hops {
     /** The hop of a pair that {@link #price} found the cheapest. */
     int cheapest(int from, int to) {
         int pair = from * n + to;
-        return pair << WAYS | way[pair];
+        return (pair << WAYS) | way[pair];
     }
 
     /** The widest hop of a pair. */
     int widest(int from, int to) {
-        return from * n + to << WAYS;
+        return (from * n + to) << WAYS;
     }
 
     boolean exists(int from, int to) {
@@ -87,24 +85,28 @@ final class Hops {
         return (hop >> WAYS) % n;
     }
 
+    private static int way(int hop) {
+        return hop & ((1 << WAYS) - 1);
+    }
+
     /** The same hop the other way. */
     int back(int hop) {
-        return to(hop) * n + from(hop) << WAYS | hop & (1 << WAYS) - 1;
+        return ((to(hop) * n + from(hop)) << WAYS) | way(hop);
     }
 
     Hop hop(int hop) {
-        return fabric.hop(from(hop), to(hop), hop & (1 << WAYS) - 1);
+        return fabric.hop(from(hop), to(hop), way(hop));
     }
 
     /** Resources that hops use, with repetitions. */
     int[] uses(int[] hops) {
         int count = 0;
         for (int hop : hops) {
-            count += uses[hop >> WAYS][hop & (1 << WAYS) - 1].length;
+            count += uses[hop >> WAYS][way(hop)].length;
         }
         int[] all = new int[count];
         for (int hop : hops) {
-            for (int r : uses[hop >> WAYS][hop & (1 << WAYS) - 1]) {
+            for (int r : uses[hop >> WAYS][way(hop)]) {
                 all[--count] = r;
             }
         }
@@ -119,9 +121,5 @@ final class Hops {
             rate = Math.min(rate, capacity[r] / ++load[r]);
         }
         return rate;
-    }
-
-    boolean usedBothWays() {
-        return both;
     }
 }

@@ -47,7 +47,7 @@ final class Packing {
     private final double[][] inverse;
     private final double[] value;
     private final double[] dual;
-    private final int @Nullable [][] basis;
+    private final int[] @Nullable [] basis;
 
     private Packing(double[] capacity, Oracle oracle) {
         this.capacity = capacity;

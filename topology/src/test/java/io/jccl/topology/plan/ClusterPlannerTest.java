@@ -138,7 +138,7 @@ class ClusterPlannerTest {
         String message =
                 assertThrows(IllegalArgumentException.class, () -> Planner.plan(c, op, gpus))
                         .getMessage();
-        assertTrue(message.contains(words), message);
+        assertTrue(String.valueOf(message).contains(words), message);
     }
 
     @Test
