@@ -1,6 +1,5 @@
 package io.jccl.topology.simulate;
 
-import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -121,9 +120,5 @@ final class Network {
                 }
             }
         }
-    }
-
-    static double sum(double[] values) {
-        return Arrays.stream(values).sum();
     }
 }

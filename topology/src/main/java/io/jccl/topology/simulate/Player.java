@@ -39,7 +39,7 @@ final class Player {
         lanes = s.lanePaths.size();
         double[] weights = new double[lanes];
         for (int i = 0; i < lanes; i++) {
-            weights[i] = s.laneWeights.get(i)[0];
+            weights[i] = s.laneWeights.get(i);
             queues.add(new ArrayDeque<>());
         }
         network = new Network(capacityGBps, s.lanePaths.toArray(new int[0][]), weights);

@@ -32,7 +32,7 @@ final class Schedule {
     final int ranks;
 
     final List<int[]> lanePaths = new ArrayList<>();
-    final List<double[]> laneWeights = new ArrayList<>();
+    final List<Double> laneWeights = new ArrayList<>();
 
     int units;
     int[] unitChannel = new int[64];
@@ -63,7 +63,7 @@ final class Schedule {
 
     int lane(int[] path, double weight) {
         lanePaths.add(path);
-        laneWeights.add(new double[] {weight > 0 ? weight : 1});
+        laneWeights.add(weight > 0 ? weight : 1);
         return lanePaths.size() - 1;
     }
 
@@ -164,24 +164,31 @@ final class Schedule {
         for (int h = 0; h < hops; h++) {
             downs[h] = down ? transfer(downLanes[h], unit, tree.from[h], tree.to[h], false, size) : -1;
         }
+        // Hops by the rank they start at, and by the rank they lead to, as linked lists.
+        int[] firstFrom = new int[ranks];
+        int[] nextFrom = new int[hops];
+        int[] firstTo = new int[ranks];
+        int[] nextTo = new int[hops];
+        Arrays.fill(firstFrom, -1);
+        Arrays.fill(firstTo, -1);
+        for (int h = hops - 1; h >= 0; h--) {
+            nextFrom[h] = firstFrom[tree.from[h]];
+            firstFrom[tree.from[h]] = h;
+            nextTo[h] = firstTo[tree.to[h]];
+            firstTo[tree.to[h]] = h;
+        }
         for (int h = 0; h < hops; h++) {
-            boolean top = true;
-            for (int g = 0; g < hops; g++) {
-                if (tree.to[g] == tree.from[h]) {
-                    top = false;
-                    if (up) {
-                        after(ups[h], ups[g]);
-                    }
-                    if (down) {
-                        after(downs[g], downs[h]);
-                    }
+            for (int g = firstTo[tree.from[h]]; g >= 0; g = nextTo[g]) {
+                if (up) {
+                    after(ups[h], ups[g]);
+                }
+                if (down) {
+                    after(downs[g], downs[h]);
                 }
             }
-            if (top && up && down) {
-                for (int g = 0; g < hops; g++) {
-                    if (tree.from[g] == tree.from[h]) {
-                        after(ups[g], downs[h]);
-                    }
+            if (firstTo[tree.from[h]] < 0 && up && down) {
+                for (int g = firstFrom[tree.from[h]]; g >= 0; g = nextFrom[g]) {
+                    after(ups[g], downs[h]);
                 }
             }
         }

@@ -25,6 +25,9 @@ public final class Simulator {
     /** How many faults a {@link Simulation} lists at most. */
     public static final int MAX_FAULTS = 20;
 
+    /** Up to how many ranks of a cluster every machine is played. */
+    public static final int FULL_RANKS = 64;
+
     private Simulator() {}
 
     /**
@@ -81,18 +84,32 @@ public final class Simulator {
     }
 
     /**
-     * Plays a plan for a cluster, without latency. As all machines do alike, large clusters take
-     * no more memory than small ones: one machine is played for all.
+     * Plays a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every machine is
+     * played. Beyond, all machines do alike:
+     *
+     * <ul>
+     *   <li>allReduce, allGather and reduceScatter on rings: one machine is played for all, as in
+     *       any moment each does the same with other chunks.
+     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are played, and
+     *       from them follow the time of a chunk and of a level or machine more.
+     *   <li>The data is checked on a small cluster, and that rings and trees reach every machine
+     *       once is checked on the large one.
+     * </ul>
+     *
+     * <p>Broadcast and reduce have rank 0 as root.
      *
      * @param plan the plan
      * @param bytes size as nccl-tests prints it
      * @param chunkBytes largest chunk
-     * @return time, use of the arcs of one machine, and faults
+     * @return time, faults, and use of the arcs: of every machine, or of one for all
      * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
      *     or there would be too many chunks
      */
     public static Simulation run(ClusterPlan plan, long bytes, long chunkBytes) {
-        return ClusterPlayer.run(plan, bytes, chunkBytes);
+        ClusterPlayer player = new ClusterPlayer(plan, bytes, chunkBytes);
+        return (long) plan.cluster().machines() * plan.gpus().size() <= FULL_RANKS
+                ? player.full()
+                : player.alike();
     }
 
     static String name(Topology t, int arc) {
