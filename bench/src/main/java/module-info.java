@@ -6,6 +6,7 @@ module io.jccl.bench {
     requires info.picocli;
     requires io.jccl.collectives;
     requires io.jccl.topology;
+    requires static java.xml; // tests read what was written
     requires static jdk.management; // tests read how much a thread allocates
     requires static jmh.core;
     requires static org.jspecify;

@@ -208,11 +208,20 @@ public final class Main {
         err.println(
                 line.getCommandName()
                         + ": "
-                        + (message == null ? e.toString() : message.replace('\n', ' '))
+                        + plain(message == null ? e.toString() : message)
                         + more);
         if ("1".equals(System.getenv(DEBUG))) {
             e.printStackTrace(err);
         }
         err.flush();
+    }
+
+    /** On one line, with nothing that a terminal would take for a command: it may quote a file. */
+    private static String plain(String message) {
+        StringBuilder b = new StringBuilder(message.length());
+        message.chars()
+                .map(c -> c == '\n' || c == '\t' ? ' ' : Character.isISOControl(c) ? '?' : c)
+                .forEach(c -> b.append((char) c));
+        return b.toString();
     }
 }

@@ -12,7 +12,8 @@ import io.jccl.topology.draw.Html;
 import io.jccl.topology.draw.Svg;
 import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.read.Format;
-import io.jccl.topology.read.SysFs;
+import io.jccl.topology.read.ReadOptions;
+import io.jccl.topology.read.ThisMachine;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.PrintWriter;
@@ -22,7 +23,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
-import java.util.function.Supplier;
+import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
@@ -55,7 +56,7 @@ final class TopoCommand implements Callable<Integer> {
             List.of(8L, 1L << 10, 32L << 10, 1L << 20, 32L << 20, 256L << 20, 1L << 30, 8L << 30);
 
     private final InputStream input;
-    private final Supplier<Topology> machine;
+    private final Function<ReadOptions, Topology> machine;
 
     @Spec private @Nullable CommandSpec spec;
 
@@ -191,7 +192,7 @@ final class TopoCommand implements Callable<Integer> {
     private boolean simulate;
 
     TopoCommand() {
-        this(System.in, () -> SysFs.machine(SysFs.ROOT));
+        this(System.in, ThisMachine::read);
     }
 
     /**
@@ -200,7 +201,7 @@ final class TopoCommand implements Callable<Integer> {
      * @param input standard input
      * @param machine reads this machine
      */
-    TopoCommand(InputStream input, Supplier<Topology> machine) {
+    TopoCommand(InputStream input, Function<ReadOptions, Topology> machine) {
         this.input = input;
         this.machine = machine;
     }
@@ -342,7 +343,7 @@ final class TopoCommand implements Callable<Integer> {
                         nodes,
                         simulate);
         if (file == null) {
-            return Analysis.of(machine.get(), request);
+            return Analysis.of(machine, request);
         }
         return STANDARD.equals(file)
                 ? Analysis.of("standard input", input, request)

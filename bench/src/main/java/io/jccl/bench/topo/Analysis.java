@@ -20,6 +20,7 @@ import io.jccl.topology.plan.Planner;
 import io.jccl.topology.read.Dump;
 import io.jccl.topology.read.Format;
 import io.jccl.topology.read.NvlinkStatus;
+import io.jccl.topology.read.P2pMatrix;
 import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.TopologyReader;
 import io.jccl.topology.simulate.Simulation;
@@ -40,6 +41,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
@@ -104,10 +106,12 @@ public final class Analysis {
     private @Nullable Plan plan;
     private @Nullable ClusterPlan clusterPlan;
 
-    private Analysis(Topology topology, @Nullable NvlinkStatus status, Request request) {
+    private Analysis(Topology topology, @Nullable Dump dump, Request request) {
         this.topology = topology;
         this.request = request;
-        paths = !topology.links().isEmpty();
+        NvlinkStatus status = dump instanceof NvlinkStatus s ? s : null;
+        // What the reader assumes where it was told nothing is no ground for a plan.
+        paths = !topology.links().isEmpty() && status == null && !(dump instanceof P2pMatrix);
         topology.warnings().forEach(w -> warnings.add(w.toString()));
         selected = selected();
         root = root();
@@ -130,14 +134,16 @@ public final class Analysis {
     }
 
     /**
-     * Analyses a machine.
+     * Analyses the machine that this runs on.
      *
-     * @param machine its graph
+     * @param machine reads it
      * @param request what was asked for
      * @return what was found
+     * @throws IOException if a file that says more about it cannot be read
      */
-    public static Analysis of(Topology machine, Request request) {
-        return new Analysis(machine, null, request);
+    public static Analysis of(Function<ReadOptions, Topology> machine, Request request)
+            throws IOException {
+        return new Analysis(machine.apply(options("this machine", request)), null, request);
     }
 
     /**
@@ -181,12 +187,7 @@ public final class Analysis {
         ReadOptions options = options(name, request);
         try {
             Topology topology = TopologyReader.topology(text, options);
-            NvlinkStatus status = null;
-            // Only the state of NVLinks has GPUs and nothing between them.
-            if (topology.links().isEmpty() && request.format != Format.NCCL_XML) {
-                status = nvlinkStatus(text, options);
-            }
-            return new Analysis(topology, status, request);
+            return new Analysis(topology, table(text, options), request);
         } catch (TopologyFormatException e) {
             String message = name + ": " + e.getMessage();
             throw new IllegalArgumentException(
@@ -194,12 +195,13 @@ public final class Analysis {
         }
     }
 
-    private static @Nullable NvlinkStatus nvlinkStatus(String text, ReadOptions options) {
-        if (text.stripLeading().startsWith("<")) {
+    /** The table in the text, of which there is a topology; null if that is XML. */
+    private static @Nullable Dump table(String text, ReadOptions options) {
+        try {
+            return TopologyReader.dump(text, options);
+        } catch (TopologyFormatException e) {
             return null;
         }
-        Dump dump = TopologyReader.dump(text, options);
-        return dump instanceof NvlinkStatus status ? status : null;
     }
 
     private static ReadOptions options(String name, Request request) throws IOException {
@@ -386,17 +388,18 @@ public final class Analysis {
     }
 
     private void plan() {
-        if (!paths) {
+        if (selected.size() * (long) request.machines < 2) {
             warnings.add(
-                    topology.gpus().size() == 1
-                            ? "no plan: there is one GPU"
-                            : "no plan: "
-                                    + topology.name()
-                                    + " tells of no path between GPUs; nvidia-smi topo -m does");
+                    selected.isEmpty()
+                            ? "no plan: there is no GPU"
+                            : "no plan: one GPU has nobody to exchange data with");
             return;
         }
-        if (selected.size() * (long) request.machines < 2) {
-            warnings.add("no plan: one GPU has nobody to exchange data with");
+        if (!paths) {
+            warnings.add(
+                    "no plan: "
+                            + topology.name()
+                            + " tells of no path between GPUs; nvidia-smi topo -m does");
             return;
         }
         try {
@@ -522,7 +525,11 @@ public final class Analysis {
 
     private Findings.Pair pair(Gpu a, int b, String name, boolean toNic) {
         PathCode code = topology.code(a.id(), b);
-        Route route = topology.route(a.id(), b);
+        boolean known =
+                paths
+                        && code.kind() != PathCode.Kind.P2P
+                        && code.kind() != PathCode.Kind.UNKNOWN;
+        Route route = known ? topology.route(a.id(), b) : null;
         return new Findings.Pair(
                 a.name(),
                 name,

@@ -11,7 +11,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.function.IntFunction;
 import org.jspecify.annotations.Nullable;
 
 /** The findings for people, in at most {@value #WIDTH} columns. */
@@ -71,18 +70,26 @@ public final class TextReport {
             rows.add(row);
         });
         table(rows, DEVICES, "more kinds of GPUs", 0);
-        rows.clear();
+        StringBuilder b = new StringBuilder();
         for (Findings.NicRow nic : f.nics()) {
-            if (nic.device() != null || nic.gbps() != null) {
-                Double gbps = nic.gbps();
-                rows.add(
-                        List.of(
-                                "  " + nic.name(),
-                                nic.device() == null ? "" : nic.device(),
-                                gbps == null ? "" : rate(gbps) + " GB/s"));
+            Double gbps = nic.gbps();
+            String device = nic.name().equals(nic.device()) ? null : nic.device();
+            if (device == null && gbps == null) {
+                continue;
             }
+            String text =
+                    printable(nic.name())
+                            + (device == null ? "" : " " + printable(device))
+                            + (gbps == null ? "" : " " + rate(gbps) + " GB/s");
+            if (!b.isEmpty() && b.length() + text.length() + 2 > WIDTH) {
+                line(b.append(',').toString());
+                b.setLength(0);
+            }
+            b.append(b.isEmpty() ? "  " : ", ").append(text);
         }
-        table(rows, DEVICES, "more NICs", 0);
+        if (!b.isEmpty()) {
+            line(b.toString());
+        }
     }
 
     /** What GPUs of one line share, in columns. */
@@ -304,7 +311,21 @@ public final class TextReport {
         }
         line("");
         line("Why");
-        why.stream().limit(REASONS).forEach(w -> line("  " + printable(w)));
+        why.stream().limit(REASONS).forEach(w -> wrapped(printable(w)));
+    }
+
+    /** Further lines are indented more. */
+    private void wrapped(String text) {
+        StringBuilder b = new StringBuilder(" ");
+        for (String word : text.split(" ")) {
+            if (b.length() + 1 + word.length() > WIDTH && !b.toString().isBlank()) {
+                line(b.toString());
+                b.setLength(0);
+                b.append("   ");
+            }
+            b.append(' ').append(word);
+        }
+        line(b.toString());
     }
 
     private void predictions() {
@@ -322,9 +343,12 @@ public final class TextReport {
         table(rows, rows.size(), "", 1 << 3 | 1 << 4);
         if (f.crossovers().size() > 1) {
             StringBuilder b = new StringBuilder("  Fastest:");
-            IntFunction<Crossover> at = f.crossovers()::get;
             for (int i = 0; i < f.crossovers().size(); i++) {
-                Crossover c = at.apply(i);
+                Crossover c = f.crossovers().get(i);
+                if (b.length() > WIDTH - 40 && i < f.crossovers().size() - 1) {
+                    b.append("; and so on");
+                    break;
+                }
                 b.append(i == 0 ? " " : "; from " + approximate(c.fromBytes()) + " ");
                 b.append(lower(c.algorithm())).append(' ').append(lower(c.protocol()));
             }
