@@ -28,11 +28,10 @@ public enum Need {
         Set<Need> needs = EnumSet.noneOf(Need.class);
         Arrays.stream(list.split(",", -1))
                 .map(name -> name.strip().toUpperCase(Locale.ROOT))
-                .forEach(
-                        name ->
-                                Arrays.stream(values())
-                                        .filter(need -> need.name().equals(name))
-                                        .forEach(needs::add));
+                .forEach(name ->
+                        Arrays.stream(values())
+                                .filter(need -> need.name().equals(name))
+                                .forEach(needs::add));
         return needs;
     }
 

@@ -17,8 +17,8 @@ import javax.xml.stream.XMLStreamReader;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reads XML into elements, within bounds: no document type, no entities but those of XML itself, and
- * limits to size, depth, number and length.
+ * Reads XML into elements, within bounds: no document type, no entities but those of XML itself,
+ * and limits to size, depth, number and length.
  */
 final class XmlTree {
     static final int MAX_CHARS = 16 << 20;
@@ -30,15 +30,14 @@ final class XmlTree {
 
     /** Making a factory takes longer than to read a small file, and it is not thread-safe. */
     private static final ThreadLocal<XMLInputFactory> FACTORY =
-            ThreadLocal.withInitial(
-                    () -> {
-                        XMLInputFactory factory = XMLInputFactory.newDefaultFactory();
-                        factory.setProperty(XMLInputFactory.SUPPORT_DTD, false);
-                        factory.setProperty(XMLInputFactory.IS_SUPPORTING_EXTERNAL_ENTITIES, false);
-                        factory.setProperty(XMLInputFactory.IS_REPLACING_ENTITY_REFERENCES, false);
-                        factory.setProperty(XMLInputFactory.IS_NAMESPACE_AWARE, false);
-                        return factory;
-                    });
+            ThreadLocal.withInitial(() -> {
+                XMLInputFactory factory = XMLInputFactory.newDefaultFactory();
+                factory.setProperty(XMLInputFactory.SUPPORT_DTD, false);
+                factory.setProperty(XMLInputFactory.IS_SUPPORTING_EXTERNAL_ENTITIES, false);
+                factory.setProperty(XMLInputFactory.IS_REPLACING_ENTITY_REFERENCES, false);
+                factory.setProperty(XMLInputFactory.IS_NAMESPACE_AWARE, false);
+                return factory;
+            });
 
     /** An element and where it starts. */
     record Element(
@@ -115,7 +114,7 @@ final class XmlTree {
                             + " are read, and NCCL's are far smaller");
         }
         // Blank lines before an XML declaration are allowed here, as pasting makes them.
-        String text = xml.stripLeading();
+        String text = (xml.startsWith("\ufeff") ? xml.substring(1) : xml).stripLeading();
         int skipped = 0;
         for (int i = 0; i < xml.length() - text.length(); i++) {
             skipped += xml.charAt(i) == '\n' ? 1 : 0;
@@ -206,7 +205,6 @@ final class XmlTree {
             }
         } catch (XMLStreamException e) {
             // It reads from a string: there is nothing to release.
-            return;
         }
     }
 
@@ -217,7 +215,13 @@ final class XmlTree {
             throw new TopologyFormatException(
                     line,
                     column,
-                    "<" + name + "> has " + n + " attributes: at most " + MAX_ATTRIBUTES + " are read");
+                    "<"
+                            + name
+                            + "> has "
+                            + n
+                            + " attributes: at most "
+                            + MAX_ATTRIBUTES
+                            + " are read");
         }
         Map<String, String> attributes = new LinkedHashMap<>();
         for (int i = 0; i < n; i++) {

@@ -59,12 +59,11 @@ final class SysPci {
 
     /** Everything, GPUs and NICs in the order of their addresses. */
     PciTree read() {
-        nodes.forEach(
-                (id, set) -> {
-                    if (!set.isEmpty()) { // else it is the memory of a device
-                        cpu(id);
-                    }
-                });
+        nodes.forEach((id, set) -> {
+            if (!set.isEmpty()) { // else it is the memory of a device
+                cpu(id);
+            }
+        });
         if (cpus.isEmpty()) {
             cpu(0);
         }
@@ -81,9 +80,7 @@ final class SysPci {
             List<Path> names = net.getOrDefault(place.address, List.of());
             if (nvidia && (kind.startsWith("0x0300") || kind.startsWith("0x0302"))) {
                 gpu(place);
-            } else if (!ports.isEmpty()
-                    || kind.startsWith("0x0200")
-                    || kind.startsWith("0x0207")) {
+            } else if (!ports.isEmpty() || kind.startsWith("0x0200") || kind.startsWith("0x0207")) {
                 nics(place, ports, names);
             }
         }
@@ -123,9 +120,7 @@ final class SysPci {
                         ? "x86_64"
                         : info.containsKey("cpu implementer")
                                 ? "arm64"
-                                : info.getOrDefault("cpu", "").startsWith("POWER")
-                                        ? "ppc64"
-                                        : null;
+                                : info.getOrDefault("cpu", "").startsWith("POWER") ? "ppc64" : null;
         if (arch != null) {
             int family = number(info.get("cpu family"));
             int model = number(info.get("model"));
@@ -302,7 +297,7 @@ final class SysPci {
         Path slot = device.resolveSibling(""); // the port that the device is plugged into
         double max = lower(speed(device, "max"), speed(slot, "max"));
         double current = speed(device, "current");
-        double speed = slowsDown && max > 0 || current == 0 ? max : current;
+        double speed = (slowsDown && max > 0) || current == 0 ? max : current;
         int lanes = SysFiles.number(device.resolve("current_link_width"), 0);
         if (lanes < 1 || lanes > MAX_LANES) {
             lanes =

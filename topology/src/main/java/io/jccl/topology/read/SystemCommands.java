@@ -49,11 +49,7 @@ final class SystemCommands {
         private final Thread thread;
 
         Reader(InputStream in) {
-            thread =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .name("jccl-command-output")
-                            .start(() -> read(in));
+            thread = Thread.ofPlatform().daemon().name("jccl-command-output").start(() -> read(in));
         }
 
         private void read(InputStream in) {
@@ -66,7 +62,6 @@ final class SystemCommands {
                 }
             } catch (IOException e) {
                 // The process was stopped: what came so far counts.
-                return;
             }
         }
 

@@ -72,7 +72,7 @@ public final class ThisMachine {
         List<Warning> warnings = new ArrayList<>();
         String matrix = run(commands, warnings, "topo", "-m");
         if (matrix == null) {
-            return with(SysFs.machine(sysRoot), options.name(), warnings);
+            return Refined.of(SysFs.machine(sysRoot), options, warnings);
         }
         List<Device> devices = devices(commands, warnings);
         ReadOptions refined = refine(options, devices, commands, warnings);
@@ -86,10 +86,10 @@ public final class ThisMachine {
                                     + e.getMessage()
                                     + "): only /sys is used; save its output and see what --file F"
                                     + " --lenient makes of it"));
-            return with(SysFs.machine(sysRoot), options.name(), warnings);
+            return Refined.of(SysFs.machine(sysRoot), options, warnings);
         }
-        Topology joined = join(printed, devices, sysRoot, options.name(), warnings);
-        return joined != null ? joined : with(printed, options.name(), warnings);
+        Topology joined = join(printed, devices, sysRoot, options, warnings);
+        return joined != null ? joined : Refined.of(printed, options, warnings);
     }
 
     /** A GPU as nvidia-smi lists it. */
@@ -114,7 +114,10 @@ public final class ThisMachine {
                 String said = output.err().isBlank() ? output.out() : output.err();
                 problem = what + " failed with status " + output.exit() + ": " + brief(said);
             } else if (output.out().isBlank()) {
-                problem = what + " printed nothing" + (output.err().isBlank() ? "" : " but " + brief(output.err()));
+                problem =
+                        what
+                                + " printed nothing"
+                                + (output.err().isBlank() ? "" : " but " + brief(output.err()));
             } else {
                 return output.out();
             }
@@ -224,7 +227,7 @@ public final class ThisMachine {
             Topology printed,
             List<Device> devices,
             Path sysRoot,
-            String name,
+            ReadOptions options,
             List<Warning> warnings) {
         SysPci pci = new SysPci(sysRoot, SysFs.cpuinfo(sysRoot));
         PciTree tree = pci.read();
@@ -257,7 +260,7 @@ public final class ThisMachine {
             }
             item.name = nic.name();
             item.device = device;
-            item.port = item.port > 0 ? item.port : nic.gbps();
+            item.port = nic.gbps() > 0 ? nic.gbps() : item.port; // what the user said goes first
             nics.add(item);
         }
         tree.gpus.clear();
@@ -265,15 +268,22 @@ public final class ThisMachine {
         tree.nics.clear();
         tree.nics.addAll(nics);
         tree.prune();
-        Topology.Builder b = tree.build(name);
+        Topology.Builder b = tree.build(options.name());
         Map<Integer, Integer> switches = new HashMap<>();
         for (Link link : printed.links()) {
+            Node x = printed.nodes().get(link.a());
+            Node y = printed.nodes().get(link.b());
+            int a = -1;
+            int c = -1;
             if (link.kind() == LinkKind.NVLINK) {
-                int a = end(b, tree, switches, printed.nodes().get(link.a()));
-                int c = end(b, tree, switches, printed.nodes().get(link.b()));
-                if (a >= 0 && c >= 0) {
-                    b.link(a, c, link.kind(), link.count(), link.gbps(), link.source());
-                }
+                a = end(b, tree, switches, x);
+                c = end(b, tree, switches, y);
+            } else if (link.kind() == LinkKind.C2C) {
+                a = x instanceof Gpu ? x.id() : y.id();
+                c = tree.cpu(gpus.get(a)).id;
+            }
+            if (a >= 0 && c >= 0) {
+                b.link(a, c, link.kind(), link.count(), link.gbps(), link.source());
             }
         }
         int n = printed.gpus().size() + printed.nics().size();
@@ -309,24 +319,5 @@ public final class ThisMachine {
                                 + ") is not to be found in /sys, as in some containers and virtual"
                                 + " machines: PCIe bandwidths are estimates"));
         return null;
-    }
-
-    /** The same graph with another name and more warnings. */
-    private static Topology with(Topology t, String name, List<Warning> warnings) {
-        Topology.Builder b = new Topology.Builder(name);
-        t.gpus().forEach(b::add);
-        t.nics().forEach(b::add);
-        t.hubs().forEach(hub -> b.addHub(hub.name(), hub.kind()));
-        for (Link l : t.links()) {
-            b.link(l.a(), l.b(), l.kind(), l.count(), l.gbps(), l.source());
-        }
-        for (int i = 0; i < t.gpus().size() + t.nics().size(); i++) {
-            for (int j = i + 1; j < t.gpus().size() + t.nics().size(); j++) {
-                b.code(i, j, t.code(i, j));
-            }
-        }
-        t.warnings().forEach(b::warn);
-        warnings.forEach(b::warn);
-        return b.build();
     }
 }

@@ -4,6 +4,7 @@ import io.jccl.topology.PathCode;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;
+import io.jccl.topology.nccl.TopologyXml;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Pattern;
@@ -68,7 +69,8 @@ public final class TopologyReader {
      */
     public static Topology topology(String text, ReadOptions options) {
         if (isXml(text, options)) {
-            throw new TopologyFormatException(1, 1, "found XML: this build reads nvidia-smi only");
+            Topology xml = TopologyXml.read(text, options.lenient(), options.name());
+            return Refined.of(xml, options, List.of());
         }
         Dump dump = dump(text, options);
         ReadOptions known = options;

@@ -8,11 +8,11 @@ import io.jccl.topology.Nic;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
-import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
-import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
@@ -138,7 +138,7 @@ public final class PciTree {
     private final Set<String> names = new HashSet<>();
 
     /** The NUMA node that each item is below. */
-    private final Map<Item, Cpu> homes = new IdentityHashMap<>();
+    private final Map<Item, Cpu> homes = new HashMap<>();
 
     /** Makes an empty one. */
     public PciTree() {}
@@ -176,13 +176,7 @@ public final class PciTree {
         }
         int n = 0;
         for (Item nic : nics) {
-            nic.id =
-                    b.add(
-                            new Nic(
-                                    b.nextId(),
-                                    unique(nic.name, "NIC", n++),
-                                    nic.device,
-                                    nic.port));
+            nic.id = b.add(new Nic(b.nextId(), unique(nic.name, "NIC", n++), nic.device, nic.port));
         }
         for (Cpu cpu : cpus) {
             String base = (cpu.host == 0 ? "" : "host" + cpu.host + "-") + "numa";
@@ -227,9 +221,19 @@ public final class PciTree {
         return b;
     }
 
+    /**
+     * The NUMA node that an item is below, once built.
+     *
+     * @param item an item of this tree
+     * @return its NUMA node
+     */
+    public Cpu cpu(Item item) {
+        return Objects.requireNonNull(homes.get(item));
+    }
+
     /** Takes away what has no GPU or NIC of the lists below it, and devices not in the lists. */
     public void prune() {
-        Set<Item> keep = Collections.newSetFromMap(new IdentityHashMap<>());
+        Set<Item> keep = new HashSet<>();
         keep.addAll(gpus);
         keep.addAll(nics);
         cpus.forEach(cpu -> prune(cpu.items, keep));
@@ -239,11 +243,7 @@ public final class PciTree {
         for (Item item : items) {
             prune(item.items, keep);
         }
-        items.removeIf(
-                i ->
-                        i.kind == Kind.GPU || i.kind == Kind.NIC
-                                ? !keep.contains(i)
-                                : i.items.isEmpty());
+        items.removeIf(item -> item.items.isEmpty() && !keep.contains(item));
     }
 
     /** Notes whose each device is, and gives bridges their bandwidth. */

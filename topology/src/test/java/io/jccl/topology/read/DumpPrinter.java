@@ -56,13 +56,20 @@ final class DumpPrinter {
         int kind = random.nextInt(3);
         for (int i = 0; i < gpus; i++) {
             int numa = i * 2 / gpus;
-            String cpu = numa * 24 + "-" + (numa * 24 + 23) + "," + (48 + numa * 24) + "-"
-                    + (71 + numa * 24);
+            String cpu =
+                    numa * 24
+                            + "-"
+                            + (numa * 24 + 23)
+                            + ","
+                            + (48 + numa * 24)
+                            + "-"
+                            + (71 + numa * 24);
             lists[i] =
                     new String[] {
                         kind == 1 && random.nextBoolean() ? "" : cpu,
-                        kind == 2 && random.nextBoolean() ? "N/A" : kind == 1 && i % 3 == 0
-                                ? "0-1" : String.valueOf(numa),
+                        kind == 2 && random.nextBoolean()
+                                ? "N/A"
+                                : kind == 1 && i % 3 == 0 ? "0-1" : String.valueOf(numa),
                         kind == 2 ? String.valueOf(4 + 8 * i) : "N/A"
                     };
         }
@@ -118,9 +125,10 @@ final class DumpPrinter {
         head.addAll(List.of(headings));
         String top =
                 switch (style) {
-                    case TABS -> (lead == 0 ? "" : lead == 1 ? "        " : lead == 2 ? "\t\t" : "\t")
-                            + (ansi ? esc + "4m" : "")
-                            + String.join("\t", head);
+                    case TABS ->
+                            (lead == 0 ? "" : lead == 1 ? "        " : lead == 2 ? "\t\t" : "\t")
+                                    + (ansi ? esc + "4m" : "")
+                                    + String.join("\t", head);
                     case SPACES -> {
                         StringBuilder b = new StringBuilder("        " + (ansi ? esc + "4m" : ""));
                         for (int i = 0; i < head.size(); i++) {

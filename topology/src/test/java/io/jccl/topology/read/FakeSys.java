@@ -69,8 +69,9 @@ final class FakeSys {
 
     private void link(String link, String target) throws IOException {
         Path at = root.resolve(link);
-        Files.createDirectories(at.getParent());
-        Files.createSymbolicLink(at, at.getParent().relativize(root.resolve(target)));
+        Path directory = at.resolveSibling("");
+        Files.createDirectories(directory);
+        Files.createSymbolicLink(at, directory.relativize(root.resolve(target)));
     }
 
     static final String SWITCH0 = "pci0000:10/0000:10:01.0/0000:11:00.0";
@@ -80,8 +81,8 @@ final class FakeSys {
     static final String GPU2 = "pci0000:90/0000:90:01.0/0000:91:00.0";
 
     /**
-     * Two sockets. On the first a switch with two GPUs, asleep, and a NIC; on the other a GPU, and a
-     * network card that is down.
+     * Two sockets. On the first a switch with two GPUs, asleep, and a NIC; on the other a GPU, and
+     * a network card that is down.
      */
     static FakeSys twoSockets(Path directory) throws IOException {
         FakeSys s = new FakeSys(directory);

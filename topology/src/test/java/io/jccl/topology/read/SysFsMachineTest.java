@@ -26,12 +26,11 @@ class SysFsMachineTest {
     /** The link between two nodes. */
     static Link link(Topology t, String a, String b) {
         return t.links().stream()
-                .filter(
-                        l -> {
-                            String x = t.nodes().get(l.a()).name();
-                            String y = t.nodes().get(l.b()).name();
-                            return (x.equals(a) && y.equals(b)) || (x.equals(b) && y.equals(a));
-                        })
+                .filter(l -> {
+                    String x = t.nodes().get(l.a()).name();
+                    String y = t.nodes().get(l.b()).name();
+                    return (x.equals(a) && y.equals(b)) || (x.equals(b) && y.equals(a));
+                })
                 .findFirst()
                 .orElseThrow(() -> new AssertionError("no link " + a + "-" + b + ": " + t.links()));
     }
@@ -87,8 +86,7 @@ class SysFsMachineTest {
         assertEquals(3, t.gpus().size());
         assertEquals("PIX", t.code(0, 1).text());
         assertEquals("PXB", t.code(0, 2).text());
-        assertEquals(
-                2, t.hubs().stream().filter(h -> h.kind() == Hub.Kind.PCIE_SWITCH).count());
+        assertEquals(2, t.hubs().stream().filter(h -> h.kind() == Hub.Kind.PCIE_SWITCH).count());
         assertEquals(Source.DEFAULT, t.links().getFirst().source());
     }
 
