@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeSet;
@@ -84,8 +85,7 @@ final class Parameters {
         for (Algorithm a : Algorithm.values()) {
             base[a.ordinal()] = in.numbers("base." + a, protocols);
             for (Way w : Way.values()) {
-                step[w.ordinal()][a.ordinal()] =
-                        in.numbers(lower(w) + "." + a, protocols);
+                step[w.ordinal()][a.ordinal()] = in.numbers(lower(w) + "." + a, protocols);
             }
         }
         limit = new double[Limit.values().length][Generation.values().length][];
@@ -139,7 +139,7 @@ final class Parameters {
     }
 
     private static String lower(Enum<?> e) {
-        return e.name().toLowerCase(java.util.Locale.ROOT);
+        return e.name().toLowerCase(Locale.ROOT);
     }
 
     /** Hands out each key once, so that what is left over is not known. */
@@ -161,7 +161,7 @@ final class Parameters {
             if (text == null) {
                 throw new IllegalArgumentException(name + " has no " + key + ": add it");
             }
-            String[] words = text.strip().split("\\s+");
+            String[] words = text.strip().split("\\s+", -1);
             if (words.length != count) {
                 throw new IllegalArgumentException(
                         name + ": " + key + " is " + text + ", expected " + count + " numbers");

@@ -35,8 +35,10 @@ final class Tuner {
     private final List<Tuning.Way> ways = new ArrayList<>();
     private boolean nvlink;
 
-    /** GB/s that all NICs of a machine carry; infinite for one machine. */
+    /** GB/s that the NICs of a machine carry; infinite for one machine. */
     private final double nics;
+
+    private int nicCount;
 
     private Tuner(Parameters p, Topology t, List<Integer> gpus, Operation op, int machines) {
         this.p = p;
@@ -50,7 +52,11 @@ final class Tuner {
         for (int gpu : gpus) {
             if (gpu < 0 || gpu >= t.gpus().size()) {
                 throw new IllegalArgumentException(
-                        "GPU " + gpu + " is not there: " + t + " has places 0 to "
+                        "GPU "
+                                + gpu
+                                + " is not there: "
+                                + t
+                                + " has places 0 to "
                                 + (t.gpus().size() - 1));
             }
             least = Math.min(least, t.gpus().get(gpu).sm());
@@ -128,9 +134,11 @@ final class Tuner {
         double[] load = new double[2 * t.links().size()];
         for (Channel c : plan.channels()) {
             for (Hop hop : c.hops()) {
-                double rate = c.gbps() * (bridged(hop) ? p.bridgeOverhead : 1);
+                double more = bridged(hop) ? p.bridgeOverhead : 1;
                 boolean tree = c instanceof Channel.Tree;
                 for (int arc : hop.route().arcs()) {
+                    boolean pcie = t.links().get(arc >> 1).kind() == LinkKind.PCIE;
+                    double rate = c.gbps() * (pcie ? more : 1);
                     load[arc] += tree && op == Operation.REDUCE ? 0 : rate;
                     load[arc ^ 1] += tree && op != Operation.BROADCAST ? rate : 0;
                 }
@@ -181,6 +189,7 @@ final class Tuner {
         for (int id : near) {
             sum += rate((Nic) t.nodes().get(id));
         }
+        nicCount = near.size();
         if (sum == 0) {
             throw new IllegalArgumentException(
                     "no NIC of " + t + " with a known bandwidth can be reached from " + gpus);
@@ -199,8 +208,9 @@ final class Tuner {
         return nic.gbps() * p.nicShare;
     }
 
-    private double channels(double rings) {
-        return Math.max(local, Double.isInfinite(rings) ? 1 : Math.ceil(rings / 20));
+    /** One per NIC; within a machine one for each 20 GB/s, which is an NVLink. */
+    private double channels(double planned) {
+        return machines > 1 ? nicCount : Math.max(1, Math.ceil(planned / 20));
     }
 
     private void add(Algorithm a, Protocol protocol, double latency, double busbw) {
@@ -242,9 +252,7 @@ final class Tuner {
             return;
         }
         int far =
-                machines == 1
-                        ? 0
-                        : op == Operation.ALL_REDUCE ? 2 * (machines - 1) : machines - 1;
+                machines == 1 ? 0 : op == Operation.ALL_REDUCE ? 2 * (machines - 1) : machines - 1;
         double bandwidth = planned / (1 + p.ringStartup / (ranks - 1));
         double channels = channels(planned);
         for (Protocol protocol : Protocol.values()) {
@@ -302,8 +310,7 @@ final class Tuner {
             double share =
                     switch (protocol) {
                         case LL ->
-                                Math.min(
-                                        full * p.treeLl, p.limit(Limit.LL, generation, machines));
+                                Math.min(full * p.treeLl, p.limit(Limit.LL, generation, machines));
                         case LL128 ->
                                 ll128()
                                         ? Math.min(
@@ -316,7 +323,12 @@ final class Tuner {
                                         : 0;
                         case SIMPLE -> full;
                     };
-            add(Algorithm.TREE, protocol, latency, share);
+            // NCCL counts each byte of an allReduce twice: up and down.
+            add(
+                    Algorithm.TREE,
+                    protocol,
+                    latency,
+                    op == Operation.ALL_REDUCE ? share / 2 * op.busFactor(ranks) : share);
         }
     }
 
@@ -365,7 +377,7 @@ final class Tuner {
         }
         double inside = heads / (heads + 1) * width * share * op.busFactor(ranks);
         double net = machines == 2 ? 2 * nics : nics;
-        double most = local * p.limit(Limit.NVLS_TREE, generation, machines);
+        double most = Math.min(local, nicCount) * p.limit(Limit.NVLS_TREE, generation, machines);
         int log = 31 - Integer.numberOfLeadingZeros(machines);
         add(
                 Algorithm.NVLS_TREE,
@@ -401,8 +413,7 @@ final class Tuner {
         double bandwidth =
                 machines == 1
                         ? planned
-                        : Math.min(
-                                planned, pair ? each : each * (ranks - 1) / (ranks - local));
+                        : Math.min(planned, pair ? each : each * (ranks - 1) / (ranks - local));
         for (Protocol protocol : Protocol.values()) {
             if (protocol == Protocol.LL128) {
                 continue;
@@ -419,8 +430,7 @@ final class Tuner {
                     protocol == Protocol.SIMPLE
                             ? bandwidth
                             : Math.min(
-                                    bandwidth * p.ringLl,
-                                    p.limit(Limit.LL, generation, machines));
+                                    bandwidth * p.ringLl, p.limit(Limit.LL, generation, machines));
             add(Algorithm.DIRECT, protocol, latency, share);
         }
     }

@@ -75,7 +75,8 @@ final class ClusterPlayer {
         }
         List<Schedule.Part> parts = new ArrayList<>();
         for (ClusterPlan.Rail rail : plan.channels()) {
-            parts.add(rail.shape() == ClusterPlan.Shape.RING ? ring(rail, count) : tree(rail, count));
+            parts.add(
+                    rail.shape() == ClusterPlan.Shape.RING ? ring(rail, count) : tree(rail, count));
         }
         return Simulator.play(op, count * local, 0, parts, all, names, size, chunk, 0);
     }
@@ -124,10 +125,7 @@ final class ClusterPlayer {
         Route route = t.route(gpu, t.nics().get(nic).id());
         if (route == null) {
             throw new IllegalArgumentException(
-                    "no way from "
-                            + t.gpus().get(gpu).name()
-                            + " to "
-                            + t.nics().get(nic).name());
+                    "no way from " + t.gpus().get(gpu).name() + " to " + t.nics().get(nic).name());
         }
         return route;
     }
@@ -190,12 +188,16 @@ final class ClusterPlayer {
         if (!small.correct()) {
             return small;
         }
+        boolean pipelined = trees || op == Operation.BROADCAST || op == Operation.REDUCE;
+        if (pipelined && machines <= (trees ? 17 : 5)) {
+            return full();
+        }
         if (trees) {
             spans(0);
             spans(1);
             return pipeline(true);
         }
-        return op == Operation.BROADCAST || op == Operation.REDUCE ? pipeline(false) : turning();
+        return pipelined ? pipeline(false) : turning();
     }
 
     /** Checks that a tree over the machines reaches each from its root. */
@@ -224,18 +226,20 @@ final class ClusterPlayer {
     private Simulation turning() {
         List<Turning.Rail> rails = new ArrayList<>();
         double total = 0;
+        double most = 0;
         for (ClusterPlan.Rail rail : plan.channels()) {
             total += rail.gbps();
+            most = Math.max(most, rail.gbps());
         }
         int n = machines * local;
+        int chunks = Loader.chunks(Loader.block(op, n, bytes * most / total), chunkBytes);
         for (ClusterPlan.Rail rail : plan.channels()) {
             int[][] paths = new int[local][];
             for (int i = 0; i + 1 < local; i++) {
                 paths[i] = path(rail.hops().get(i), 0);
             }
             paths[local - 1] = between(rail, 0, 0);
-            double block = bytes * rail.gbps() / total / n;
-            long chunks = Math.max(1, (long) Math.ceil(block / chunkBytes));
+            double block = Loader.block(op, n, bytes * rail.gbps() / total);
             rails.add(new Turning.Rail(paths, rail.gbps(), chunks, block / chunks));
         }
         long steps = (op == Operation.ALL_REDUCE ? 2L : 1L) * (n - 1);
@@ -275,8 +279,7 @@ final class ClusterPlayer {
         // As many machines as fit trees of 3 and 4 levels, odd or even as the cluster is.
         int a = trees ? 8 + machines % 2 : 4;
         int b = trees ? 16 + machines % 2 : 5;
-        double levels =
-                trees ? level(machines) - level(a) : machines - a;
+        double levels = trees ? level(machines) - level(a) : machines - a;
         double stages = trees ? level(b) - level(a) : b - a;
         int k1 = (int) Math.min(chunks, FEW);
         int k2 = (int) Math.min(chunks, 2 * FEW);
@@ -294,11 +297,7 @@ final class ClusterPlayer {
             int arc = use.arc() % arcs;
             double carried = use.bytes() * scale;
             ArcUse of =
-                    new ArcUse(
-                            arc,
-                            name(arc),
-                            carried,
-                            carried / (capacity[arc] * 1e9 * seconds));
+                    new ArcUse(arc, name(arc), carried, carried / (capacity[arc] * 1e9 * seconds));
             busiest.merge(arc, of, (x, y) -> x.bytes() >= y.bytes() ? x : y);
         }
         List<ArcUse> uses = new ArrayList<>(busiest.values());

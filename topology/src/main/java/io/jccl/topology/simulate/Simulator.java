@@ -35,7 +35,8 @@ public final class Simulator {
      *
      * @param plan the plan, right or wrong
      * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
-     * @param chunkBytes largest chunk
+     * @param chunkBytes largest chunk: of the widest channel; the others have as many chunks, which
+     *     are smaller
      * @return time, use and faults
      * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
      *     or there would be too many chunks
@@ -84,14 +85,14 @@ public final class Simulator {
     }
 
     /**
-     * Plays a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every machine is
-     * played. Beyond, all machines do alike:
+     * Plays a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every machine
+     * is played. Beyond, all machines do alike:
      *
      * <ul>
      *   <li>allReduce, allGather and reduceScatter on rings: one machine is played for all, as in
      *       any moment each does the same with other chunks.
-     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are played, and
-     *       from them follow the time of a chunk and of a level or machine more.
+     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are played,
+     *       and from them follow the time of a chunk and of a level or machine more.
      *   <li>The data is checked on a small cluster, and that rings and trees reach every machine
      *       once is checked on the large one.
      * </ul>
@@ -175,12 +176,19 @@ public final class Simulator {
         }
         Schedule s = new Schedule(ranks);
         double total = 0;
+        double most = 0;
+        boolean tree = false;
         for (Schedule.Part part : parts) {
             total += part.gbps();
+            most = Math.max(most, part.gbps());
+            tree |= part instanceof Schedule.Tree;
         }
-        Loader loader = new Loader(s, op, root, chunkBytes);
+        double largest = total > 0 ? bytes * most / total : 0;
+        // A tree moves all of its channel's share as one block.
+        double block = tree ? largest : Loader.block(op, ranks, largest);
+        Loader loader = new Loader(s, op, root, Loader.chunks(block, chunkBytes));
         if (parts.isEmpty() || total <= 0) {
-            loader.expect(0, 1);
+            loader.expect(0);
         }
         for (int c = 0; c < parts.size(); c++) {
             loader.load(c, parts.get(c), total > 0 ? bytes * parts.get(c).gbps() / total : 0);
@@ -192,8 +200,7 @@ public final class Simulator {
 
     static void check(String what, long bytes) {
         if (bytes < 1) {
-            throw new IllegalArgumentException(
-                    what + " is " + bytes + ", and must be at least 1");
+            throw new IllegalArgumentException(what + " is " + bytes + ", and must be at least 1");
         }
     }
 }
