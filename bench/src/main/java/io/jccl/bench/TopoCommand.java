@@ -165,10 +165,7 @@ final class TopoCommand implements Callable<Integer> {
             description = "Write a page with the picture, channels to show and hide, and tables.")
     private @Nullable Path html;
 
-    @Option(
-            names = "--dot",
-            paramLabel = "<file>",
-            description = "Write the graph for Graphviz.")
+    @Option(names = "--dot", paramLabel = "<file>", description = "Write the graph for Graphviz.")
     private @Nullable Path dot;
 
     @Option(
@@ -261,8 +258,11 @@ final class TopoCommand implements Callable<Integer> {
         for (Map.Entry<String, Path> e : files.entrySet()) {
             if (texts.put(e.getValue(), text(e.getKey(), analysis)) != null) {
                 throw new ParameterException(
-                        line, e.getKey() + " names a file that another option names too: "
-                                + e.getValue() + "; give each its own");
+                        line,
+                        e.getKey()
+                                + " names a file that another option names too: "
+                                + e.getValue()
+                                + "; give each its own");
             }
         }
         Output.write(texts);

@@ -27,7 +27,7 @@ final class WarmUp implements Callable<Integer> {
         Path picture = folder.resolve("picture");
         List<String[]> lines =
                 List.of(
-                        "all_reduce -b 8 -e 64K -f 8 -g 2 -n 2".split(" "),
+                        "all_reduce -b 8 -e 64K -f 8 -g 2 -n 2".split(" ", -1),
                         new String[] {"topo", "--file", file, "--explain", "--simulate"},
                         new String[] {"topo", "--file", file, "--json", "--gpus", "0-2"},
                         new String[] {"topo", "--file", file, "--svg", picture.toString()},

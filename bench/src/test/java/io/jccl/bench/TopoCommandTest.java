@@ -56,8 +56,7 @@ class TopoCommandTest {
     @TempDir private Path folder;
 
     private int execute(String... arguments) {
-        return Main.execute(
-                prefixed(arguments), new PrintWriter(out), new PrintWriter(err));
+        return Main.execute(prefixed(arguments), new PrintWriter(out), new PrintWriter(err));
     }
 
     private static String[] prefixed(String... arguments) {
@@ -155,7 +154,11 @@ class TopoCommandTest {
                                                 f.getFileName() + " " + op,
                                                 () ->
                                                         new TopoCommandTest()
-                                                                .json(f, "--lenient", "--op", op))));
+                                                                .json(
+                                                                        f,
+                                                                        "--lenient",
+                                                                        "--op",
+                                                                        op))));
     }
 
     /** See the reader's test of the same folder for what it is and when it may be missing. */
@@ -167,8 +170,9 @@ class TopoCommandTest {
                     System.getProperty(
                             "jccl.test.require",
                             System.getenv().getOrDefault("JCCL_TEST_REQUIRE", ""));
-            String reason = "there is no folder ../shared/topo with dumps (JCCL_SHARED names another)";
-            List<String> needs = Arrays.stream(required.split(",")).map(String::strip).toList();
+            String reason =
+                    "there is no folder ../shared/topo with dumps (JCCL_SHARED names another)";
+            List<String> needs = Arrays.stream(required.split(",", -1)).map(String::strip).toList();
             if (needs.contains("topo") || needs.contains("all")) {
                 throw new AssertionError("JCCL_TEST_REQUIRE lists topo, but " + reason);
             }
@@ -301,8 +305,7 @@ class TopoCommandTest {
         assertEquals(18 * 40.1, b200.at("/links/0/gbps").asDouble(), 1e-6);
         JsonNode nic = json(fixture("hgx"), "--nic-gbps", "50");
         assertEquals(50, nic.at("/nics/7/gbps").asDouble());
-        JsonNode status =
-                json(fixture("hgx"), "--nvlink-status", fixture("nvlink-s").toString());
+        JsonNode status = json(fixture("hgx"), "--nvlink-status", fixture("nvlink-s").toString());
         assertEquals("9.0", status.at("/gpus/0/computeCapability").asText());
         assertEquals("NVIDIA H100 80GB HBM3", status.at("/gpus/0/model").asText());
     }
@@ -484,7 +487,8 @@ class TopoCommandTest {
                 "EXAMPLE | Unmatched argument",
             })
     void mistakesAreStatusTwoAndOneLine(String arguments, String message) throws IOException {
-        String[] words = Arrays.stream(arguments.split(" ")).map(this::placed).toArray(String[]::new);
+        String[] words =
+                Arrays.stream(arguments.split(" ", -1)).map(this::placed).toArray(String[]::new);
         assertEquals(2, execute(words), () -> out + "\n" + err);
         assertTrue(err.toString().contains(placed(message)), err::toString);
         assertTrue(err.toString().startsWith("jccl topo: "), err::toString);
@@ -506,7 +510,9 @@ class TopoCommandTest {
         assertEquals(
                 2,
                 execute(
-                        text.getBytes(StandardCharsets.UTF_8), o -> fail("this machine"), "--file",
+                        text.getBytes(StandardCharsets.UTF_8),
+                        o -> fail("this machine"),
+                        "--file",
                         "-"));
         assertTrue(err.toString().contains("standard input is empty"), err::toString);
         assertTrue(err.toString().contains("nvidia-smi topo -m > dump.txt"), err::toString);
@@ -526,7 +532,7 @@ class TopoCommandTest {
         assertEquals(0, execute("--help"));
         for (String option :
                 "file format lenient gpus op root size nodes nvlink-gbps nic-gbps gpu-model nvlink-status json svg html dot nccl-xml graph-xml explain simulate"
-                        .split(" ")) {
+                        .split(" ", -1)) {
             assertTrue(out.toString().contains("--" + option), option);
         }
     }

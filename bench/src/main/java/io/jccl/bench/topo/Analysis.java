@@ -317,8 +317,7 @@ public final class Analysis {
         return GraphXml.write(
                 rings
                         ? plan
-                        : Planner.rings(topology, Operation.ALL_REDUCE, selected, 0)
-                                .orElseThrow());
+                        : Planner.rings(topology, Operation.ALL_REDUCE, selected, 0).orElseThrow());
     }
 
     private List<Integer> selected() {
@@ -526,9 +525,7 @@ public final class Analysis {
     private Findings.Pair pair(Gpu a, int b, String name, boolean toNic) {
         PathCode code = topology.code(a.id(), b);
         boolean known =
-                paths
-                        && code.kind() != PathCode.Kind.P2P
-                        && code.kind() != PathCode.Kind.UNKNOWN;
+                paths && code.kind() != PathCode.Kind.P2P && code.kind() != PathCode.Kind.UNKNOWN;
         Route route = known ? topology.route(a.id(), b) : null;
         return new Findings.Pair(
                 a.name(),

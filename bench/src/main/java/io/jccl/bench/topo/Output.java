@@ -54,8 +54,11 @@ public final class Output {
                 Path part =
                         folder(file)
                                 .resolve(
-                                        "." + file.getFileName() + "."
-                                                + ProcessHandle.current().pid() + ".part");
+                                        "."
+                                                + file.getFileName()
+                                                + "."
+                                                + ProcessHandle.current().pid()
+                                                + ".part");
                 parts.put(file, part);
                 Files.writeString(part, e.getValue());
             }

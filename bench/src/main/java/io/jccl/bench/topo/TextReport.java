@@ -317,7 +317,7 @@ public final class TextReport {
     /** Further lines are indented more. */
     private void wrapped(String text) {
         StringBuilder b = new StringBuilder(" ");
-        for (String word : text.split(" ")) {
+        for (String word : text.split(" ", -1)) {
             if (b.length() + 1 + word.length() > WIDTH && !b.toString().isBlank()) {
                 line(b.toString());
                 b.setLength(0);

@@ -10,9 +10,9 @@ import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A page about a machine and a plan: the picture of {@link Svg} with a box to tick for each channel,
- * tables of channels, of predictions and of links, and the warnings. One file that needs nothing
- * else, light or dark as the reader has it. Names are escaped.
+ * A page about a machine and a plan: the picture of {@link Svg} with a box to tick for each
+ * channel, tables of channels, of predictions and of links, and the warnings. One file that needs
+ * nothing else, light or dark as the reader has it. Names are escaped.
  *
  * <p>All methods may be called by any thread.
  */
@@ -64,7 +64,10 @@ public final class Html {
      * @return an HTML document
      */
     public static String of(Topology topology, @Nullable Plan plan) {
-        return of(topology, plan, List.of(),
+        return of(
+                topology,
+                plan,
+                List.of(),
                 topology.warnings().stream().map(Warning::toString).toList());
     }
 
@@ -214,7 +217,8 @@ public final class Html {
 
     private void links() {
         out.append("<h2>Links</h2>\n<div class=\"scroll\"><table>\n<tr><th>from</th><th>to</th>");
-        out.append("<th>kind</th><th class=\"n\">links</th><th class=\"n\">GB/s per direction</th>");
+        out.append(
+                "<th>kind</th><th class=\"n\">links</th><th class=\"n\">GB/s per direction</th>");
         out.append("<th>figure from</th></tr>\n");
         for (Link link : topology.links()) {
             out.append("<tr><td>").append(name(link.a())).append("</td><td>");

@@ -10,11 +10,11 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Where everything is drawn. GPUs and NICs stand in a row, each beside those that are near it; below
- * them lie the PCIe switches, host bridges and NUMA nodes as bars, each as wide as what hangs on it,
- * so that every link of that tree is a vertical line. NVLinks leave the GPUs on the other side: into
- * a bar for the NVSwitches, or as arches from GPU to GPU. Many GPUs on NVSwitches stand in two rows,
- * with the bar between them and the lower half as the mirror image of the upper one.
+ * Where everything is drawn. GPUs and NICs stand in a row, each beside those that are near it;
+ * below them lie the PCIe switches, host bridges and NUMA nodes as bars, each as wide as what hangs
+ * on it, so that every link of that tree is a vertical line. NVLinks leave the GPUs on the other
+ * side: into a bar for the NVSwitches, or as arches from GPU to GPU. Many GPUs on NVSwitches stand
+ * in two rows, with the bar between them and the lower half as the mirror image of the upper one.
  */
 final class Layout {
     /** More GPUs and NICs than this, and they stand in two rows. */
@@ -76,8 +76,7 @@ final class Layout {
         this.lanes = lanes;
         int n = topology.nodes().size();
         int leaves = topology.gpus().size() + topology.nics().size();
-        boolean switched =
-                topology.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.NVSWITCH);
+        boolean switched = topology.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.NVSWITCH);
         boolean many = leaves > 14;
         leafWidth = many ? 52 : 76;
         gap = many ? 8 : 16;
@@ -116,8 +115,7 @@ final class Layout {
         for (int i = 0; i < parent.length; i++) {
             children.add(new ArrayList<>());
         }
-        for (Hub.Kind kind :
-                List.of(Hub.Kind.NUMA, Hub.Kind.HOST_BRIDGE, Hub.Kind.PCIE_SWITCH)) {
+        for (Hub.Kind kind : List.of(Hub.Kind.NUMA, Hub.Kind.HOST_BRIDGE, Hub.Kind.PCIE_SWITCH)) {
             List<Integer> queue = new ArrayList<>();
             for (Hub hub : topology.hubs()) {
                 if (hub.kind() == kind && parent[hub.id()] == -2) {
@@ -166,7 +164,9 @@ final class Layout {
                 && (hub.kind() == Hub.Kind.NVSWITCH || hub.kind() == Hub.Kind.NETWORK);
     }
 
-    /** Orders subtrees: by their first GPU, or else their first NIC; hubs that lead nowhere last. */
+    /**
+     * Orders subtrees: by their first GPU, or else their first NIC; hubs that lead nowhere last.
+     */
     private int firstLeaf(int node) {
         int first = topology.nodes().get(node) instanceof Hub ? Integer.MAX_VALUE : node;
         for (int child : children.get(node)) {
@@ -241,8 +241,7 @@ final class Layout {
         for (int l : level) {
             levels = Math.max(levels, l);
         }
-        boolean switched =
-                topology.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.NVSWITCH);
+        boolean switched = topology.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.NVSWITCH);
         double treeHeight = levels * LEVEL;
         double widest = 0;
         double upperLeaves;
@@ -272,8 +271,7 @@ final class Layout {
         }
         for (Hub hub : topology.hubs()) {
             if (hub.kind() == Hub.Kind.NVSWITCH) {
-                boxes[hub.id()] =
-                        new Box(MARGIN, bars, width - 2 * MARGIN, barHeight, true);
+                boxes[hub.id()] = new Box(MARGIN, bars, width - 2 * MARGIN, barHeight, true);
                 bars += barHeight + 8;
             } else if (hub.kind() == Hub.Kind.NETWORK) {
                 boxes[hub.id()] =
@@ -367,8 +365,9 @@ final class Layout {
             }
             return new Line(a.middle(), a.centre(), b.middle(), b.centre(), 0);
         }
-        Box left = a.x() < b.x() ? a : b;
-        Box right = left == a ? b : a;
+        boolean inOrder = a.x() < b.x();
+        Box left = inOrder ? a : b;
+        Box right = inOrder ? b : a;
         boolean neighbours = right.x() - (left.x() + left.width()) < 3 * gap;
         Line line;
         if (neighbours && left.y() == right.y()) {
@@ -377,7 +376,7 @@ final class Layout {
             double y = left.up() ? left.bottom() : left.y();
             line = new Line(left.middle(), y, right.middle(), y, left.up() ? -30 : 30);
         }
-        return left == a ? line : line.reversed();
+        return inOrder ? line : line.reversed();
     }
 
     /** The same box, into the left margin. */
@@ -388,24 +387,20 @@ final class Layout {
 
     /** A vertical line out of the narrower box into the wider one. */
     private Line stem(Link link, Box a, Box b) {
-        Box narrow = a.width() <= b.width() ? a : b;
-        Box wide = narrow == a ? b : a;
-        int inner = narrow == a ? link.a() : link.b();
+        boolean outward = a.width() <= b.width();
+        Box narrow = outward ? a : b;
+        Box wide = outward ? b : a;
+        int inner = outward ? link.a() : link.b();
         double x = narrow.middle();
         // Off the middle, where the line to the parent stands.
         boolean toNetwork = link.kind() == LinkKind.NETWORK;
-        if (toNetwork || (link.kind() == LinkKind.C2C && parent[inner] != outer(link, inner))) {
+        if (toNetwork || (link.kind() == LinkKind.C2C && parent[inner] != link.opposite(inner))) {
             x += narrow.width() / 4;
         }
         if (x < wide.x() || x > wide.x() + wide.width()) {
             Line slanted =
-                    new Line(
-                            narrow.middle(),
-                            narrow.centre(),
-                            wide.middle(),
-                            wide.centre(),
-                            0);
-            return narrow == a ? slanted : slanted.reversed();
+                    new Line(narrow.middle(), narrow.centre(), wide.middle(), wide.centre(), 0);
+            return outward ? slanted : slanted.reversed();
         }
         boolean down = wide.y() > narrow.y();
         Line line =
@@ -415,10 +410,6 @@ final class Layout {
                         x,
                         down ? wide.y() : wide.bottom(),
                         0);
-        return narrow == a ? line : line.reversed();
-    }
-
-    private static int outer(Link link, int inner) {
-        return link.opposite(inner);
+        return outward ? line : line.reversed();
     }
 }

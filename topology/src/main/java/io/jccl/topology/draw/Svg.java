@@ -99,7 +99,9 @@ public final class Svg {
             text(24, 32, "title", Text.cut(topology.name(), 60));
             text(24, 50, "small", counts());
         }
-        out.append("<g transform=\"translate(0,").append(n(top)).append(")\">\n<g class=\"links\">\n");
+        out.append("<g transform=\"translate(0,")
+                .append(n(top))
+                .append(")\">\n<g class=\"links\">\n");
         for (Link link : topology.links()) {
             link(link);
         }
@@ -317,7 +319,9 @@ public final class Svg {
         if (line.rise() != 0) {
             String text = link.count() > 1 ? rate + " (" + link.count() + "×)" : rate;
             out.append("<text class=\"rate\" text-anchor=\"middle\" x=\"").append(n(x));
-            out.append("\" y=\"").append(n(y - line.rise() + (line.rise() > 0 ? -5 : 12))).append("\">");
+            out.append("\" y=\"")
+                    .append(n(y - line.rise() + (line.rise() > 0 ? -5 : 12)))
+                    .append("\">");
             out.append(Text.xml(text)).append("</text>\n");
             return;
         }
@@ -333,7 +337,10 @@ public final class Svg {
         StringBuilder d = new StringBuilder();
         d.append(move ? "M" : "L").append(n(l.x1() + dx)).append(' ').append(n(l.y1() + dy));
         if (l.rise() == 0) {
-            return d.append('L').append(n(l.x2() + dx)).append(' ').append(n(l.y2() + dy))
+            return d.append('L')
+                    .append(n(l.x2() + dx))
+                    .append(' ')
+                    .append(n(l.y2() + dy))
                     .toString();
         }
         // The middle of a cubic Bezier curve is at three quarters of its control points' height.
@@ -390,7 +397,7 @@ public final class Svg {
 
     /** The word of a model's name that has a digit: of NVIDIA H100 80GB HBM3, H100. */
     static String shortModel(String model) {
-        for (String word : model.split("[ -]")) {
+        for (String word : model.split("[ -]", -1)) {
             if (!word.isEmpty()
                     && Character.isLetter(word.charAt(0))
                     && word.chars().anyMatch(Character::isDigit)) {

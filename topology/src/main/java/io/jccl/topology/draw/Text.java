@@ -53,7 +53,8 @@ final class Text {
                                 Character.SURROGATE,
                                 Character.LINE_SEPARATOR,
                                 Character.PARAGRAPH_SEPARATOR,
-                                Character.UNASSIGNED -> false;
+                                Character.UNASSIGNED ->
+                                false;
                         default -> true;
                     };
             b.appendCodePoint(fit ? c : 0xFFFD);

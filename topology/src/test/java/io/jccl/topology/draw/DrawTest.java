@@ -77,7 +77,9 @@ class DrawTest {
         return b.build();
     }
 
-    /** Every pair of four sockets is linked, switches lie below switches, a GPU has C2C and PCIe. */
+    /**
+     * Every pair of four sockets is linked, switches lie below switches, a GPU has C2C and PCIe.
+     */
     private static Topology fourSockets() {
         Topology.Builder b = new Topology.Builder("four sockets");
         for (int i = 0; i < 4; i++) {
@@ -160,10 +162,7 @@ class DrawTest {
     @Test
     void namesAreEscaped() throws Exception {
         Topology.Builder b = new Topology.Builder(NASTY);
-        b.add(
-                new Gpu(
-                        0, "GPU0" + NASTY, 0, NASTY, 0, Source.DEFAULT, NASTY, NASTY, NASTY,
-                        NASTY));
+        b.add(new Gpu(0, "GPU0" + NASTY, 0, NASTY, 0, Source.DEFAULT, NASTY, NASTY, NASTY, NASTY));
         b.add(new Nic(1, "NIC" + NASTY, NASTY, 0));
         int hub = b.addHub(NASTY, Hub.Kind.PCIE_SWITCH);
         b.link(0, hub, LinkKind.PCIE, 1, 12, Source.DEFAULT);
@@ -177,7 +176,12 @@ class DrawTest {
         String dot = Dot.of(t, null);
         assertTrue(dot.contains("\\\"") && dot.contains("\\\\"), dot);
         // A quote that is not escaped would end the string: they come in pairs on every line.
-        dot.lines().forEach(line -> assertEquals(0, count(line.replace("\\\\", "").replace("\\\"", ""), "\"") % 2, line));
+        dot.lines()
+                .forEach(line ->
+                        assertEquals(
+                                0,
+                                count(line.replace("\\\\", "").replace("\\\"", ""), "\"") % 2,
+                                line));
         assertEquals("a".repeat(200) + "…", Text.plain("a".repeat(5000)));
         assertEquals("\ufffd", Text.plain("\ud800"));
     }
@@ -228,7 +232,9 @@ class DrawTest {
                         new Cluster(t, 4),
                         Operation.ALL_REDUCE,
                         IntStream.range(0, 72).boxed().toList(),
-                        List.of(new ClusterPlan.Rail(ClusterPlan.Shape.RING, chain, 0, 71, 0, 17, 50)),
+                        List.of(
+                                new ClusterPlan.Rail(
+                                        ClusterPlan.Shape.RING, chain, 0, 71, 0, 17, 50)),
                         50,
                         60,
                         "NICs",
@@ -253,7 +259,15 @@ class DrawTest {
     private static Plan plan(Topology t, List<Channel> channels) {
         List<Integer> gpus = IntStream.range(0, t.gpus().size()).boxed().toList();
         return new Plan(
-                t, Operation.ALL_REDUCE, gpus, 0, channels, 10, 20, "egress of GPU0", List.of("why"));
+                t,
+                Operation.ALL_REDUCE,
+                gpus,
+                0,
+                channels,
+                10,
+                20,
+                "egress of GPU0",
+                List.of("why"));
     }
 
     private static Hop hop(Topology t, int from, int to) {
