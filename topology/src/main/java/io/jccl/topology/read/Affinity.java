@@ -2,10 +2,8 @@ package io.jccl.topology.read;
 
 import io.jccl.topology.read.Header.Heading;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
@@ -32,8 +30,10 @@ final class Affinity {
      *
      * @param fields the cells, without blanks around
      * @param visual where they start on a terminal; empty if tabs or bars part them
+     * @param bars whether bars part them
+     * @param last where the last code starts on a terminal; negative if the row was wrapped
      */
-    record Tail(List<String> fields, List<Integer> visual) {
+    record Tail(List<String> fields, List<Integer> visual, boolean bars, int last) {
         int filled() {
             int n = 0;
             for (String field : fields) {
@@ -49,16 +49,20 @@ final class Affinity {
      * The ways to split what follows the codes: one, or two if a line was wrapped in it.
      *
      * @param span the row
-     * @param at where the last code ends
+     * @param reading its codes
      */
-    static List<Tail> tails(Span span, int at) {
+    static List<Tail> tails(Span span, Cells.Reading reading) {
         String text = span.text();
+        int at = Math.min(reading.tail(), text.length());
+        int[] codes = reading.at();
+        int last = span.wrapped() ? -1 : span.visual(codes[codes.length - 1]);
         int wrap = text.indexOf(Span.WRAP, at);
         if (wrap < 0) {
-            return List.of(tail(span, text, at));
+            return List.of(tail(span, text, at, last));
         }
-        Tail joined = tail(span, text.replace(String.valueOf(Span.WRAP), ""), removed(text, at));
-        Tail split = tail(span, text.replace(Span.WRAP, separator(text, at)), at);
+        Tail joined =
+                tail(span, text.replace(String.valueOf(Span.WRAP), ""), removed(text, at), last);
+        Tail split = tail(span, text.replace(Span.WRAP, separator(text, at)), at, last);
         return joined.fields.equals(split.fields) ? List.of(split) : List.of(joined, split);
     }
 
@@ -70,7 +74,7 @@ final class Affinity {
         return text.indexOf('\t', at) >= 0 ? '\t' : ' ';
     }
 
-    private static Tail tail(Span span, String text, int at) {
+    private static Tail tail(Span span, String text, int at, int last) {
         int end = text.length();
         while (end > at && text.charAt(end - 1) == ' ') {
             end--;
@@ -97,10 +101,10 @@ final class Affinity {
                     visual.add(span.wrapped() ? -1 : span.visual(i));
                 }
             }
-            return new Tail(fields, visual);
+            return new Tail(fields, visual, false, last);
         }
         boolean any = false;
-        while (i < end) {
+        while (i <= end) {
             int next = i;
             while (next < end && text.charAt(next) != (bars ? '|' : '\t')) {
                 next++;
@@ -118,7 +122,7 @@ final class Affinity {
             }
             i = next + 1;
         }
-        return any ? new Tail(fields, List.of()) : new Tail(List.of(), List.of());
+        return new Tail(any ? fields : List.of(), List.of(), bars, last);
     }
 
     /** Whether a cell is a list of numbers and ranges, {@code N/A} or empty. */
@@ -162,12 +166,11 @@ final class Affinity {
      */
     static List<Sorted> sort(List<List<Tail>> rows, Header header, List<Heading> headings) {
         List<Sorted> result = new ArrayList<>();
-        int usual = usual(rows);
         Set<Values> seen = new LinkedHashSet<>();
         for (List<Tail> ways : rows) {
             if (ways.size() == 1) {
                 Sorted s = sort(ways.getFirst(), header, headings);
-                if (s.values != null && !isShort(ways.getFirst(), usual, headings)) {
+                if (s.values != null && !isShort(ways.getFirst(), headings)) {
                     seen.add(s.values);
                 }
             }
@@ -179,15 +182,16 @@ final class Affinity {
                 Sorted s = sort(tail, header, headings);
                 if (s.values == null) {
                     problem = s.problem;
-                } else if (!isShort(tail, usual, headings)) {
+                } else if (!isShort(tail, headings)) {
                     fits.add(s.values);
                 } else {
                     fits.addAll(refit(tail, headings, seen));
                     problem =
                             "found the cells "
                                     + tail.fields
-                                    + ", one less than other rows have, and they can be split in"
-                                    + " no or several ways";
+                                    + " for "
+                                    + headings.size()
+                                    + " headings: a tab is lost, and which one cannot be told";
                 }
             }
             if (fits.size() > 1) {
@@ -210,29 +214,25 @@ final class Affinity {
         return result;
     }
 
-    /** The number of fields, pads included, that most rows have; 0 if too few tell. */
-    private static int usual(List<List<Tail>> rows) {
-        Map<Integer, Integer> counts = new HashMap<>();
-        for (List<Tail> ways : rows) {
-            if (ways.size() == 1 && ways.getFirst().visual.isEmpty()) {
-                counts.merge(ways.getFirst().fields.size(), 1, Integer::sum);
-            }
+    /** How many cells a row has, without the pads that the tool sets before some. */
+    private static int width(Tail tail, List<Heading> headings) {
+        List<String> f = tail.fields;
+        int width = f.size();
+        boolean padded = !headings.isEmpty() && headings.getLast() == Heading.GPU_NUMA;
+        for (int i = 1; i < f.size() && !tail.bars; i++) {
+            boolean last = padded && i == f.size() - 1;
+            width -= f.get(i - 1).isEmpty() && (last || f.get(i).equals("N/A")) ? 1 : 0;
         }
-        int best = 0;
-        for (Map.Entry<Integer, Integer> e : counts.entrySet()) {
-            if (best == 0 || e.getValue() > counts.getOrDefault(best, 0)) {
-                best = e.getKey();
-            }
-        }
-        return best;
+        return width;
     }
 
-    /** A row with tabs that lost one: less fields than usual, although not all are filled. */
-    private static boolean isShort(Tail tail, int usual, List<Heading> headings) {
+    /** Whether a row with tabs may have lost one, so that places tell nothing. */
+    private static boolean isShort(Tail tail, List<Heading> headings) {
+        int k = headings.size();
         return tail.visual.isEmpty()
-                && tail.filled() > 0
-                && tail.fields.size() < usual
-                && tail.filled() < headings.size();
+                && !tail.fields.isEmpty()
+                && tail.filled() < k
+                && width(tail, headings) < k;
     }
 
     /** Splits one field so that the row equals another one, which is the only proof there is. */
@@ -315,13 +315,17 @@ final class Affinity {
             return Sorted.wrong(
                     "found the cells " + tail.fields + " behind the codes, and " + k + " headings");
         }
+        // Places tell nothing unless the codes stand below their names, too.
+        if (tail.last < 0 || header.last() < 0 || Math.abs(tail.last - header.last()) > 1) {
+            return Sorted.wrong(tooFew(tail.fields, headings));
+        }
         List<String> f = new ArrayList<>();
         headings.forEach(h -> f.add(""));
         int before = -1;
         for (int i = 0; i < tail.fields.size(); i++) {
             int best = -1;
             for (int h = 0; h < Math.min(k, header.visual().size()); h++) {
-                if (Math.abs(header.visual().get(h) - tail.visual.get(i)) <= 6) {
+                if (Math.abs(header.visual().get(h) - tail.visual.get(i)) <= 1) {
                     best = best < 0 ? h : k; // two headings are near: none is sure
                 }
             }

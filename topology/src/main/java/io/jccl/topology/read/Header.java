@@ -19,12 +19,14 @@ import java.util.regex.Pattern;
  * @param places the column of each name
  * @param headings headings behind the devices, such as {@code CPU Affinity}
  * @param visual where each heading starts on a terminal; empty if the header was wrapped
+ * @param last where the last device starts on a terminal; negative if the header was wrapped
  */
 record Header(
         List<String> names,
         Map<String, Integer> places,
         List<Heading> headings,
-        List<Integer> visual) {
+        List<Integer> visual,
+        int last) {
     /** What the columns behind the devices hold, in the order of the tool. */
     enum Heading {
         CPU(Pattern.compile("CPU[\\s_-]*Affinity", Pattern.CASE_INSENSITIVE)),
@@ -86,9 +88,12 @@ record Header(
                 return from;
             }
         }
-        return isNic(text.substring(next, Math.min(Cells.wordEnd(text, next), next + 64)))
-                ? from
-                : -1;
+        String word = text.substring(next, Math.min(Cells.wordEnd(text, next), next + 64));
+        boolean broken = // a terminal wrapped the line within the second word
+                next + word.length() == text.length()
+                        && List.of("G", "GP", "GPU", "C", "CP", "CPU", "N", "NI", "NIC")
+                                .contains(word);
+        return broken || isNic(word) ? from : -1;
     }
 
     /** Linux gives RDMA devices lower-case names with digits; the legend's are NIC0 and so on. */
@@ -138,6 +143,7 @@ record Header(
         Map<String, Integer> places = new HashMap<>();
         List<Heading> headings = new ArrayList<>();
         List<Integer> visual = new ArrayList<>();
+        int last = -1;
         int i = 0;
         while (true) {
             Matcher blanks = BLANKS.matcher(text).region(i, text.length());
@@ -159,7 +165,7 @@ record Header(
                     throw span.error(i, "a second heading " + text.substring(i, end));
                 }
                 headings.add(heading);
-                visual.add(span.visual(i));
+                visual.add(span.wrapped() ? -1 : span.visual(i));
                 i = end;
                 continue;
             }
@@ -190,13 +196,16 @@ record Header(
                 throw span.error(i, name + " stands in the header twice: names must be unique");
             }
             names.add(name);
+            last = i;
             if (names.size() > MatrixParser.MAX_DEVICES) {
                 throw span.error(
                         i, "more than " + MatrixParser.MAX_DEVICES + " devices in a matrix");
             }
             i += length;
         }
-        return new Header(names, places, headings, span.wrapped() ? List.of() : visual);
+        return span.wrapped() || last < 0
+                ? new Header(names, places, headings, List.of(), -1)
+                : new Header(names, places, headings, visual, span.visual(last));
     }
 
     /** How long the name of a device is that starts here; 0 if none does. */

@@ -266,20 +266,10 @@ final class MatrixParser {
                 last = null;
                 continue;
             }
-            if (missing == 0 && (last == null || isFull(last, header))) {
-                break;
-            }
             if (Header.start(line) >= 0) {
                 break;
             }
-            if (last != null
-                    && last.span.size() < MAX_WRAPS
-                    && isFragment(text, s)
-                    && !isFull(last, header)) {
-                last.span.add(line);
-                continue;
-            }
-            if (isStranger(text, s, word)) {
+            if (missing > 0 && isStranger(text, s, word)) {
                 problem(
                         line,
                         s,
@@ -288,6 +278,18 @@ final class MatrixParser {
                                 + ", which the header does not have");
                 last = null;
                 continue;
+            }
+            // The rest of a wrapped row follows at once; it may be the end of its last cell.
+            boolean next = i > 0 && lines.get(i - 1).number() + 1 == line.number();
+            if (last != null
+                    && last.span.size() < MAX_WRAPS
+                    && isFragment(text, s)
+                    && (next || !isFull(last, header))) {
+                last.span.add(line);
+                continue;
+            }
+            if (missing == 0) {
+                break;
             }
             if (!resumes(header, rows, i + 1)) {
                 break;
@@ -541,7 +543,7 @@ final class MatrixParser {
             }
             gpus = gpu ? order.size() : gpus;
         }
-        List<List<PathCode>> codes = codes(header, rows, order);
+        List<List<PathCode>> codes = codes(header, rows, order, top);
         boolean states = kind(codes, top);
         if (states) {
             if (order.size() > gpus) {
@@ -583,7 +585,8 @@ final class MatrixParser {
         return new PathMatrix(gpuRows, nicRows, codes, warnings);
     }
 
-    private List<List<PathCode>> codes(Header header, @Nullable Row[] rows, List<Integer> order) {
+    private List<List<PathCode>> codes(
+            Header header, @Nullable Row[] rows, List<Integer> order, Span top) {
         List<List<PathCode>> codes = new ArrayList<>();
         Map<String, Warning> unknown = new LinkedHashMap<>();
         for (int i : order) {
@@ -629,6 +632,12 @@ final class MatrixParser {
         }
         unknown.values().forEach(this::warn);
         if (missing > 0) {
+            if (missing == codes.size() * (codes.size() - 1) / 2) {
+                throw top.error(
+                        0,
+                        "none of the rows below this header has a code that can be read: expected"
+                                + " codes such as NV4, PIX, PXB, PHB, NODE or SYS");
+            }
             warn(Warning.of("no code for " + missing + " pairs of devices"));
         }
         return codes;
@@ -717,8 +726,7 @@ final class MatrixParser {
         for (int i : gpus) {
             Row row = rows[i];
             if (row != null && !row.readings.isEmpty()) {
-                List<Affinity.Tail> ways =
-                        Affinity.tails(row.span, end(row, row.readings.getFirst()));
+                List<Affinity.Tail> ways = Affinity.tails(row.span, row.readings.getFirst());
                 known.add(row);
                 tails.add(ways);
                 most = Math.max(most, ways.getFirst().filled());

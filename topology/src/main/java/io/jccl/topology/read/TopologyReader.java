@@ -8,6 +8,7 @@ import io.jccl.topology.nccl.TopologyXml;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Reads the topology of a machine from a text: what {@code nvidia-smi topo -m}, {@code -mp}, {@code
@@ -47,8 +48,17 @@ public final class TopologyReader {
             throw new TopologyFormatException(
                     1, 1, "found XML: expected output of nvidia-smi, which a table can be read of");
         }
-        List<Text.Line> lines = Text.lines(text);
-        Dump matrix = MatrixParser.parse(lines, options.lenient());
+        return dump(text, Text.lines(text), options);
+    }
+
+    private static Dump dump(String text, List<Text.Line> lines, ReadOptions options) {
+        Dump matrix;
+        try {
+            matrix = MatrixParser.parse(lines, options.lenient());
+        } catch (TopologyFormatException e) {
+            TopologyFormatException other = lookAlike(lines);
+            throw other != null ? other : e;
+        }
         if (matrix != null) {
             return matrix;
         }
@@ -72,11 +82,12 @@ public final class TopologyReader {
             Topology xml = TopologyXml.read(text, options.lenient(), options.name());
             return Refined.of(xml, options, List.of());
         }
-        Dump dump = dump(text, options);
+        List<Text.Line> lines = Text.lines(text);
+        Dump dump = dump(text, lines, options);
         ReadOptions known = options;
         if (!(dump instanceof NvlinkStatus) && options.nvlinks() == null) {
             // Whoever pastes a whole session may have the names and rates in it too.
-            known = options.withNvlinks(NvlinkParser.parse(Text.lines(text), true));
+            known = options.withNvlinks(NvlinkParser.parse(lines, true));
         }
         return topology(dump, known);
     }
@@ -169,7 +180,7 @@ public final class TopologyReader {
         return false;
     }
 
-    private static TopologyFormatException unknown(String text, List<Text.Line> lines) {
+    private static @Nullable TopologyFormatException lookAlike(List<Text.Line> lines) {
         for (LookAlike other : LOOK_ALIKES) {
             for (Text.Line line : lines) {
                 if (other.sign.matcher(line.text()).find()) {
@@ -182,6 +193,14 @@ public final class TopologyReader {
                                     + " -mp, -p2p or nvlink -s, or NCCL's topology XML");
                 }
             }
+        }
+        return null;
+    }
+
+    private static TopologyFormatException unknown(String text, List<Text.Line> lines) {
+        TopologyFormatException other = lookAlike(lines);
+        if (other != null) {
+            return other;
         }
         return new TopologyFormatException(
                 0,
