@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Properties;
 import java.util.Random;
 import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -133,7 +134,8 @@ class CostModelTest {
         assertFault(good, "ring.speed", "1", "ring.speed");
     }
 
-    private static void assertFault(Properties good, String key, String value, String named) {
+    private static void assertFault(
+            Properties good, String key, @Nullable String value, String named) {
         Properties bad = new Properties();
         bad.putAll(good);
         if (value == null) {
@@ -142,8 +144,7 @@ class CostModelTest {
             bad.setProperty(key, value);
         }
         String message =
-                assertThrows(IllegalArgumentException.class, () -> Parameters.of("bad", bad))
-                        .getMessage();
+                "" + assertThrows(IllegalArgumentException.class, () -> Parameters.of("bad", bad));
         assertTrue(message.contains(named), message);
     }
 
