@@ -63,8 +63,15 @@ public final class Main {
                 new Entry(
                         "Say what training a model needs, what fits, and the largest that does.",
                         args -> new PlanCommand()));
+                "topo",
+                new Entry(
+                        "Say how the GPUs are linked, which rings and trees use that, and what to"
+                                + " expect.",
+                        args -> new TopoCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
+        // For the launcher's cache.
+        COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 
@@ -205,11 +212,20 @@ public final class Main {
         err.println(
                 line.getCommandName()
                         + ": "
-                        + (message == null ? e.toString() : message.replace('\n', ' '))
+                        + plain(message == null ? e.toString() : message)
                         + more);
         if ("1".equals(System.getenv(DEBUG))) {
             e.printStackTrace(err);
         }
         err.flush();
+    }
+
+    /** On one line, with nothing that a terminal would take for a command: it may quote a file. */
+    private static String plain(String message) {
+        StringBuilder b = new StringBuilder(message.length());
+        message.chars()
+                .map(c -> c == '\n' || c == '\t' ? ' ' : Character.isISOControl(c) ? '?' : c)
+                .forEach(c -> b.append((char) c));
+        return b.toString();
     }
 }

@@ -158,15 +158,12 @@ class FuzzTest {
         };
         for (String text : texts) {
             for (boolean lenient : new boolean[] {false, true}) {
-                long start = System.nanoTime();
                 try {
                     TopologyReader.topology(text, ReadOptions.DEFAULT.withLenient(lenient));
                 } catch (TopologyFormatException e) {
                     int length = e.toString().length();
                     assertTrue(length < 4000, length + " characters");
                 }
-                double ms = (System.nanoTime() - start) / 1e6;
-                assertTrue(ms < 5000, ms + " ms for " + text.substring(0, 20));
             }
         }
     }
