@@ -63,6 +63,7 @@ public final class Main {
                 new Entry(
                         "Say what training a model needs, what fits, and the largest that does.",
                         args -> new PlanCommand()));
+        COMMANDS.put(
                 "topo",
                 new Entry(
                         "Say how the GPUs are linked, which rings and trees use that, and what to"
