@@ -105,7 +105,7 @@ final class MatrixParser {
                             "the text has "
                                     + dumps.size()
                                     + " matrices, at lines "
-                                    + at
+                                    + some(at.stream().map(String::valueOf).toList())
                                     + ": this one is read"));
         }
         for (TopologyFormatException e : failures) {
