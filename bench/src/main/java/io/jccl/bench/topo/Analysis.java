@@ -262,11 +262,8 @@ public final class Analysis {
 
     /** What {@code >} of Windows PowerShell writes is UTF-16. */
     private static Charset charset(byte[] bytes) {
-        if (bytes.length >= 2 && bytes[0] == (byte) 0xff && bytes[1] == (byte) 0xfe
-                || bytes.length >= 2 && bytes[0] == (byte) 0xfe && bytes[1] == (byte) 0xff) {
-            return StandardCharsets.UTF_16;
-        }
-        return StandardCharsets.UTF_8;
+        int mark = bytes.length < 2 ? 0 : ((bytes[0] & 0xff) << 8) | (bytes[1] & 0xff);
+        return mark == 0xfffe || mark == 0xfeff ? StandardCharsets.UTF_16 : StandardCharsets.UTF_8;
     }
 
     /**
