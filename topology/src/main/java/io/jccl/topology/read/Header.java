@@ -4,13 +4,14 @@ import io.jccl.topology.PathCode;
 import io.jccl.topology.Warning;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Supplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The header of a matrix.
@@ -208,6 +209,23 @@ record Header(
                 : new Header(names, places, headings, visual, span.visual(last));
     }
 
+    /**
+     * The same with the names of rows that follow the header's.
+     *
+     * @return the header; null if the rows do not start with the header's names, or have no more
+     */
+    @Nullable Header completed(Set<String> labels) {
+        List<String> all = List.copyOf(labels);
+        if (all.size() <= names.size()
+                || all.size() > MatrixParser.MAX_DEVICES
+                || !all.subList(0, names.size()).equals(names)) {
+            return null;
+        }
+        Map<String, Integer> at = new HashMap<>();
+        all.forEach(name -> at.put(name, at.size()));
+        return new Header(all, at, headings, List.of(), -1);
+    }
+
     /** How long the name of a device is that starts here; 0 if none does. */
     private static int nameLength(String text, int at, String word, Supplier<Set<String>> labels) {
         int end = gpuEnd(text, at);
@@ -238,12 +256,15 @@ record Header(
         return name.length() <= 64 && isNic(name) ? name.length() : 0;
     }
 
-    /** First words of lines, as far as they can be names. */
+    /** First words of the lines of a matrix, as far as they can be names, in their order. */
     static Set<String> labels(List<Text.Line> lines, int from) {
-        Set<String> labels = new HashSet<>();
+        Set<String> labels = new LinkedHashSet<>();
         for (int i = from; i < Math.min(lines.size(), from + 4 * MatrixParser.MAX_DEVICES); i++) {
             Text.Line line = lines.get(i);
             int s = line.start();
+            if (line.text().startsWith("Legend", s) || start(line) >= 0) {
+                break;
+            }
             String word = line.text().substring(s, Math.min(Cells.wordEnd(line.text(), s), s + 64));
             if (GPU.matcher(word).matches() || isNic(word)) {
                 // A row has a code or nothing behind its name; the legend and prose do not.

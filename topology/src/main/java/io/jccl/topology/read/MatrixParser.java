@@ -105,7 +105,7 @@ final class MatrixParser {
                             "the text has "
                                     + dumps.size()
                                     + " matrices, at lines "
-                                    + at
+                                    + some(at.stream().map(String::valueOf).toList())
                                     + ": this one is read"));
         }
         for (TopologyFormatException e : failures) {
@@ -208,6 +208,7 @@ final class MatrixParser {
                         },
                         lenient,
                         warnings);
+        header = completed(header, top, r);
         @Nullable Row[] rows = rows(header, r, end);
         boolean[] elided = new boolean[header.names().size()];
         boolean left = false;
@@ -229,6 +230,34 @@ final class MatrixParser {
         settle(rows);
         requireRows(rows, header);
         return assemble(header, rows, top, end[0]);
+    }
+
+    /** A header that was cut: rows have more cells, as many as there are rows. */
+    private Header completed(Header header, Span top, int r) {
+        Text.Line line = lines.get(r);
+        String name = header.names().getFirst();
+        int s = line.start();
+        if (!line.text().startsWith(name, s) || header.names().contains("")) {
+            return header;
+        }
+        String cells = line.text().substring(s + name.length());
+        int names = header.names().size();
+        if (!Cells.read(cells, 0, new boolean[names]).isEmpty()) {
+            return header;
+        }
+        Header whole = header.completed(Header.labels(lines, r));
+        if (whole == null || Cells.read(cells, 0, new boolean[whole.names().size()]).isEmpty()) {
+            return header;
+        }
+        warn(
+                top.warning(
+                        0,
+                        "the header has "
+                                + names
+                                + " devices, the rows have "
+                                + whole.names().size()
+                                + ": the names of the rows are taken for the columns"));
+        return whole;
     }
 
     private @Nullable Row[] rows(Header header, int from, int[] end) {

@@ -12,7 +12,7 @@ import org.junit.jupiter.api.Timeout;
  * many are tried.
  */
 class FuzzTest {
-    private static final int RUNS = Integer.getInteger("jccl.fuzz", 30_000);
+    private static final int RUNS = Integer.getInteger("jccl.fuzz", 25_000);
     private static final long SEED = Long.getLong("jccl.seed", 4711);
     private static final String[] WORDS = {
         "X",
@@ -138,7 +138,7 @@ class FuzzTest {
     }
 
     @Test
-    @Timeout(120)
+    @Timeout(600)
     void hugeTextsAreBounded() {
         String cell = "NV18\t";
         String[] texts = {
@@ -154,6 +154,7 @@ class FuzzTest {
             "GPU 0: A\n" + "Link 0: 1 GB/s\n".repeat(90_000),
             "\tGPU0\t" + "mlx5_0mlx5_".repeat(100_000) + "\nGPU0 X",
             "x\n".repeat(99_000) + "NIC0: a\n",
+            "\tGPU0\tGPU1\nGPU0\tX\tPIX\nGPU1\tPIX\tX\n".repeat(20_000),
             "a".repeat(Text.MAX_CHARS + 1),
         };
         for (String text : texts) {
@@ -166,7 +167,7 @@ class FuzzTest {
                     assertTrue(length < 4000, length + " characters");
                 }
                 double ms = (System.nanoTime() - start) / 1e6;
-                assertTrue(ms < 5000, ms + " ms for " + text.substring(0, 20));
+                assertTrue(ms < 20_000, ms + " ms for " + text.substring(0, 20));
             }
         }
     }

@@ -180,6 +180,18 @@ class TopologyReaderTest {
     }
 
     @Test
+    void aHeaderThatWasCutIsCompletedByTheRows() {
+        String rows =
+                "GPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tSYS\nmlx5_4\tPIX\tSYS\t X \n\nLegend:\n";
+        PathMatrix m = matrix("\tGPU0\tGPU1\n" + rows);
+        assertEquals("mlx5_4", m.nics().get(0).name());
+        assertEquals("SYS", m.code(1, 2).text());
+        assertTrue(m.warnings().toString().contains("has 2 devices, the rows have 3"));
+        // A row is missing as well: nothing proves how many columns there were.
+        contains(error("\tGPU0\n" + rows.replace("mlx5_4", "#")), "line 2", "expected 1");
+    }
+
+    @Test
     void nicsOldAndNew() {
         PathMatrix old =
                 matrix(
