@@ -128,6 +128,14 @@ final class Layout {
                 hang(queue.get(i), queue);
             }
         }
+        // A GPU that has both hangs on its PCIe switch, beside its NIC, rather than on its CPU.
+        for (Link link : topology.links()) {
+            int leaf = Math.min(link.a(), link.b());
+            if (link.kind() == LinkKind.C2C && parent[leaf] == -2) {
+                parent[leaf] = link.opposite(leaf);
+                children.get(parent[leaf]).add(leaf);
+            }
+        }
         for (int leaf = 0; leaf < topology.gpus().size() + topology.nics().size(); leaf++) {
             if (parent[leaf] == -2) {
                 parent[leaf] = -1;
@@ -146,10 +154,7 @@ final class Layout {
         }
         for (Link link : topology.links(at)) {
             int next = link.opposite(at);
-            boolean tree =
-                    link.kind() == LinkKind.PCIE
-                            || link.kind() == LinkKind.HOST_BRIDGE
-                            || link.kind() == LinkKind.C2C;
+            boolean tree = link.kind() == LinkKind.PCIE || link.kind() == LinkKind.HOST_BRIDGE;
             if (tree && parent[next] == -2 && !aside(topology.nodes().get(next))) {
                 parent[next] = at;
                 children.get(at).add(next);
