@@ -40,7 +40,11 @@ final class Lane {
     private @Nullable Transfer last;
     private int queued;
     private long tickets;
+    private final Chunk[] all;
     private final ArrayDeque<Chunk> idle = new ArrayDeque<>();
+
+    /** Transfers that are done and have somebody to tell, which happens outside the lock. */
+    private final ArrayDeque<Transfer> toTell = new ArrayDeque<>();
 
     /** Chunks in the stream of a GPU, oldest first. */
     private final ArrayDeque<Chunk> pending = new ArrayDeque<>();
@@ -92,6 +96,7 @@ final class Lane {
             }
             if (!cuda) {
                 complete(this, error);
+                tell();
             }
         }
 
@@ -116,8 +121,10 @@ final class Lane {
         this.budgets = budgets;
         this.chunkBytes = options.chunkBytes();
         this.stream = device.newStream();
-        for (int i = 0; i < options.depth(); i++) {
-            idle.add(new Chunk());
+        this.all = new Chunk[options.depth()];
+        for (int i = 0; i < all.length; i++) {
+            all[i] = new Chunk();
+            idle.add(all[i]);
         }
         dispatcher = thread("jccl-" + name, this::dispatch);
         reaper = cuda ? thread("jccl-" + name + "-done", this::reap) : null;
@@ -174,6 +181,7 @@ final class Lane {
             }
             notifyAll();
         }
+        tell();
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
@@ -235,11 +243,16 @@ final class Lane {
         }
     }
 
-    synchronized boolean cancel(Transfer t) {
-        if (t.queued) {
-            cancelQueued(t);
+    boolean cancel(Transfer t) {
+        boolean cancelled;
+        synchronized (this) {
+            if (t.queued) {
+                cancelQueued(t);
+            }
+            cancelled = t.cancelled;
         }
-        return t.cancelled;
+        tell();
+        return cancelled;
     }
 
     private synchronized void cancelQueued(Transfer t) {
@@ -437,20 +450,27 @@ final class Lane {
             } else if (after != null && c.from == 0) {
                 after.query();
             }
-            inStream = true;
-            if (!cuda) {
-                stream.launchHostFunction(c);
-            } else {
+            if (cuda) {
+                inStream = true;
                 copy(c, t);
+            } else {
+                stream.launchHostFunction(c);
+                inStream = true;
             }
             if (event != null) {
                 event.record(stream);
             }
         } catch (Throwable e) {
-            if (inStream && cuda) {
+            if (inStream && !cuda) {
+                // The chunk completes by itself; only the event is missing, and the transfer's
+                // followers wait for its end instead.
+                return;
+            }
+            if (inStream) {
                 settle();
             }
             complete(c, e);
+            tell();
             return;
         }
         synchronized (this) {
@@ -594,6 +614,7 @@ final class Lane {
                 pending.removeFirst();
                 complete(c, error == null ? c.error : error);
             }
+            tell();
         }
     }
 
@@ -642,7 +663,25 @@ final class Lane {
         } else if (t.cancelled) {
             cancellations++;
         }
+        if (t.whenDone != null) {
+            toTell.add(t);
+        }
         notifyAll();
+    }
+
+    /** Runs what transfers do when done. Not under the lock: it takes locks of its own. */
+    private void tell() {
+        while (true) {
+            Runnable whenDone;
+            synchronized (this) {
+                Transfer t = toTell.poll();
+                if (t == null) {
+                    return;
+                }
+                whenDone = Objects.requireNonNull(t.whenDone);
+            }
+            whenDone.run();
+        }
     }
 
     synchronized TransferEngine.Stats stats() {
@@ -661,12 +700,15 @@ final class Lane {
     // ---- the end
 
     /** Cancels what waits; {@link #finishClose} waits for the rest. */
-    synchronized void beginClose() {
-        closed = true;
-        while (first != null) {
-            cancelQueued(first);
+    void beginClose() {
+        synchronized (this) {
+            closed = true;
+            while (first != null) {
+                cancelQueued(first);
+            }
+            notifyAll();
         }
-        notifyAll();
+        tell();
     }
 
     void finishClose(long deadline) {
@@ -691,6 +733,14 @@ final class Lane {
             }
             notifyAll();
         }
+        tell();
+        try {
+            // It may be about to record an event.
+            dispatcher.join(Duration.ofSeconds(1));
+        } catch (InterruptedException e) {
+            interrupted = true;
+        }
+        clean &= !dispatcher.isAlive() || Thread.currentThread() == dispatcher;
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
@@ -713,7 +763,7 @@ final class Lane {
 
     /** Ends the transfers whose chunks do not come back. */
     private synchronized void abandon() {
-        for (Chunk c : pending) {
+        for (Chunk c : all) {
             Transfer t = c.transfer;
             if (t != null && !t.done) {
                 t.error =

@@ -24,6 +24,9 @@ public final class Transfer implements Completion {
     @Nullable Boolean staged;
     private Buffer @Nullable [] pieces;
 
+    /** What runs once it is done, on whichever thread finds that; it must not start transfers. */
+    @Nullable Runnable whenDone;
+
     // All below is guarded by the lane.
     int priority;
     @Nullable Event after;

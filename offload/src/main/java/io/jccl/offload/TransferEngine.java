@@ -135,7 +135,7 @@ public final class TransferEngine implements AutoCloseable {
      * @return the transfer
      */
     public Transfer toDevice(Buffer host, Buffer device, int priority) {
-        return start(up, host, device, priority, null);
+        return start(true, host, device, priority, null, null);
     }
 
     /**
@@ -150,7 +150,8 @@ public final class TransferEngine implements AutoCloseable {
      * @return the transfer
      */
     public Transfer toDevice(Buffer host, Buffer device, int priority, Event after) {
-        return start(up, host, device, priority, Objects.requireNonNull(after, "after"));
+        return start(
+                true, host, device, priority, Objects.requireNonNull(after, "after"), null);
     }
 
     /**
@@ -162,7 +163,7 @@ public final class TransferEngine implements AutoCloseable {
      * @return the transfer
      */
     public Transfer toHost(Buffer device, Buffer host, int priority) {
-        return start(down, device, host, priority, null);
+        return start(false, device, host, priority, null, null);
     }
 
     /**
@@ -175,12 +176,20 @@ public final class TransferEngine implements AutoCloseable {
      * @return the transfer
      */
     public Transfer toHost(Buffer device, Buffer host, int priority, Event after) {
-        return start(down, device, host, priority, Objects.requireNonNull(after, "after"));
+        return start(
+                false, device, host, priority, Objects.requireNonNull(after, "after"), null);
     }
 
-    private Transfer start(
-            Lane lane, Buffer source, Buffer target, int priority, @Nullable Event after) {
-        check(lane == up ? source : target, lane == up ? target : source);
+    /** Starts a copy; {@code whenDone} is {@link Transfer#whenDone}. */
+    Transfer start(
+            boolean toDevice,
+            Buffer source,
+            Buffer target,
+            int priority,
+            @Nullable Event after,
+            @Nullable Runnable whenDone) {
+        Lane lane = toDevice ? up : down;
+        check(toDevice ? source : target, toDevice ? target : source);
         if (source.dataType() != target.dataType() || source.count() != target.count()) {
             throw new IllegalArgumentException(
                     "source holds "
@@ -201,6 +210,7 @@ public final class TransferEngine implements AutoCloseable {
         Transfer t = new Transfer(lane, source, target, numbers.incrementAndGet());
         t.priority = priority;
         t.after = after;
+        t.whenDone = whenDone;
         lane.submit(t);
         return t;
     }
