@@ -58,6 +58,11 @@ public final class Main {
                 new Entry(
                         "Say what this machine has, what is wrong, and what to do.",
                         args -> new DoctorCommand()));
+        COMMANDS.put(
+                "bandwidth",
+                new Entry(
+                        "Measure copies between host, devices and drives.",
+                        args -> new BandwidthCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
