@@ -180,12 +180,12 @@ class TransferEngineTest {
         Buffer device = ints(1000);
         Buffer back = ints(1000);
         Event computed = closing(Device.host().newEvent());
-        Transfer in = null;
+        Transfer in = engine.toDevice(host, device, 0);
+        in.await(WAIT);
         Transfer out = null;
         for (int step = 0; step < 50; step++) {
             host.setLong(999, step);
-            in = in == null ? engine.toDevice(host, device, 0) : in.restart();
-            in.before(engine.compute());
+            in.restart().before(engine.compute());
             engine.compute()
                     .launchHostFunction(() -> {
                         for (long i = 0; i < 1000; i++) {
