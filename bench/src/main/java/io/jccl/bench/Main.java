@@ -69,6 +69,11 @@ public final class Main {
                         "Say how the GPUs are linked, which rings and trees use that, and what to"
                                 + " expect.",
                         args -> new TopoCommand()));
+        COMMANDS.put(
+                "bandwidth",
+                new Entry(
+                        "Measure copies between host, devices and drives.",
+                        args -> new BandwidthCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         // For the launcher's cache.

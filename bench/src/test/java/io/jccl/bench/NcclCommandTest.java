@@ -139,14 +139,13 @@ class NcclCommandTest {
         Path dump = output.resolve("dump.txt");
         Files.writeString(
                 dump,
-                String.join(
-                        "\n",
-                        "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity",
-                        "GPU0\t X \tNV4\tSYS\tSYS\t0-15\t0",
-                        "GPU1\tNV4\t X \tSYS\tSYS\t0-15\t0",
-                        "GPU2\tSYS\tSYS\t X \tNV4\t16-31\t1",
-                        "GPU3\tSYS\tSYS\tNV4\t X \t16-31\t1",
-                        ""));
+                """
+                \tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity
+                GPU0\t X \tNV4\tSYS\tSYS\t0-15\t0
+                GPU1\tNV4\t X \tSYS\tSYS\t0-15\t0
+                GPU2\tSYS\tSYS\t X \tNV4\t16-31\t1
+                GPU3\tSYS\tSYS\tNV4\t X \t16-31\t1
+                """);
         return dump;
     }
 
@@ -211,6 +210,41 @@ class NcclCommandTest {
         assertEquals(0, r.status, r::toString);
         JsonNode report = new ObjectMapper().readTree(file.toFile());
         assertTrue(report.toString().contains("nccl"), report::toString);
+    }
+
+    @Test
+    void bandwidthOfEveryPairIsMeasured() throws Exception {
+        Result r =
+                jccl(
+                        Map.of("JCCL_DOUBLE_DEVICES", "3"),
+                        "bandwidth",
+                        "--engine",
+                        "cuda",
+                        "-b",
+                        "64K",
+                        "-i",
+                        "1",
+                        "-n",
+                        "2");
+        assertEquals(0, r.status, r::toString);
+        r.has(
+                "Device 2: ",
+                "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)",
+                "SUM device_to_device_memcpy_read_ce",
+                "SUM host_to_device_transfer_engine",
+                "SUM host_to_device_pageable_memcpy_ce");
+        assertTrue(r.text.lines().anyMatch(l -> l.matches(" 1 +[0-9.]+ +N/A +[0-9.]+")), r.text);
+        Result none = jccl(Map.of("JCCL_DOUBLE_DEVICES", "0"), "bandwidth", "--engine", "cuda");
+        assertEquals(1, none.status, none::toString);
+        none.has("sees no GPU");
+    }
+
+    @Test
+    void bandwidthSaysWhatWentWrongAndGoesOn() throws Exception {
+        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cudaHostAlloc:1:error=2");
+        Result r = jccl(error, "bandwidth", "-b", "64K", "-i", "1", "-t", "0,1");
+        assertEquals(1, r.status, r::toString);
+        r.has("ERROR: no pinned host memory for 65536 bytes", "SUM device_to_host_memcpy_ce");
     }
 
     @Test
