@@ -3,6 +3,7 @@ package io.jccl.topology.cost;
 import io.jccl.topology.Hub;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
+import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Route;
@@ -192,13 +193,18 @@ final class Tuner {
         nicCount = near.size();
         if (sum == 0) {
             throw new IllegalArgumentException(
-                    "no NIC of " + t + " with a known bandwidth can be reached from " + gpus);
+                    "no GPU reaches a NIC of "
+                            + t.name()
+                            + ": a prediction for several machines needs one");
         }
         return sum;
     }
 
     /** What a NIC carries: NCCL's planning figure as it is, a line rate less its overhead. */
     private double rate(Nic nic) {
+        if (nic.gbps() == 0) {
+            return LinkModel.DEFAULT_NIC; // as the planner takes it
+        }
         for (Link link : t.links(nic.id())) {
             if (link.kind() == LinkKind.NETWORK
                     && (link.source() == Source.DEFAULT || link.source() == Source.NCCL_MODEL)) {

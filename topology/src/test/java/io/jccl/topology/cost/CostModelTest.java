@@ -5,9 +5,15 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.topology.Hub;
+import io.jccl.topology.LinkKind;
+import io.jccl.topology.LinkModel;
 import io.jccl.topology.Machines;
+import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
+import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
+import io.jccl.topology.plan.Cluster;
 import java.io.InputStream;
 import java.util.List;
 import java.util.Properties;
@@ -21,6 +27,30 @@ import org.junit.jupiter.params.provider.EnumSource;
 class CostModelTest {
     private static final CostModel MODEL = CostModel.nccl();
     private static final List<Integer> ALL = IntStream.range(0, 8).boxed().toList();
+
+    private static Cluster machinesWithNics(double gbps) {
+        Topology.Builder b = new Topology.Builder("one NIC");
+        b.addGpu(0, 80);
+        b.addGpu(1, 80);
+        b.add(new Nic(b.nextId(), "mlx5_0", null, gbps));
+        int hub = b.addHub("pcie-switch0", Hub.Kind.PCIE_SWITCH);
+        for (int node = 0; node < 3; node++) {
+            b.link(node, hub, LinkKind.PCIE, 1, 24, Source.DEFAULT);
+        }
+        return new Cluster(b.build(), 4);
+    }
+
+    @Test
+    void aNicOfUnknownBandwidthIsTakenForThePlannersDefault() {
+        List<Integer> both = List.of(0, 1);
+        Prediction p =
+                MODEL.choose(machinesWithNics(0), both, Operation.ALL_REDUCE, 1L << 30);
+        Prediction fast =
+                MODEL.choose(machinesWithNics(24), both, Operation.ALL_REDUCE, 1L << 30);
+        assertTrue(p.busbwGBps() > 0.5 * LinkModel.DEFAULT_NIC, p::toString);
+        assertTrue(p.busbwGBps() < 1.1 * LinkModel.DEFAULT_NIC, p::toString);
+        assertTrue(fast.busbwGBps() > 1.2 * p.busbwGBps(), fast::toString);
+    }
 
     @ParameterizedTest
     @EnumSource(Operation.class)
