@@ -7,8 +7,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One step of one piece: what the kernels read. Reused, so that a step allocates nothing. Written by
- * one thread before others run it.
+ * One step of one piece: what the kernels read. Reused, so that a step allocates nothing. Written
+ * by one thread before others run it.
  */
 final class StepWork extends Workers.Work {
     private static final ThreadLocal<StepWork> OWN = ThreadLocal.withInitial(StepWork::new);

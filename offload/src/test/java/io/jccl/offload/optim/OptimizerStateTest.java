@@ -47,7 +47,8 @@ class OptimizerStateTest {
     @Test
     void comesBackAsItWas() throws IOException {
         Path file = folder.resolve("state");
-        for (Optimizer o : new Optimizer[] {Adam.defaults(), Sgd.withMomentum(0.9), new Sgd(0, 0, 0, false)}) {
+        for (Optimizer o :
+                new Optimizer[] {Adam.defaults(), Sgd.withMomentum(0.9), new Sgd(0, 0, 0, false)}) {
             for (int n : new int[] {0, 1, 1000, 300_001}) {
                 try (OptimizerState s = OptimizerState.allocate(o, HOST, n);
                         OptimizerState t = OptimizerState.allocate(o, HOST, n)) {
@@ -96,7 +97,8 @@ class OptimizerStateTest {
 
     private static void refused(OptimizerState s, Path file, String why) {
         byte[] before = all(s);
-        String m = String.valueOf(assertThrows(IOException.class, () -> s.restore(file)).getMessage());
+        String m =
+                String.valueOf(assertThrows(IOException.class, () -> s.restore(file)).getMessage());
         assertTrue(m.contains(why) && m.contains(file.toString()), m);
         assertArrayEquals(before, all(s));
     }

@@ -55,9 +55,7 @@ class OptimizerTest {
     }
 
     private static byte[] bytes(@Nullable Buffer b) {
-        return b == null
-                ? new byte[0]
-                : b.asSegment().toArray(ValueLayout.JAVA_BYTE);
+        return b == null ? new byte[0] : b.asSegment().toArray(ValueLayout.JAVA_BYTE);
     }
 
     private static void assertSame(OptimizerState a, OptimizerState b, String what) {
@@ -142,7 +140,10 @@ class OptimizerTest {
         }
     }
 
-    /** What the formulas give in float64, element by element, with moments and parameters kept in it. */
+    /**
+     * What the formulas give in float64, element by element, with moments and parameters kept in
+     * it.
+     */
     private static final class Reference {
         final Optimizer optimizer;
         final double[] p;
@@ -171,7 +172,15 @@ class OptimizerTest {
             for (int i = 0; i < p.length; i++) {
                 double g = gradients.get(i) * factor;
                 switch (optimizer) {
-                    case Adam a -> adam(i, g + a.weightDecay() * p[i], a.beta1(), a.beta2(), a.epsilon(), t, rate);
+                    case Adam a ->
+                            adam(
+                                    i,
+                                    g + a.weightDecay() * p[i],
+                                    a.beta1(),
+                                    a.beta2(),
+                                    a.epsilon(),
+                                    t,
+                                    rate);
                     case AdamW a -> {
                         p[i] -= rate * a.weightDecay() * p[i];
                         adam(i, g, a.beta1(), a.beta2(), a.epsilon(), t, rate);
@@ -180,7 +189,10 @@ class OptimizerTest {
                         g += s.weightDecay() * p[i];
                         m[i] = t == 1 ? g : s.momentum() * m[i] + (1 - s.dampening()) * g;
                         size[i] = Math.max(size[i], Math.abs(m[i]) + Math.abs(g));
-                        double d = s.momentum() == 0 ? g : s.nesterov() ? g + s.momentum() * m[i] : m[i];
+                        double d =
+                                s.momentum() == 0
+                                        ? g
+                                        : s.nesterov() ? g + s.momentum() * m[i] : m[i];
                         p[i] -= rate * d;
                         moved[i] += rate * size[i] * 2;
                     }
@@ -314,7 +326,9 @@ class OptimizerTest {
         return t == null ? DataType.FLOAT32 : t;
     }
 
-    /** All 65536 codes through the gradient, and all roundings of their neighbours to the target. */
+    /**
+     * All 65536 codes through the gradient, and all roundings of their neighbours to the target.
+     */
     @Test
     void narrowTypesAreConvertedAsJavaDoes() {
         Sgd copy = new Sgd(0, 0, 0, false);
@@ -324,11 +338,7 @@ class OptimizerTest {
                     Buffer g = HOST.allocate(type, n);
                     Buffer t = HOST.allocate(type, n)) {
                 for (int i = 0; i < n; i++) {
-                    g.asSegment()
-                            .setAtIndex(
-                                    ValueLayout.JAVA_SHORT_UNALIGNED,
-                                    i,
-                                    (short) i);
+                    g.asSegment().setAtIndex(ValueLayout.JAVA_SHORT_UNALIGNED, i, (short) i);
                 }
                 // 0 - g * 1
                 copy.step(s, 0, g, t, 1, 1, 1);
@@ -338,12 +348,13 @@ class OptimizerTest {
                     assertEquals(expected, t.get(i), type + " back to code " + i);
                 }
                 g.zero();
-                for (int offset : new int[] {-1, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001}) {
+                for (int offset :
+                        new int[] {-1, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001}) {
                     for (int i = 0; i < n; i++) {
                         int bits = (i << 16) + offset;
-                        s.parameters().asSegment()
-                                .setAtIndex(
-                                        ValueLayout.JAVA_INT_UNALIGNED, i, bits);
+                        s.parameters()
+                                .asSegment()
+                                .setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, i, bits);
                     }
                     copy.step(s, 0, g, t, 1, 1, 1);
                     try (Buffer one = HOST.allocate(type, 1)) {
@@ -418,9 +429,7 @@ class OptimizerTest {
             m[i] = Buffer.wrap(MemorySegment.ofArray(new float[3]), DataType.FLOAT32);
         }
         OptimizerState s =
-                OptimizerState.of(
-                        Buffer.wrap(MemorySegment.ofArray(p), DataType.FLOAT32),
-                        m);
+                OptimizerState.of(Buffer.wrap(MemorySegment.ofArray(p), DataType.FLOAT32), m);
         try (Buffer g = HOST.allocate(DataType.FLOAT32, 2)) {
             g.set(0, 1);
             g.set(1, -1);
@@ -454,10 +463,8 @@ class OptimizerTest {
             fails("target is of int8", () -> adam.step(s, 0, g, i8, 1, 1, 1));
             fails("target has 3", () -> adam.step(s, 0, g, short3, 1, 1, 1));
             fails("holds 1 moments", () -> adam.step(sgd, 0, g, null, 1, 1, 1));
-            assertThrows(
-                    IndexOutOfBoundsException.class, () -> adam.step(s, 1, g, null, 1, 1, 1));
-            assertThrows(
-                    IndexOutOfBoundsException.class, () -> adam.step(s, -1, g, null, 1, 1, 1));
+            assertThrows(IndexOutOfBoundsException.class, () -> adam.step(s, 1, g, null, 1, 1, 1));
+            assertThrows(IndexOutOfBoundsException.class, () -> adam.step(s, -1, g, null, 1, 1, 1));
             fails("moment 0 are of int8", () -> OptimizerState.of(g, i8));
             fails("moment 0 shares memory", () -> OptimizerState.of(g, g));
             fails(
@@ -467,8 +474,7 @@ class OptimizerTest {
             Workers w = Workers.of(2);
             w.close();
             w.close();
-            assertThrows(
-                    IllegalStateException.class, () -> adam.step(w, s, 0, g, null, 1, 1, 1));
+            assertThrows(IllegalStateException.class, () -> adam.step(w, s, 0, g, null, 1, 1, 1));
             s.close();
             assertThrows(IllegalStateException.class, () -> adam.step(s, 0, g, null, 1, 1, 1));
         }

@@ -34,12 +34,11 @@ class WorkersTest {
             List<Future<?>> all = new ArrayList<>();
             for (int c = 0; c < 4; c++) {
                 all.add(
-                        callers.submit(
-                                () -> {
-                                    for (int i = 0; i < 25; i++) {
-                                        count.step(w, s, 0, g, null, 1, 1, 1);
-                                    }
-                                }));
+                        callers.submit(() -> {
+                            for (int i = 0; i < 25; i++) {
+                                count.step(w, s, 0, g, null, 1, 1, 1);
+                            }
+                        }));
             }
             for (Future<?> f : all) {
                 f.get();
