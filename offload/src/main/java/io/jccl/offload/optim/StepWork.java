@@ -150,8 +150,8 @@ final class StepWork extends Workers.Work {
         keep2 = (float) beta2;
         add2 = (float) (1 - beta2);
         // StrictMath gives the same bits on every machine.
-        rate = (float) (learningRate / (1 - StrictMath.pow(beta1, step)));
-        root = (float) (1 / Math.sqrt(1 - StrictMath.pow(beta2, step)));
+        rate = (float) (learningRate / (1 - StrictMath.pow(beta1, (double) step)));
+        root = (float) (1 / Math.sqrt(1 - StrictMath.pow(beta2, (double) step)));
         this.epsilon = (float) epsilon;
     }
 

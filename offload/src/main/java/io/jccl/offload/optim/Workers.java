@@ -54,6 +54,7 @@ public final class Workers implements AutoCloseable {
 
     /** The same for the other threads: what they wait for. */
     private volatile int generation;
+
     private volatile boolean closed;
     private volatile @Nullable Throwable failure;
 

@@ -31,7 +31,7 @@ class GradientNormTest {
             value = DataType.class,
             names = {"FLOAT32", "BFLOAT16", "FLOAT16"})
     void sameBitsForAnyNumberOfThreads(DataType type) {
-        long seed = 5 + type.ordinal();
+        long seed = 5L + type.ordinal();
         System.out.println("sameBitsForAnyNumberOfThreads seed " + seed);
         int n = 3 * Workers.CHUNK + 777;
         try (Buffer g = random(new Random(seed), type, n)) {
