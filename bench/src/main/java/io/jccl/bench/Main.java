@@ -78,6 +78,8 @@ public final class Main {
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         // For the launcher's cache.
         COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
+        // For bench/peers/adam alone.
+        COMMANDS.put("adam-loop", new Entry("", args -> new AdamLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 
