@@ -200,7 +200,7 @@ class OptimizerTest {
             }
         }
 
-        private void adam(int i, double g, double b1, double b2, double e, long t, double rate) {
+        private void adam(int i, double g, double b1, double b2, double e, double t, double rate) {
             m[i] = b1 * m[i] + (1 - b1) * g;
             v[i] = b2 * v[i] + (1 - b2) * g * g;
             size[i] = Math.max(size[i], Math.abs(g));
