@@ -267,6 +267,15 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
+     * Whose memory it is.
+     *
+     * @return the tier
+     */
+    public Tier tier() {
+        return tier;
+    }
+
+    /**
      * What the pool holds.
      *
      * @return numbers of this moment
