@@ -8,4 +8,5 @@ module io.jccl.offload {
 
     exports io.jccl.offload;
     exports io.jccl.offload.memplan;
+    exports io.jccl.offload.optim;
 }
