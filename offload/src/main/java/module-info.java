@@ -8,5 +8,6 @@ module io.jccl.offload {
 
     exports io.jccl.offload;
     exports io.jccl.offload.memplan;
+    exports io.jccl.offload.zero;
     exports io.jccl.offload.optim;
 }
