@@ -128,6 +128,9 @@ public final class ZeroOptimizer implements AutoCloseable {
     /** Whether parameters may differ from the master parameters. */
     private boolean stale;
 
+    /** Whether there is no state, or what an initialize or load that failed has left. */
+    private boolean unset = true;
+
     private boolean canUndo;
     private double previousScale;
     private int previousGood;
@@ -542,7 +545,7 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * Takes memory for one rank. All ranks pass the same but for communicator, loss scale and tiers.
-     * Parameters are zero until {@link #initialize} or {@link #load}.
+     * Then {@link #initialize} or {@link #load} sets the parameters.
      *
      * @param comm this rank's end
      * @param layers the model's parameters, in the order of the forward computation
@@ -769,12 +772,20 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     private void checkFresh() {
+        checkState();
         if (stale) {
             throw new IllegalStateException(
                     "the parameters on rank "
                             + rank
-                            + " are not those of the optimizer's state: initialize or load, with"
-                            + " another communicator if this one is broken");
+                            + " are not those of the optimizer's state: call refresh on all ranks,"
+                            + " or load with another communicator if this one is broken");
+        }
+    }
+
+    private void checkState() {
+        if (unset) {
+            throw new IllegalStateException(
+                    "rank " + rank + " has no state: call initialize or load on all ranks first");
         }
     }
 
@@ -1246,7 +1257,7 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     private void checkStep(double learningRate) {
         checkOpen();
-        checkFresh();
+        checkState(); // stale parameters are written anew
         if (!(learningRate >= 0 && learningRate <= Float.MAX_VALUE)) {
             throw new IllegalArgumentException(
                     "the learning rate is " + learningRate + ", expected 0 or more");
@@ -1397,6 +1408,7 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     private void commit() {
+        stale = false;
         for (Part p : parts) {
             p.parameters.commit();
             for (Home h : p.state) {
@@ -1510,6 +1522,9 @@ public final class ZeroOptimizer implements AutoCloseable {
                 Numbers.copy(p.previous.get(k), p.stateBuffer(k));
             }
         }
+        if (options.parameters() == Tier.NVME) {
+            return; // the version of before the step is there
+        }
         try {
             refresh(alive);
         } catch (RuntimeException e) {
@@ -1517,7 +1532,19 @@ public final class ZeroOptimizer implements AutoCloseable {
         }
     }
 
-    /** Makes the parameters anew from the master parameters. */
+    /**
+     * Makes the parameters anew from the master parameters. It is needed only where an error says so:
+     * after a step failed, and putting back the parameters failed too. All ranks call it.
+     *
+     * @throws JcclException if a rank or a tier failed; the call can be made again
+     */
+    public void refresh() {
+        checkOpen();
+        checkState();
+        dropWindows();
+        refresh(true);
+    }
+
     private void refresh(boolean alive) {
         stale = true;
         RuntimeException local = null;
@@ -1629,7 +1656,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         checkOpen();
         forgetGradients();
         dropWindows();
-        stale = true;
+        unset = true;
         CRC32C crc = new CRC32C();
         try (Buffer whole = tiers.pinned().allocate(DataType.FLOAT32, mostPadded())) {
             for (Part p : parts) {
@@ -1663,6 +1690,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         }
         steps = 0;
         canUndo = false;
+        unset = false;
         refresh(true);
     }
 
@@ -1712,6 +1740,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      */
     public void forEachParameter(Visitor visitor) {
         checkOpen();
+        checkState();
         long most = mostPadded();
         try (Buffer device = tiers.device().allocate(DataType.FLOAT32, most);
                 Buffer host = tiers.pinned().allocate(DataType.FLOAT32, onHost ? 0 : most)) {
@@ -1752,6 +1781,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      */
     public void save(Path folder) throws IOException {
         checkOpen();
+        checkState();
         // One number for the files of all ranks, so that those of different calls are not mixed.
         vote(rank == 0 ? Checkpoint.newId() : 0, FINE);
         long id = (long) received[0];
@@ -1785,6 +1815,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      */
     public void saveAlone(Path folder) throws IOException {
         checkOpen();
+        checkState();
         write(folder, Checkpoint.ALONE, true);
     }
 
@@ -1813,7 +1844,9 @@ public final class ZeroOptimizer implements AutoCloseable {
                 (layer, k) -> {
                     Part p = parts.get(layer);
                     Checkpoint.Range r = ranges.get(layer);
-                    return get(p, k).slice(r.from() - p.from, r.count());
+                    // A block may be padding alone, behind the last element.
+                    return get(p, k)
+                            .slice(r.count() == 0 ? 0 : r.from() - p.from, r.count());
                 });
     }
 
@@ -1864,7 +1897,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         }
         forgetGradients();
         dropWindows();
-        stale = true;
+        unset = true;
         canUndo = false;
         RuntimeException local = null;
         try {
@@ -1895,6 +1928,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         }
         steps = checkpoint.steps();
         scale.restore(checkpoint.lossScale(), checkpoint.goodSteps());
+        unset = false;
         refresh(true);
         return steps;
     }
