@@ -97,11 +97,7 @@ final class Checkpoint {
         Path file =
                 target.resolve(
                         String.format(
-                                Locale.ROOT,
-                                "%013x-%05d-of-%05d" + SUFFIX,
-                                h.id,
-                                h.rank,
-                                h.size));
+                                Locale.ROOT, "%013x-%05d-of-%05d" + SUFFIX, h.id, h.rank, h.size));
         Path part = file.resolveSibling(file.getFileName() + ".part");
         try {
             Files.createDirectories(target);
@@ -175,10 +171,7 @@ final class Checkpoint {
     }
 
     private static ByteBuffer number(int x) {
-        return ByteBuffer.allocate(Integer.BYTES)
-                .order(ByteOrder.LITTLE_ENDIAN)
-                .putInt(x)
-                .flip();
+        return ByteBuffer.allocate(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN).putInt(x).flip();
     }
 
     private static void writeFully(FileChannel c, ByteBuffer b) throws IOException {
@@ -288,8 +281,7 @@ final class Checkpoint {
         while (to.hasRemaining()) {
             int n = c.read(to, at);
             if (n < 0) {
-                throw new EOFException(
-                        file + " is damaged: it ends at byte " + at + ", too early");
+                throw new EOFException(file + " is damaged: it ends at byte " + at + ", too early");
             }
             at += n;
         }

@@ -7,8 +7,8 @@ package io.jccl.offload.zero;
  * @param parameters parameters, whole or this rank's shard
  * @param gradients accumulators, whole or this rank's shard
  * @param optimizer master parameters and moments, whole or this rank's shard
- * @param buffers windows of gathered layers and of gradients under way, staging, and the copy of the
- *     previous state
+ * @param buffers windows of gathered layers and of gradients under way, staging, and the copy of
+ *     the previous state
  */
 public record Usage(long parameters, long gradients, long optimizer, long buffers) {
     /** Nothing. */

@@ -35,13 +35,13 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * One rank's part of training whose optimizer state, gradients and parameters are sharded over the
- * ranks of a communicator, and live on any tier. With <i>n</i> ranks each layer is cut into n blocks
- * of the same count, of which rank i owns block i.
+ * ranks of a communicator, and live on any tier. With <i>n</i> ranks each layer is cut into n
+ * blocks of the same count, of which rank i owns block i.
  *
  * <p>A step goes so, on every rank in the same order: {@link #gather} a layer before its forward or
  * backward computation and {@link #release} it after; {@link #gradients} gives room to which
- * gradients are added, {@link #reduce} says that they are there; after all micro-steps {@link #step}
- * updates parameters. What each stage does:
+ * gradients are added, {@link #reduce} says that they are there; after all micro-steps {@link
+ * #step} updates parameters. What each stage does:
  *
  * <ul>
  *   <li>0: gradients are added up locally, and by allReduce after the last micro-step; every rank
@@ -240,16 +240,14 @@ public final class ZeroOptimizer implements AutoCloseable {
                 inMemory = OptimizerState.of(master, moments);
                 if (keep) {
                     for (int k = 0; k <= moments.length; k++) {
-                        previous.add(
-                                memory(Tier.PINNED, DataType.FLOAT32, updated, Kind.BUFFERS));
+                        previous.add(memory(Tier.PINNED, DataType.FLOAT32, updated, Kind.BUFFERS));
                     }
                 }
             }
         }
 
         private Home stateHome(String name) {
-            return home(
-                    options.optimizer(), DataType.FLOAT32, updated, name, 2, Kind.OPTIMIZER);
+            return home(options.optimizer(), DataType.FLOAT32, updated, name, 2, Kind.OPTIMIZER);
         }
 
         void gradientViews(Buffer g) {
@@ -544,8 +542,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Takes memory for one rank. All ranks pass the same but for communicator, loss scale and tiers.
-     * Then {@link #initialize} or {@link #load} sets the parameters.
+     * Takes memory for one rank. All ranks pass the same but for communicator, loss scale and
+     * tiers. Then {@link #initialize} or {@link #load} sets the parameters.
      *
      * @param comm this rank's end
      * @param layers the model's parameters, in the order of the forward computation
@@ -572,8 +570,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         return resource;
     }
 
-    private Home home(
-            Tier tier, DataType type, long count, String name, int versions, Kind kind) {
+    private Home home(Tier tier, DataType type, long count, String name, int versions, Kind kind) {
         Home h = own(new Home(tiers, tier, type, count, name + " rank " + rank, versions));
         account(tier, kind, h.bytes());
         return h;
@@ -720,9 +717,9 @@ public final class ZeroOptimizer implements AutoCloseable {
     // Parameters.
 
     /**
-     * Makes a layer's parameters ready on the device and waits for them; those of the next layer, in
-     * the direction of the last two calls, begin to come. At stage 3 this is a collective: all ranks
-     * gather and release in the same order.
+     * Makes a layer's parameters ready on the device and waits for them; those of the next layer,
+     * in the direction of the last two calls, begin to come. At stage 3 this is a collective: all
+     * ranks gather and release in the same order.
      *
      * @param layer index of the layer
      * @return its parameters, to read only, until {@link #release}: {@link Layer#count} elements
@@ -981,8 +978,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     // Gradients.
 
     /**
-     * Room for a layer's gradients of this micro-step. The model adds to what is there; at the first
-     * call it is zero, unless earlier micro-steps have added to it.
+     * Room for a layer's gradients of this micro-step. The model adds to what is there; at the
+     * first call it is zero, unless earlier micro-steps have added to it.
      *
      * @param layer index of the layer
      * @return its gradients, until {@link #reduce}: {@link Layer#count} elements
@@ -1195,8 +1192,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Forgets all gradients since the last step, so that its micro-steps can be done again. All ranks
-     * call it at the same place.
+     * Forgets all gradients since the last step, so that its micro-steps can be done again. All
+     * ranks call it at the same place.
      *
      * @throws JcclException if a rank failed
      */
@@ -1222,8 +1219,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     // The step.
 
     /**
-     * Updates the parameters with the gradients of all micro-steps, unless one of them, on any rank,
-     * is infinite or not a number. No layer is held.
+     * Updates the parameters with the gradients of all micro-steps, unless one of them, on any
+     * rank, is infinite or not a number. No layer is held.
      *
      * @param learningRate 0 or more
      * @return how it ended
@@ -1444,8 +1441,7 @@ public final class ZeroOptimizer implements AutoCloseable {
             }
         }
         readGradients(p);
-        optimizer.step(
-                state, 0, p.updateGradients, p.target(), steps + 1, learningRate, factor);
+        optimizer.step(state, 0, p.updateGradients, p.target(), steps + 1, learningRate, factor);
         if (!stateStages.isEmpty()) {
             StateStage s = stage(p);
             List<Buffer> from = s.buffers.get(p.index);
@@ -1456,7 +1452,9 @@ public final class ZeroOptimizer implements AutoCloseable {
         storeOwnParameters(p);
     }
 
-    /** From the stage to where parameters live. At stages 1 and 2 a store gets them whole, later. */
+    /**
+     * From the stage to where parameters live. At stages 1 and 2 a store gets them whole, later.
+     */
     private void storeOwnParameters(Part p) {
         Buffer staged = p.ownParameterStage;
         if (staged == null) {
@@ -1533,8 +1531,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Makes the parameters anew from the master parameters. It is needed only where an error says so:
-     * after a step failed, and putting back the parameters failed too. All ranks call it.
+     * Makes the parameters anew from the master parameters. It is needed only where an error says
+     * so: after a step failed, and putting back the parameters failed too. All ranks call it.
      *
      * @throws JcclException if a rank or a tier failed; the call can be made again
      */
@@ -1649,8 +1647,8 @@ public final class ZeroOptimizer implements AutoCloseable {
      *
      * @param initializer gives the values, the same on all ranks
      * @throws JcclException if values differ between ranks, or a rank failed
-     * @throws io.jccl.offload.OffloadMemoryException if tier {@link Tier#PINNED} has no room for one
-     *     layer in float32
+     * @throws io.jccl.offload.OffloadMemoryException if tier {@link Tier#PINNED} has no room for
+     *     one layer in float32
      */
     public void initialize(Initializer initializer) {
         checkOpen();
@@ -1735,8 +1733,8 @@ public final class ZeroOptimizer implements AutoCloseable {
      *
      * @param visitor gets them
      * @throws JcclException if a rank failed
-     * @throws io.jccl.offload.OffloadMemoryException if tier {@link Tier#DEVICE} (or on a GPU {@link
-     *     Tier#PINNED}) has no room for one layer in float32
+     * @throws io.jccl.offload.OffloadMemoryException if tier {@link Tier#DEVICE} (or on a GPU
+     *     {@link Tier#PINNED}) has no room for one layer in float32
      */
     public void forEachParameter(Visitor visitor) {
         checkOpen();
@@ -1772,8 +1770,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     /**
      * Saves parameters and moments in float32, each rank its block, to a new file in {@code
      * folder/step-N}. All ranks call it, with one folder that all can reach. What is there stays; a
-     * file gets its name once all of it is on the disk, and a step of which files are missing is not
-     * loaded.
+     * file gets its name once all of it is on the disk, and a step of which files are missing is
+     * not loaded.
      *
      * @param folder where; it is made if it is not there
      * @throws IOException if this rank cannot write
@@ -1845,8 +1843,7 @@ public final class ZeroOptimizer implements AutoCloseable {
                     Part p = parts.get(layer);
                     Checkpoint.Range r = ranges.get(layer);
                     // A block may be padding alone, behind the last element.
-                    return get(p, k)
-                            .slice(r.count() == 0 ? 0 : r.from() - p.from, r.count());
+                    return get(p, k).slice(r.count() == 0 ? 0 : r.from() - p.from, r.count());
                 });
     }
 
@@ -1865,8 +1862,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         Checkpoint checkpoint = null;
         IOException failure = null;
         try {
-            checkpoint =
-                    Checkpoint.newest(folder, layers, optimizer.label(), optimizer.moments());
+            checkpoint = Checkpoint.newest(folder, layers, optimizer.label(), optimizer.moments());
             checkpoint.verify();
         } catch (IOException e) {
             failure = e;

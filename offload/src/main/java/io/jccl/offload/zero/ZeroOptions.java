@@ -4,24 +4,25 @@ import io.jccl.device.DataType;
 import io.jccl.offload.Tier;
 
 /**
- * What is sharded, in which types, and where it lives. Stages are those of arXiv 1910.02054, section
- * 5.
+ * What is sharded, in which types, and where it lives. Stages are those of arXiv 1910.02054,
+ * section 5.
  *
  * @param stage 0: plain data parallelism; 1: optimizer state is sharded; 2: and gradients; 3: and
  *     parameters
  * @param type of parameters and gradients as the model computes with them: float32, or bfloat16 or
  *     float16, with float32 master parameters in the optimizer state
- * @param accumulator type in which gradients are added up over micro-steps: {@code type}, or float32
- *     for sums that do not lose the low digits. Up to stage 1 it is also the type that is reduced
- *     over ranks
- * @param parameters where parameters live; on another tier than {@link Tier#DEVICE} each layer comes
- *     to the device when it is gathered
+ * @param accumulator type in which gradients are added up over micro-steps: {@code type}, or
+ *     float32 for sums that do not lose the low digits. Up to stage 1 it is also the type that is
+ *     reduced over ranks
+ * @param parameters where parameters live; on another tier than {@link Tier#DEVICE} each layer
+ *     comes to the device when it is gathered
  * @param gradients where gradients are added up
  * @param optimizer where master parameters and moments live
  * @param accumulation micro-steps of one step, 1 or more
- * @param prefetch layers that are gathered ahead, 0 or more; the window of gathered layers holds one
- *     more
- * @param maxNorm largest norm of all gradients, which are scaled down to it; infinity for no clipping
+ * @param prefetch layers that are gathered ahead, 0 or more; the window of gathered layers holds
+ *     one more
+ * @param maxNorm largest norm of all gradients, which are scaled down to it; infinity for no
+ *     clipping
  * @param keepPrevious whether a copy of the optimizer state of before the last step is kept on tier
  *     {@link Tier#PINNED}, so that {@link ZeroOptimizer#undoStep} can return to it. State on tier
  *     {@link Tier#NVME} always keeps its previous version there

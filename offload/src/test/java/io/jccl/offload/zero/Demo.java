@@ -8,8 +8,8 @@ import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.offload.BufferPool;
 import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
 import io.jccl.offload.Completion;
 import io.jccl.offload.PoolOptions;
 import io.jccl.offload.Tier;
@@ -99,8 +99,7 @@ final class Demo {
 
         @Override
         public Place place(String name, DataType type, long count) {
-            byte[] file =
-                    files.computeIfAbsent(name, n -> new byte[(int) (count * type.size())]);
+            byte[] file = files.computeIfAbsent(name, n -> new byte[(int) (count * type.size())]);
             return new Place() {
                 @Override
                 public Completion read(Buffer pinned) {
@@ -115,8 +114,7 @@ final class Demo {
                 public Completion write(Buffer pinned) {
                     if (failWritesAfter-- <= 0) {
                         java.util.Arrays.fill(file, (byte) 0x55); // undefined now
-                        return new Ended(
-                                new JcclException("tier NVME: no room left for " + name));
+                        return new Ended(new JcclException("tier NVME: no room left for " + name));
                     }
                     pinned.copyTo(MemorySegment.ofArray(file));
                     return new Ended(null);
@@ -152,12 +150,11 @@ final class Demo {
     }
 
     static void initialize(ZeroOptimizer zero, long seed) {
-        zero.initialize(
-                (layer, tensor, values) -> {
-                    for (long i = 0; i < values.count(); i++) {
-                        values.set(i, initial(seed, layer, tensor, i));
-                    }
-                });
+        zero.initialize((layer, tensor, values) -> {
+            for (long i = 0; i < values.count(); i++) {
+                values.set(i, initial(seed, layer, tensor, i));
+            }
+        });
     }
 
     /** Random inputs and targets of one micro-step of one rank. */
@@ -213,8 +210,8 @@ final class Demo {
     }
 
     /**
-     * One micro-step as a trainer does it: forward with one layer at a time, and backward in reverse.
-     * The small model computes all at once, so layers are copied out while they are held.
+     * One micro-step as a trainer does it: forward with one layer at a time, and backward in
+     * reverse. The small model computes all at once, so layers are copied out while they are held.
      */
     static void microStep(ZeroOptimizer zero, Random data) {
         int n = LAYERS.size();
@@ -258,12 +255,11 @@ final class Demo {
     static float[] parameters(ZeroOptimizer zero) {
         float[] all = new float[(int) LAYERS.stream().mapToLong(Layer::count).sum()];
         int[] at = {0};
-        zero.forEachParameter(
-                (layer, tensor, values) -> {
-                    for (long i = 0; i < values.count(); i++) {
-                        all[at[0]++] = (float) values.get(i);
-                    }
-                });
+        zero.forEachParameter((layer, tensor, values) -> {
+            for (long i = 0; i < values.count(); i++) {
+                all[at[0]++] = (float) values.get(i);
+            }
+        });
         return all;
     }
 
@@ -290,8 +286,7 @@ final class Demo {
             long at = 0;
             for (Layer.Tensor t : layer.tensors()) {
                 for (long j = 0; j < t.count(); j++) {
-                    state[i].parameters()
-                            .set(at++, initial(seed, layer.name(), t.name(), j));
+                    state[i].parameters().set(at++, initial(seed, layer.name(), t.name(), j));
                 }
             }
             p[i] = host.allocate(type, layer.count());

@@ -172,9 +172,7 @@ class ZeroEqualityTest {
                                 .withAccumulation(micros)
                                 .withTiers(t[0], t[1], t[2]);
                 float[] actual = sharded(ranks, o, optimizer, STEPS, seed);
-                if (stage <= 1
-                        || ranks == 1
-                        || micros == 1 && accumulator == type) {
+                if (stage <= 1 || ranks == 1 || micros == 1 && accumulator == type) {
                     assertArrayEquals(expected, actual, what);
                     continue;
                 }
@@ -185,7 +183,14 @@ class ZeroEqualityTest {
             }
         }
         System.out.println(
-                ranks + " ranks, " + micros + " micro-steps, " + type + "/" + accumulator + ": "
+                ranks
+                        + " ranks, "
+                        + micros
+                        + " micro-steps, "
+                        + type
+                        + "/"
+                        + accumulator
+                        + ": "
                         + worst);
     }
 
@@ -206,7 +211,9 @@ class ZeroEqualityTest {
                 Arguments.of(new Sgd(0.9, 0, 0.01, false)));
     }
 
-    /** With clipping, the norm is that of all ranks. The sum of squares is added in another order. */
+    /**
+     * With clipping, the norm is that of all ranks. The sum of squares is added in another order.
+     */
     @ParameterizedTest
     @MethodSource("rules")
     void clipsByTheNormOfAllRanks(Optimizer optimizer) {
@@ -227,8 +234,7 @@ class ZeroEqualityTest {
     /** Moments that are not zero, more layers than the window holds, and no prefetch. */
     @Test
     void windowsMakeNoDifference() {
-        float[] expected =
-                sharded(2, ZeroOptions.stage(3), Adam.defaults(), STEPS, 3);
+        float[] expected = sharded(2, ZeroOptions.stage(3), Adam.defaults(), STEPS, 3);
         for (int prefetch : new int[] {0, 2, 5}) {
             for (Tier tier : Tier.values()) {
                 ZeroOptions o =

@@ -107,15 +107,13 @@ class ZeroFaultTest {
                 int rank = r;
                 threads[r] =
                         Thread.ofPlatform()
-                                .start(
-                                        () -> {
-                                            try {
-                                                dieInStep(
-                                                        comms.get(rank), o, when, here, errors);
-                                            } catch (Throwable e) {
-                                                thrown.set(rank, e);
-                                            }
-                                        });
+                                .start(() -> {
+                                    try {
+                                        dieInStep(comms.get(rank), o, when, here, errors);
+                                    } catch (Throwable e) {
+                                        thrown.set(rank, e);
+                                    }
+                                });
             }
             for (Thread t : threads) {
                 t.join();
@@ -328,8 +326,7 @@ class ZeroFaultTest {
                             memory.store.failReadsAfter = Integer.MAX_VALUE;
                         }
                         assertEquals(
-                                (float) Demo.initial(1, "second", "w", 0),
-                                zero.gather(1).get(0));
+                                (float) Demo.initial(1, "second", "w", 0), zero.gather(1).get(0));
                         zero.release(1);
                     }
                 });
@@ -372,8 +369,7 @@ class ZeroFaultTest {
                         // With a power of two as the scale, and no numbers too small, the same
                         // bits but for what float16 loses below its normal range.
                         for (int s = 0; s < 2; s++) {
-                            assertTrue(
-                                    Demo.step(zero, 1, s, 1, comm.rank(), RATE).taken());
+                            assertTrue(Demo.step(zero, 1, s, 1, comm.rank(), RATE).taken());
                         }
                         assertArrayEquals(two, Demo.parameters(zero), 2e-5f);
                     }
