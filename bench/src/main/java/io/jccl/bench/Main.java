@@ -65,6 +65,7 @@ public final class Main {
                         args -> new PlanCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
+        COMMANDS.put("adam-loop", new Entry("", args -> new AdamLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 

@@ -1,8 +1,8 @@
 package io.jccl.offload.optim;
 
 /**
- * Adam (algorithm 1 of arXiv 1412.6980). Weight decay is added to the gradient, as L2 regularisation
- * is; see {@link AdamW} for decay that is not.
+ * Adam (algorithm 1 of arXiv 1412.6980). Weight decay is added to the gradient, as L2
+ * regularisation is; see {@link AdamW} for decay that is not.
  *
  * <p>With gradient g after unscaling, parameter p, moments m and v, step t and learning rate a:
  *

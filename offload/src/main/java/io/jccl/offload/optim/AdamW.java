@@ -1,8 +1,8 @@
 package io.jccl.offload.optim;
 
 /**
- * AdamW: Adam with decoupled weight decay (algorithm 2 of arXiv 1711.05101, with the decay scaled by
- * the learning rate as {@code torch.optim.AdamW} does).
+ * AdamW: Adam with decoupled weight decay (algorithm 2 of arXiv 1711.05101, with the decay scaled
+ * by the learning rate as {@code torch.optim.AdamW} does).
  *
  * <p>With gradient g after unscaling, parameter p, moments m and v, step t and learning rate a:
  *

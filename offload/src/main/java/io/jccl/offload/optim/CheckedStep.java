@@ -37,8 +37,8 @@ public final class CheckedStep {
      * @param step the number of this step, 1 or more; a step left out does not count
      * @param learningRate 0 or more
      * @param lossScale what the loss was multiplied by; 1 for none
-     * @param maxNorm largest norm of the unscaled gradients, to which they are scaled down; infinity
-     *     for none
+     * @param maxNorm largest norm of the unscaled gradients, to which they are scaled down;
+     *     infinity for none
      * @return whether the step was taken; if not, a gradient is infinite or NaN (or becomes so by
      *     unscaling), and nothing has been written
      * @throws IllegalArgumentException if a value is out of range, or types, counts or moments do

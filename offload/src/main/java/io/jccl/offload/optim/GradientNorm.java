@@ -151,7 +151,9 @@ public final class GradientNorm {
         return Math.min(1, maxNorm / (unscaled + CLIP_EPSILON)) / lossScale;
     }
 
-    /** Sums of the chunks of one part. Reused, so that nothing is allocated once it is large enough. */
+    /**
+     * Sums of the chunks of one part. Reused, so that nothing is allocated once it is large enough.
+     */
     static final class SumWork extends Workers.Work {
         private static final ThreadLocal<SumWork> OWN =
                 ThreadLocal.withInitial(() -> new SumWork(1));

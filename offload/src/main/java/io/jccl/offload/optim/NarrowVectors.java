@@ -20,8 +20,7 @@ final class NarrowVectors {
     private static final VectorSpecies<Float> FLOATS = FloatVector.SPECIES_PREFERRED;
     private static final VectorSpecies<Integer> INTS = IntVector.SPECIES_PREFERRED;
     private static final VectorSpecies<Short> SHORTS =
-            VectorSpecies.of(
-                    short.class, VectorShape.forBitSize(FLOATS.vectorBitSize() / 2));
+            VectorSpecies.of(short.class, VectorShape.forBitSize(FLOATS.vectorBitSize() / 2));
 
     private static final int SIGN = 0x80000000;
     private static final int INFINITY = 0x7f800000;

@@ -13,8 +13,7 @@ abstract class NormKernel {
     /** Accumulators: the lanes of the widest vectors of float32 there are on x86-64. */
     static final int LANES = 16;
 
-    private static final @Nullable NormKernel[] CACHE =
-            new NormKernel[DataType.values().length];
+    private static final @Nullable NormKernel[] CACHE = new NormKernel[DataType.values().length];
 
     /**
      * Adds squares to accumulators.

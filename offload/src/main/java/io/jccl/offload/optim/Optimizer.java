@@ -8,9 +8,9 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>All rules work element by element: new parameters and moments at an index depend on what is at
  * that index alone. So a step may be cut into pieces in any way and run by any number of threads in
- * any order, and gives the same bits. Each operation is one of IEEE 754 binary32, rounded to nearest
- * even and never fused, which makes the loops on the Vector API and the plain ones agree bit by bit
- * too; only the sign and payload of a NaN may differ.
+ * any order, and gives the same bits. Each operation is one of IEEE 754 binary32, rounded to
+ * nearest even and never fused, which makes the loops on the Vector API and the plain ones agree
+ * bit by bit too; only the sign and payload of a NaN may differ.
  *
  * <p>One pass reads gradients, parameters and moments, and writes parameters and moments, and on
  * request also the new parameters rounded to a narrower type. Nothing is allocated. Memory outside
@@ -98,7 +98,6 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
             long step,
             double learningRate,
             double gradientFactor) {
-        workers.step(
-                this, state, from, gradients, target, step, learningRate, gradientFactor);
+        workers.step(this, state, from, gradients, target, step, learningRate, gradientFactor);
     }
 }

@@ -48,8 +48,8 @@ public final class OptimizerState implements AutoCloseable {
      * zero before the first step.
      *
      * @param parameters float32 in host memory
-     * @param moments as many buffers as the optimizer keeps, of the type and count of the parameters,
-     *     which share no memory
+     * @param moments as many buffers as the optimizer keeps, of the type and count of the
+     *     parameters, which share no memory
      * @return the state; closing it does not close the buffers
      * @throws IllegalArgumentException if type, count or number are wrong, or memory is shared
      * @throws UnsupportedOperationException if memory is not the host's
@@ -249,11 +249,16 @@ public final class OptimizerState implements AutoCloseable {
     /** Copies float32, in little-endian order on the side of the file. */
     private static void copy(
             MemorySegment from, long fromAt, MemorySegment to, long toAt, int n, boolean out) {
-        var little =
-                ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
+        var little = ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
         var here = ValueLayout.JAVA_INT_UNALIGNED;
         MemorySegment.copy(
-                from, out ? here : little, fromAt, to, out ? little : here, toAt, n / Integer.BYTES);
+                from,
+                out ? here : little,
+                fromAt,
+                to,
+                out ? little : here,
+                toAt,
+                n / Integer.BYTES);
     }
 
     /**
@@ -267,7 +272,8 @@ public final class OptimizerState implements AutoCloseable {
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
             ByteBuffer block = ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
             if (c.size() < HEADER) {
-                throw new IOException(file + " is no optimizer state: it has " + c.size() + " bytes");
+                throw new IOException(
+                        file + " is no optimizer state: it has " + c.size() + " bytes");
             }
             read(c, block, 0, HEADER, file);
             if (block.getLong(0) != MAGIC) {

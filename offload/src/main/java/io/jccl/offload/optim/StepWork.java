@@ -7,8 +7,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One step of one piece: what the kernels read. Reused, so that a step allocates nothing. Written by
- * one thread before others run it.
+ * One step of one piece: what the kernels read. Reused, so that a step allocates nothing. Written
+ * by one thread before others run it.
  */
 final class StepWork extends Workers.Work {
     private static final ThreadLocal<StepWork> OWN = ThreadLocal.withInitial(StepWork::new);
@@ -150,8 +150,8 @@ final class StepWork extends Workers.Work {
         keep2 = (float) beta2;
         add2 = (float) (1 - beta2);
         // StrictMath gives the same bits on every machine.
-        rate = (float) (learningRate / (1 - StrictMath.pow(beta1, step)));
-        root = (float) (1 / Math.sqrt(1 - StrictMath.pow(beta2, step)));
+        rate = (float) (learningRate / (1 - StrictMath.pow(beta1, (double) step)));
+        root = (float) (1 / Math.sqrt(1 - StrictMath.pow(beta2, (double) step)));
         this.epsilon = (float) epsilon;
     }
 

@@ -56,10 +56,8 @@ final class VectorNorm extends NormKernel {
         DoubleVector high = DoubleVector.fromArray(DOUBLES, sums, column + HALF);
         for (int i = 0; i < rows; i++) {
             FloatVector values = NarrowVectors.load(TYPE, s, at + (long) i * LANES * SIZE);
-            DoubleVector a =
-                    (DoubleVector) values.convertShape(VectorOperators.F2D, DOUBLES, 0);
-            DoubleVector b =
-                    (DoubleVector) values.convertShape(VectorOperators.F2D, DOUBLES, 1);
+            DoubleVector a = (DoubleVector) values.convertShape(VectorOperators.F2D, DOUBLES, 0);
+            DoubleVector b = (DoubleVector) values.convertShape(VectorOperators.F2D, DOUBLES, 1);
             low = low.add(a.mul(a));
             high = high.add(b.mul(b));
         }

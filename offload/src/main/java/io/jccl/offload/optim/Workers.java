@@ -48,7 +48,13 @@ public final class Workers implements AutoCloseable {
     private @Nullable Work work;
     private @Nullable Thread caller;
     private long count;
+
+    /** Calls begun; guarded by the lock. */
+    private int started;
+
+    /** The same for the other threads: what they wait for. */
     private volatile int generation;
+
     private volatile boolean closed;
     private volatile @Nullable Throwable failure;
 
@@ -61,7 +67,10 @@ public final class Workers implements AutoCloseable {
         for (int i = 0; i < others.length; i++) {
             int me = i + 1;
             others[i] =
-                    Thread.ofPlatform().daemon().name("jccl-optimizer-" + me).unstarted(() -> loop(me));
+                    Thread.ofPlatform()
+                            .daemon()
+                            .name("jccl-optimizer-" + me)
+                            .unstarted(() -> loop(me));
         }
     }
 
@@ -76,7 +85,11 @@ public final class Workers implements AutoCloseable {
     public static Workers of(int threads) {
         if (threads < 1 || threads > MAX) {
             throw new IllegalArgumentException(
-                    "threads is " + threads + ", expected 1 to " + MAX + "; try the number of cores");
+                    "threads is "
+                            + threads
+                            + ", expected 1 to "
+                            + MAX
+                            + "; try the number of cores");
         }
         Workers w = new Workers(threads);
         for (Thread t : w.others) {
@@ -94,7 +107,10 @@ public final class Workers implements AutoCloseable {
         return threads;
     }
 
-    /** See {@link Optimizer#step(Workers, OptimizerState, long, Buffer, Buffer, long, double, double)}. */
+    /**
+     * See {@link Optimizer#step(Workers, OptimizerState, long, Buffer, Buffer, long, double,
+     * double)}.
+     */
     void step(
             Optimizer optimizer,
             OptimizerState state,
@@ -145,7 +161,7 @@ public final class Workers implements AutoCloseable {
         }
         failure = null;
         remaining.set(others.length);
-        generation++;
+        generation = ++started;
         for (Thread t : others) {
             LockSupport.unpark(t);
         }
