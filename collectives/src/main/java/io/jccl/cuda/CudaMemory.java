@@ -89,6 +89,24 @@ public final class CudaMemory {
                 .zero();
     }
 
+    /** See {@link io.jccl.device.Cuda#isPinned}. */
+    public static boolean isPinned(Buffer host) {
+        if (Objects.requireNonNull(host, "host").device().kind() != Device.Kind.HOST) {
+            throw new IllegalArgumentException(host + " is a device's, expected host memory");
+        }
+        MemorySegment memory = host.asSegment();
+        if (!memory.isNative() || memory.byteSize() == 0) {
+            return false;
+        }
+        // A registration may cover a part only.
+        return isHost(memory.address()) && isHost(memory.address() + memory.byteSize() - 1);
+    }
+
+    private static boolean isHost(long address) {
+        int type = Memory.at(address).type();
+        return type == cudart_h.cudaMemoryTypeHost() || type == cudart_h.cudaMemoryTypeManaged();
+    }
+
     /** See {@link io.jccl.device.Cuda#pin}. */
     public static Cuda.Pin pin(Buffer host) {
         if (Objects.requireNonNull(host, "host").device().kind() != Device.Kind.HOST

@@ -131,6 +131,18 @@ public final class Cuda {
     }
 
     /**
+     * Whether CUDA knows host memory as pinned, so that a device copies from and to it directly and
+     * beside its work.
+     *
+     * @param host a buffer of host memory; one on the Java heap is not pinned
+     * @return true for memory of {@link #pinned} or under a {@link #pin}
+     * @throws IllegalArgumentException if the buffer is a device's
+     */
+    public static boolean isPinned(Buffer host) {
+        return CudaMemory.isPinned(host);
+    }
+
+    /**
      * Whether one device can use another's memory directly.
      *
      * @param device the one that reads and writes

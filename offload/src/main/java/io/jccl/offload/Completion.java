@@ -1,0 +1,28 @@
+package io.jccl.offload;
+
+import java.time.Duration;
+
+/**
+ * Work on data that goes on beside the caller: a transfer, a read or a write of a drive, or a move
+ * made of several of them.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public interface Completion {
+    /**
+     * Whether it has ended, well or not.
+     *
+     * @return true if {@link #await} would not wait
+     */
+    boolean isDone();
+
+    /**
+     * Waits for the end.
+     *
+     * @param timeout how long to wait at most
+     * @throws io.jccl.CollectiveTimeoutException if the time passes first; the work goes on
+     * @throws java.util.concurrent.CancellationException if it was cancelled
+     * @throws io.jccl.bindings.JcclException if it failed
+     */
+    void await(Duration timeout);
+}

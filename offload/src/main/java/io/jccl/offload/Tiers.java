@@ -1,0 +1,32 @@
+package io.jccl.offload;
+
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Where {@linkplain OffloadedBuffer offloaded buffers} find room, and what moves them. Whoever made
+ * the parts closes them, after the buffers.
+ *
+ * @param engine copies between device and host
+ * @param device memory of tier {@link Tier#DEVICE}, on the engine's device
+ * @param pinned memory of tier {@link Tier#PINNED}
+ * @param nvme tier {@link Tier#NVME}; null if there is none
+ */
+public record Tiers(
+        TransferEngine engine, BufferPool device, BufferPool pinned, @Nullable TierStore nvme) {
+    /** Checks that the pools are of their tiers. */
+    public Tiers {
+        check(device, Tier.DEVICE);
+        check(pinned, Tier.PINNED);
+    }
+
+    private static void check(BufferPool pool, Tier tier) {
+        if (pool.tier() != tier) {
+            throw new IllegalArgumentException(
+                    "the pool is of tier " + pool.tier() + ", expected one of tier " + tier);
+        }
+    }
+
+    BufferPool pool(Tier tier) {
+        return tier == Tier.DEVICE ? device : pinned;
+    }
+}

@@ -1,0 +1,185 @@
+package io.jccl.offload;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import java.time.Duration;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A copy between a device and the host that a {@link TransferEngine} makes chunk by chunk. Both
+ * buffers have to stay open, and the source unchanged, until it is done.
+ *
+ * <p>Once done it can be {@linkplain #restart started again}, which creates no objects: a loop that
+ * copies between the same buffers in every step needs one transfer for each pair.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class Transfer implements Completion {
+    final Lane lane;
+    final Buffer source;
+    final Buffer target;
+    final long bytes;
+    final long number;
+    @Nullable Boolean staged;
+    private Buffer @Nullable [] pieces;
+
+    /** What runs once it is done, on whichever thread finds that; it must not start transfers. */
+    @Nullable Runnable whenDone;
+
+    // All below is guarded by the lane.
+    int priority;
+    @Nullable Event after;
+
+    /** The neighbours in the lane's queue, while {@link #queued}. */
+    @Nullable Transfer next;
+
+    @Nullable Transfer previous;
+    boolean queued;
+
+    /** Order among transfers of one priority. */
+    long ticket;
+
+    /** How often it was started. */
+    int run;
+
+    /** First byte that no chunk has taken yet. */
+    long taken;
+
+    int inFlight;
+
+    /** Whether the lane's stream has been told to wait for {@link #after}. */
+    boolean waited;
+
+    /** Whether the last chunk is in the stream, and {@link #event} recorded behind it. */
+    boolean enqueued;
+
+    @Nullable Event event;
+
+    /** Callers that are about to make a stream wait for {@link #event}. */
+    int users;
+
+    boolean done = true;
+    boolean cancelled;
+    @Nullable Throwable error;
+    long startedNanos;
+    long finishedNanos;
+
+    Transfer(Lane lane, Buffer source, Buffer target, long number) {
+        this.lane = lane;
+        this.source = source;
+        this.target = target;
+        this.bytes = source.byteSize();
+        this.number = number;
+    }
+
+    /** The buffers of a chunk, source before target; kept for the next start. */
+    Buffer piece(boolean ofTarget, long from, long size) {
+        Buffer whole = ofTarget ? target : source;
+        if (size == bytes) {
+            return whole;
+        }
+        Buffer[] all = pieces;
+        if (all == null) {
+            int chunks = (int) ((bytes + lane.chunkBytes - 1) / lane.chunkBytes);
+            all = new Buffer[2 * chunks];
+            int element = source.dataType().size();
+            for (int i = 0; i < chunks; i++) {
+                long at = i * lane.chunkBytes;
+                long count = Math.min(lane.chunkBytes, bytes - at) / element;
+                all[2 * i] = source.slice(at / element, count);
+                all[2 * i + 1] = target.slice(at / element, count);
+            }
+            pieces = all;
+        }
+        return all[2 * (int) (from / lane.chunkBytes) + (ofTarget ? 1 : 0)];
+    }
+
+    /**
+     * Starts the same copy again, with the priority and the event that it had.
+     *
+     * @return this transfer
+     * @throws IllegalStateException if it is not done, or its engine is closed
+     */
+    public Transfer restart() {
+        lane.submit(this);
+        return this;
+    }
+
+    @Override
+    public boolean isDone() {
+        synchronized (lane) {
+            return done;
+        }
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @throws IllegalStateException if one of the buffers was closed too early
+     */
+    @Override
+    public void await(Duration timeout) {
+        lane.await(this, timeout);
+    }
+
+    /**
+     * Drops the chunks that are not in the stream yet; those that are finish. What the target holds
+     * afterwards is undefined.
+     *
+     * @return whether it was cancelled by this or an earlier call; false if it had ended before, or
+     *     all its chunks were in the stream
+     */
+    public boolean cancel() {
+        return lane.cancel(this);
+    }
+
+    /**
+     * Lets work that is enqueued on a stream from now on run after this transfer. Waits on the
+     * calling thread until the last chunk is in the transfer's own stream, which takes as long as
+     * the queue before it; not until it is copied.
+     *
+     * <p>The work runs also if the transfer fails or is cancelled: {@link #await} tells.
+     *
+     * @param stream a stream of the engine's device
+     */
+    public void before(Stream stream) {
+        lane.before(this, stream);
+    }
+
+    /**
+     * Bytes to copy.
+     *
+     * @return 0 or more
+     */
+    public long byteSize() {
+        return bytes;
+    }
+
+    /**
+     * When the first chunk was put into the stream; on the host device when its copy began.
+     *
+     * @return a time of {@link System#nanoTime}, or 0 if that has not happened
+     */
+    public long startedNanos() {
+        synchronized (lane) {
+            return startedNanos;
+        }
+    }
+
+    /**
+     * When the last chunk was seen to be complete.
+     *
+     * @return a time of {@link System#nanoTime}, or 0 if that has not happened
+     */
+    public long finishedNanos() {
+        synchronized (lane) {
+            return finishedNanos;
+        }
+    }
+
+    @Override
+    public String toString() {
+        return lane.name + " transfer " + number + " of " + bytes + " bytes";
+    }
+}
