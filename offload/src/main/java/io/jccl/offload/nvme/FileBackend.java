@@ -1,5 +1,6 @@
 package io.jccl.offload.nvme;
 
+import io.jccl.bindings.FileSpace;
 import io.jccl.device.Device;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -65,10 +66,20 @@ final class FileBackend implements IoBackend {
         if (channel == null) {
             channel = channel(file, false);
         }
-        if (unnamed) {
-            Files.delete(file);
+        FileSpace space = null;
+        try {
+            space = FileSpace.open(file);
+            if (unnamed) {
+                Files.delete(file);
+            }
+            return new ChannelFile(channel, space, alignment, reason);
+        } catch (IOException e) {
+            channel.close();
+            if (space != null) {
+                space.close();
+            }
+            throw e;
         }
-        return new ChannelFile(channel, alignment, reason);
     }
 
     /**
@@ -150,11 +161,17 @@ final class FileBackend implements IoBackend {
 
     private static final class ChannelFile implements IoFile {
         private final FileChannel channel;
+        private final @Nullable FileSpace space;
         private final int alignment;
         private final @Nullable String reason;
 
-        ChannelFile(FileChannel channel, int alignment, @Nullable String reason) {
+        ChannelFile(
+                FileChannel channel,
+                @Nullable FileSpace space,
+                int alignment,
+                @Nullable String reason) {
             this.channel = channel;
+            this.space = space;
             this.alignment = alignment;
             this.reason = reason;
         }
@@ -201,7 +218,8 @@ final class FileBackend implements IoBackend {
 
         @Override
         public void grow(long size) throws IOException {
-            if (channel.size() < size) {
+            long now = channel.size();
+            if (now < size && (space == null || !space.reserve(now, size - now))) {
                 channel.write(aligned(alignment, alignment), size - alignment);
             }
         }
@@ -223,6 +241,9 @@ final class FileBackend implements IoBackend {
 
         @Override
         public void close() throws IOException {
+            if (space != null) {
+                space.close();
+            }
             channel.close();
         }
     }
