@@ -212,11 +212,6 @@ final class FileBackend implements IoBackend {
         }
 
         @Override
-        public long size() throws IOException {
-            return channel.size();
-        }
-
-        @Override
         public void grow(long size) throws IOException {
             long now = channel.size();
             if (now < size && (space == null || !space.reserve(now, size - now))) {

@@ -60,8 +60,6 @@ interface IoBackend {
         /** Returns once all that was written is on the drive. */
         void force() throws IOException;
 
-        long size() throws IOException;
-
         /** Makes the file this long, and keeps room for it on the drive if that can be had. */
         void grow(long size) throws IOException;
 
