@@ -2,6 +2,7 @@
 module io.jccl.offload {
     requires transitive io.jccl.collectives;
     requires static transitive org.jspecify;
+    requires static jdk.management; // tests read how much a thread allocates
 
     requires jdk.unsupported; // ExtendedOpenOption.DIRECT
 
