@@ -6,8 +6,9 @@ module io.jccl.offload {
     // Optional at run time: without it the loops are plain Java.
     requires static jdk.incubator.vector;
 
-    exports io.jccl.offload;
     exports io.jccl.offload.memplan;
-    exports io.jccl.offload.zero;
+    exports io.jccl.offload.nvme;
     exports io.jccl.offload.optim;
+    exports io.jccl.offload.zero;
+    exports io.jccl.offload;
 }

@@ -63,6 +63,11 @@ public final class Main {
                 new Entry(
                         "Say what training a model needs, what fits, and the largest that does.",
                         args -> new PlanCommand()));
+        COMMANDS.put(
+                "bandwidth",
+                new Entry(
+                        "Measure copies between host, devices and drives.",
+                        args -> new BandwidthCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         COMMANDS.put("adam-loop", new Entry("", args -> new AdamLoop()));

@@ -155,6 +155,42 @@ class NcclCommandTest {
     }
 
     @Test
+    void bandwidthOfEveryPairIsMeasured() throws Exception {
+        Result r =
+                jccl(
+                        Map.of("JCCL_DOUBLE_DEVICES", "3"),
+                        "bandwidth",
+                        "--engine",
+                        "cuda",
+                        "-b",
+                        "64K",
+                        "-i",
+                        "1",
+                        "-n",
+                        "2");
+        assertEquals(0, r.status, r::toString);
+        r.has(
+                "Device 2: ",
+                "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)",
+                "SUM device_to_device_memcpy_read_ce",
+                "SUM host_to_device_transfer_engine",
+                "SUM host_to_device_pageable_memcpy_ce");
+        assertTrue(r.text.lines().anyMatch(l -> l.matches(" 1 +[0-9.]+ +N/A +[0-9.]+")), r.text);
+        Result none =
+                jccl(Map.of("JCCL_DOUBLE_DEVICES", "0"), "bandwidth", "--engine", "cuda");
+        assertEquals(1, none.status, none::toString);
+        none.has("sees no GPU");
+    }
+
+    @Test
+    void bandwidthSaysWhatWentWrongAndGoesOn() throws Exception {
+        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cudaHostAlloc:1:error=2");
+        Result r = jccl(error, "bandwidth", "-b", "64K", "-i", "1", "-t", "0,1");
+        assertEquals(1, r.status, r::toString);
+        r.has("ERROR: no pinned host memory for 65536 bytes", "SUM device_to_host_memcpy_ce");
+    }
+
+    @Test
     void processesMakeOneTable() throws Exception {
         Result r = jccl("run -n 2 -- all_reduce --engine nccl -b 1K -e 4K -f 2 -n 2");
         assertEquals(0, r.status, r::toString);

@@ -5,6 +5,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -26,6 +27,14 @@ import org.jspecify.annotations.Nullable;
  * memory back once, and that throws if used afterwards. {@link #take} makes a handle without
  * creating any object, and {@link #give} refuses one that was given back before.
  *
+ * <p>What is still out when the pool is closed is logged as a leak (logger {@code
+ * io.jccl.offload}), with the stacks that took it if {@value #LEAK_PROPERTY} is {@code true}.
+ *
+ * <p>Slabs lie on the NUMA node of the thread that makes the pool grow, as Linux places pages where
+ * they are first written, and both kinds of memory are zeroed when made: to have them near a GPU,
+ * start the process on its node ({@code numactl --cpunodebind}), or take the first blocks in a
+ * thread bound there. One pool per node keeps nodes apart.
+ *
  * <p><b>Threads:</b> any.
  */
 public final class BufferPool implements AutoCloseable {
@@ -33,11 +42,21 @@ public final class BufferPool implements AutoCloseable {
     private static final int SUBDIVISIONS = 1 << SUBDIVISIONS_LOG2;
     private static final int NONE = -1;
 
+    private static final Path PROC = Path.of("/proc/self");
+
+    /** The system property that makes pools remember who took what. */
+    public static final String LEAK_PROPERTY = "jccl.offload.leaks";
+
+    /** As many leaks as a log can use. */
+    private static final int LOGGED_LEAKS = 10;
+
     private final Tier tier;
     private final Budgets budgets;
     private final PoolOptions options;
     private final LongFunction<Buffer> source;
     private final int unitLog2;
+    private final Path proc;
+    private final boolean tracking = Boolean.getBoolean(LEAK_PROPERTY);
 
     // All below is guarded by this.
     private final List<@Nullable Slab> slabs = new ArrayList<>();
@@ -59,6 +78,9 @@ public final class BufferPool implements AutoCloseable {
     private int[] after = new int[0];
     private int[] nextFree = new int[0];
     private int[] previousFree = new int[0];
+
+    /** Where a block was taken; only if {@link #tracking}. */
+    private @Nullable Throwable[] takers = new Throwable[0];
 
     /** Odd while the block is out; part of the handle, so that an old handle is known. */
     private int[] generation = new int[0];
@@ -94,9 +116,24 @@ public final class BufferPool implements AutoCloseable {
         }
     }
 
-    private BufferPool(
-            Tier tier, Budgets budgets, PoolOptions options, LongFunction<Buffer> source) {
+    /**
+     * A block that nobody gave back.
+     *
+     * @param bytes how many were asked for
+     * @param taken where, as the stack of an exception; null unless {@value
+     *     BufferPool#LEAK_PROPERTY} is {@code true}
+     */
+    public record Leak(long bytes, @Nullable Throwable taken) {}
+
+    /** With the folder in which the system says what the process may lock. */
+    BufferPool(
+            Tier tier,
+            Budgets budgets,
+            PoolOptions options,
+            LongFunction<Buffer> source,
+            Path proc) {
         this.tier = tier;
+        this.proc = proc;
         this.budgets = Objects.requireNonNull(budgets, "budgets");
         this.options = Objects.requireNonNull(options, "options");
         this.source = source;
@@ -122,7 +159,8 @@ public final class BufferPool implements AutoCloseable {
                 options,
                 device.kind() == Device.Kind.CUDA
                         ? bytes -> Cuda.pinned(DataType.UINT8, bytes)
-                        : bytes -> device.allocate(DataType.UINT8, bytes));
+                        : bytes -> device.allocate(DataType.UINT8, bytes),
+                PROC);
     }
 
     /**
@@ -136,7 +174,11 @@ public final class BufferPool implements AutoCloseable {
      */
     public static BufferPool device(Device device, Budgets budgets, PoolOptions options) {
         return new BufferPool(
-                Tier.DEVICE, budgets, options, bytes -> device.allocate(DataType.UINT8, bytes));
+                Tier.DEVICE,
+                budgets,
+                options,
+                bytes -> device.allocate(DataType.UINT8, bytes),
+                PROC);
     }
 
     /**
@@ -152,10 +194,11 @@ public final class BufferPool implements AutoCloseable {
             throw new IllegalArgumentException(
                     "count is " + count + ", expected 0 to " + Long.MAX_VALUE / 16);
         }
-        long handle = take(count * type.size());
+        long handle;
         Slab slab;
         long from;
         synchronized (this) {
+            handle = take(count * type.size());
             int block = (int) handle;
             slab = Objects.requireNonNull(slabs.get(slabOf[block]));
             from = start[block] << unitLog2;
@@ -196,6 +239,9 @@ public final class BufferPool implements AutoCloseable {
         }
         generation[block]++;
         asked[block] = bytes;
+        if (tracking) {
+            takers[block] = new Throwable(bytes + " bytes of tier " + tier + " taken");
+        }
         out++;
         outBytes += units << unitLog2;
         askedBytes += bytes;
@@ -217,6 +263,9 @@ public final class BufferPool implements AutoCloseable {
         out--;
         outBytes -= size[block] << unitLog2;
         askedBytes -= asked[block];
+        if (tracking) {
+            takers[block] = null;
+        }
         int next = after[block];
         if (next != NONE && isFree(next)) {
             unlink(next);
@@ -374,9 +423,8 @@ public final class BufferPool implements AutoCloseable {
     private int find(long units) {
         int power = power(units);
         int part = part(units, power);
-        // Blocks of the same class may be a little too small: look at the first, which often fits,
-        // as
-        // sizes repeat. All in higher classes fit.
+        // Blocks of the same class may be a little too small: look at the first, which often
+        // fits, as sizes repeat. All in higher classes fit.
         int same = heads[power][part];
         if (same != NONE && size[same] >= units) {
             return same;
@@ -421,30 +469,16 @@ public final class BufferPool implements AutoCloseable {
         if (slack > 0 && budgets.free(tier) < wanted + slack) {
             wanted = Math.max(needed, wanted - slack);
         }
-        budgets.take(
-                tier,
-                wanted + slack,
-                "a slab for a block of "
-                        + bytes
-                        + " bytes ("
-                        + out
-                        + " blocks of "
-                        + outBytes
-                        + " bytes are out)");
         Buffer memory;
         try {
-            memory = source.apply(wanted + slack);
-        } catch (JcclException e) {
-            budgets.give(tier, wanted + slack);
-            if (e instanceof OffloadMemoryException o) {
-                throw o;
+            memory = slab(bytes, wanted + slack);
+        } catch (OffloadMemoryException e) {
+            if (wanted == needed) {
+                throw e;
             }
-            throw new OffloadMemoryException(
-                    tier,
-                    wanted + slack,
-                    Math.max(0, budgets.free(tier)),
-                    "the budget would allow it, but the system does not: " + e.getMessage(),
-                    e);
+            // Not a whole slab, but perhaps what was asked for.
+            wanted = needed;
+            memory = slab(bytes, wanted + slack);
         }
         long skip = slack == 0 ? 0 : -memory.address() & (options.alignment() - 1);
         if (skip > 0) {
@@ -464,6 +498,47 @@ public final class BufferPool implements AutoCloseable {
         return block;
     }
 
+    /** Takes memory from the budget and the system. */
+    private Buffer slab(long forBlock, long total) {
+        String what =
+                "a slab for a block of "
+                        + forBlock
+                        + " bytes ("
+                        + out
+                        + " blocks of "
+                        + outBytes
+                        + " bytes are out)";
+        if (tier == Tier.PINNED && options.checkLockLimit()) {
+            LockLimit lock = LockLimit.read(proc);
+            if (total > lock.free()) {
+                throw new OffloadMemoryException(
+                        tier, total, lock.free(), what + "; " + lock.advice(total), null);
+            }
+        }
+        budgets.take(tier, total, what);
+        boolean taken = false;
+        try {
+            Buffer memory = source.apply(total);
+            taken = true;
+            return memory;
+        } catch (JcclException e) {
+            throw new OffloadMemoryException(
+                    tier,
+                    total,
+                    Math.max(0, budgets.free(tier)),
+                    "the budget would allow it, but the system does not: "
+                            + e.getMessage()
+                            + (tier == Tier.PINNED
+                                    ? "; " + LockLimit.read(proc).advice(total)
+                                    : ""),
+                    e);
+        } finally {
+            if (!taken) {
+                budgets.give(tier, total);
+            }
+        }
+    }
+
     private int newBlock(int slab, long from, long units) {
         int block = spare;
         if (block == NONE) {
@@ -479,6 +554,7 @@ public final class BufferPool implements AutoCloseable {
                 nextFree = Arrays.copyOf(nextFree, room);
                 previousFree = Arrays.copyOf(previousFree, room);
                 generation = Arrays.copyOf(generation, room);
+                takers = Arrays.copyOf(takers, room);
             }
             blocks++;
         } else {
@@ -498,22 +574,74 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Gives all slabs back to the system, also under blocks that are still out: their buffers are
-     * closed by it. Closing twice does nothing.
+     * What is out.
+     *
+     * @return one entry a block
+     */
+    public synchronized List<Leak> leaks() {
+        List<Leak> all = new ArrayList<>();
+        for (int block = 0; block < blocks; block++) {
+            if (!isFree(block)) {
+                all.add(new Leak(asked[block], takers[block]));
+            }
+        }
+        return all;
+    }
+
+    /**
+     * Gives all slabs back to the system, also under blocks that are still out, which are logged:
+     * their buffers are closed by it. No copy from or to them may be under way. Closing twice does
+     * nothing.
      */
     @Override
     public synchronized void close() {
         if (closed) {
             return;
         }
+        List<Leak> leaks = leaks();
+        if (!leaks.isEmpty()) {
+            log(leaks);
+        }
         closed = true;
+        RuntimeException failure = null;
         for (Slab slab : slabs) {
-            if (slab != null) {
-                slab.memory.close();
-                budgets.give(tier, slab.bytes);
+            if (slab == null) {
+                continue;
             }
+            try {
+                slab.memory.close();
+            } catch (RuntimeException e) {
+                if (failure == null) {
+                    failure = e;
+                } else {
+                    failure.addSuppressed(e);
+                }
+            }
+            budgets.give(tier, slab.bytes);
         }
         slabs.clear();
+        if (failure != null) {
+            throw failure;
+        }
+    }
+
+    private void log(List<Leak> leaks) {
+        System.Logger logger = System.getLogger("io.jccl.offload");
+        logger.log(
+                System.Logger.Level.WARNING,
+                "the pool of tier "
+                        + tier
+                        + " is closed while "
+                        + leaks.size()
+                        + " blocks of "
+                        + outBytes
+                        + " bytes are out: close their buffers first"
+                        + (tracking ? "" : " (-D" + LEAK_PROPERTY + "=true says who took them)"));
+        for (Leak leak : leaks.subList(0, Math.min(LOGGED_LEAKS, leaks.size()))) {
+            if (leak.taken != null) {
+                logger.log(System.Logger.Level.WARNING, "not given back", leak.taken);
+            }
+        }
     }
 
     @Override

@@ -5,9 +5,14 @@ package io.jccl.offload;
  *
  * @param slabBytes bytes of a slab; larger requests get a slab of their own size
  * @param alignment of every block, a power of two of at least 64
+ * @param checkLockLimit whether a pool of tier {@link Tier#PINNED} looks at the limit of locked
+ *     memory ({@code ulimit -l}) before it takes a slab. For memory that is locked with {@code
+ *     mlock}, or registered with an RDMA adapter, which count against that limit. Memory that is
+ *     pinned for a GPU alone does not need it: NVIDIA's driver pins pages by itself, which is why
+ *     the default is not to look
  */
-public record PoolOptions(long slabBytes, int alignment) {
-    /** Slabs of 256 MiB, blocks on boundaries of 64 bytes. */
+public record PoolOptions(long slabBytes, int alignment, boolean checkLockLimit) {
+    /** Slabs of 256 MiB, blocks on boundaries of 64 bytes, no look at the limit. */
     public static final PoolOptions DEFAULT = new PoolOptions(256L << 20, 64);
 
     /** Checks the numbers. */
@@ -23,13 +28,23 @@ public record PoolOptions(long slabBytes, int alignment) {
     }
 
     /**
+     * Options that do not look at the limit of locked memory.
+     *
+     * @param slabBytes bytes of a slab
+     * @param alignment of every block, a power of two of at least 64
+     */
+    public PoolOptions(long slabBytes, int alignment) {
+        this(slabBytes, alignment, false);
+    }
+
+    /**
      * With other slabs.
      *
      * @param bytes bytes of a slab
      * @return the changed copy
      */
     public PoolOptions withSlabBytes(long bytes) {
-        return new PoolOptions(bytes, alignment);
+        return new PoolOptions(bytes, alignment, checkLockLimit);
     }
 
     /**
@@ -39,6 +54,16 @@ public record PoolOptions(long slabBytes, int alignment) {
      * @return the changed copy
      */
     public PoolOptions withAlignment(int bytes) {
-        return new PoolOptions(slabBytes, bytes);
+        return new PoolOptions(slabBytes, bytes, checkLockLimit);
+    }
+
+    /**
+     * With or without a look at the limit of locked memory.
+     *
+     * @param check whether to look
+     * @return the changed copy
+     */
+    public PoolOptions withLockLimitCheck(boolean check) {
+        return new PoolOptions(slabBytes, alignment, check);
     }
 }

@@ -4,14 +4,23 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -153,6 +162,138 @@ class BufferPoolTest {
         try (BufferPool pool = BufferPool.pinned(Device.host(), pinned(MIB), PoolOptions.DEFAULT)) {
             assertThrows(IllegalArgumentException.class, () -> pool.take(-1));
             assertThrows(IllegalArgumentException.class, () -> pool.allocate(DataType.INT8, -1));
+        }
+    }
+
+    @Test
+    void aSmallerSlabIsTakenWhereTheSystemHasNoWholeOne() {
+        Budgets budgets = pinned(1024 * MIB);
+        long most = 3 * MIB;
+        try (BufferPool pool =
+                new BufferPool(
+                        Tier.PINNED,
+                        budgets,
+                        PoolOptions.DEFAULT,
+                        bytes -> {
+                            if (bytes > most) {
+                                throw new JcclException("no " + bytes + " bytes");
+                            }
+                            return Device.host().allocate(DataType.UINT8, bytes);
+                        },
+                        Path.of("/proc/self"))) {
+            pool.allocate(DataType.UINT8, 2 * MIB).close();
+            assertEquals(2 * MIB, budgets.used(Tier.PINNED));
+            OffloadMemoryException e =
+                    assertThrows(
+                            OffloadMemoryException.class,
+                            () -> pool.allocate(DataType.UINT8, 4 * MIB));
+            assertTrue(String.valueOf(e.getMessage()).contains("the system does not"));
+            assertTrue(String.valueOf(e.getMessage()).contains("ulimit -l"), e::getMessage);
+        }
+        assertEquals(0, budgets.used(Tier.PINNED));
+    }
+
+    @Test
+    void theLimitOfLockedMemoryIsLookedAtFirst(@TempDir Path proc) throws IOException {
+        Files.writeString(
+                proc.resolve("limits"),
+                """
+                Limit                     Soft Limit           Hard Limit           Units
+                Max processes             unlimited            unlimited            processes
+                Max locked memory         8388608              unlimited            bytes
+                """);
+        Files.writeString(proc.resolve("status"), "VmPeak:\t  9 kB\nVmLck:\t    1024 kB\n");
+        List<Long> asked = new ArrayList<>();
+        PoolOptions options =
+                PoolOptions.DEFAULT.withSlabBytes(4 * MIB).withLockLimitCheck(true);
+        try (BufferPool pool =
+                new BufferPool(
+                        Tier.PINNED,
+                        pinned(1024 * MIB),
+                        options,
+                        bytes -> {
+                            asked.add(bytes);
+                            return Device.host().allocate(DataType.UINT8, bytes);
+                        },
+                        proc)) {
+            OffloadMemoryException e =
+                    assertThrows(OffloadMemoryException.class, () -> pool.take(8 * MIB));
+            assertEquals(7 * MIB, e.free());
+            assertEquals(8 * MIB, e.asked());
+            String message = String.valueOf(e.getMessage());
+            assertTrue(message.contains("8388608 bytes, 1048576 of them in use"), message);
+            assertTrue(message.contains("ulimit -l 9216"), message);
+            assertEquals(List.of(), asked);
+            pool.give(pool.take(MIB));
+            assertEquals(List.of(4 * MIB), asked);
+        }
+        assertEquals(
+                Long.MAX_VALUE, LockLimit.read(proc.resolve("none")).free(), "unknown is no limit");
+    }
+
+    @Test
+    void leaksAreKnownWithTheirStacks() {
+        System.setProperty(BufferPool.LEAK_PROPERTY, "true");
+        BufferPool pool;
+        try {
+            pool = BufferPool.pinned(Device.host(), pinned(MIB), PoolOptions.DEFAULT);
+        } finally {
+            System.clearProperty(BufferPool.LEAK_PROPERTY);
+        }
+        pool.allocate(DataType.FLOAT32, 10).close();
+        Buffer leaked = pool.allocate(DataType.FLOAT32, 11);
+        List<BufferPool.Leak> leaks = pool.leaks();
+        assertEquals(1, leaks.size());
+        assertEquals(44, leaks.getFirst().bytes());
+        Throwable taken = leaks.getFirst().taken();
+        assertTrue(
+                taken != null
+                        && Arrays.stream(taken.getStackTrace())
+                                .anyMatch(f -> f.getMethodName().startsWith("leaksAreKnown")));
+        leaked.close();
+        assertEquals(List.of(), pool.leaks());
+        pool.close();
+    }
+
+    @Test
+    void manyThreadsTakeAndGive() throws Exception {
+        Budgets budgets = pinned(256 * MIB);
+        try (BufferPool pool =
+                        BufferPool.pinned(
+                                Device.host(), budgets, PoolOptions.DEFAULT.withSlabBytes(MIB));
+                ExecutorService threads = Executors.newFixedThreadPool(4)) {
+            long seed = System.nanoTime();
+            System.out.println("seed " + seed);
+            List<Future<?>> all = new ArrayList<>();
+            for (int t = 0; t < 4; t++) {
+                int mark = t;
+                Random random = new Random(seed + t);
+                all.add(
+                        threads.submit(() -> {
+                            List<Buffer> mine = new ArrayList<>();
+                            for (int i = 0; i < 5000; i++) {
+                                if (mine.size() < 20) {
+                                    Buffer b =
+                                            pool.allocate(
+                                                    DataType.INT32, 1 + random.nextInt(5000));
+                                    b.setLong(0, mark);
+                                    b.setLong(b.count() - 1, mark);
+                                    mine.add(b);
+                                } else {
+                                    Buffer b = mine.remove(random.nextInt(mine.size()));
+                                    assertEquals(mark, b.getLong(0));
+                                    assertEquals(mark, b.getLong(b.count() - 1));
+                                    b.close();
+                                }
+                            }
+                            mine.forEach(Buffer::close);
+                        }));
+            }
+            for (Future<?> f : all) {
+                f.get();
+            }
+            assertEquals(0, pool.stats().blocks());
+            assertEquals(budgets.used(Tier.PINNED), pool.trim());
         }
     }
 }

@@ -1,0 +1,343 @@
+package io.jccl.bench;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.device.Cuda;
+import io.jccl.device.Device;
+import io.jccl.offload.TierStore;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.function.Function;
+import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** Measures copies between memories; cases and layout are those of nvbandwidth. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "With the host engine the device's memory is host memory too.",
+            "Exit status: 0, 1 if a copy failed or was wrong, 2 for a mistake on the command line.",
+        })
+final class BandwidthCommand implements Callable<Integer> {
+    private static final long HOST_BYTES = 64L << 20;
+    private static final long CUDA_BYTES = 512L << 20;
+
+    /** Makes the store under a folder; null as long as this build has none. */
+    private final @Nullable Function<Path, TierStore> stores;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = "--engine",
+            paramLabel = "<name>",
+            description =
+                    "host: memory to memory on the CPU; cuda: all GPUs that this process sees."
+                            + " Default: cuda if there is a GPU.")
+    private @Nullable String engine;
+
+    @Option(
+            names = {"-b", "--bufferSize"},
+            paramLabel = "<size>",
+            converter = Sizes.Converter.class,
+            description = "Bytes of a copy. Default: 512M with GPUs, 64M without.")
+    private @Nullable Long bytes;
+
+    @Option(
+            names = {"-i", "--testSamples"},
+            paramLabel = "<n>",
+            defaultValue = "3",
+            description = "Samples of each case, whose median is shown. Default: ${DEFAULT-VALUE}.")
+    private int samples;
+
+    @Option(
+            names = {"-n", "--loopCount"},
+            paramLabel = "<n>",
+            defaultValue = "16",
+            description = "Copies in a sample. Default: ${DEFAULT-VALUE}.")
+    private int copies;
+
+    @Option(
+            names = {"-t", "--testcase"},
+            paramLabel = "<name>",
+            split = ",",
+            description = "Cases to run, by name or number of --list. Default: all.")
+    private List<String> cases = List.of();
+
+    @Option(
+            names = {"-l", "--list"},
+            description = "List the cases.")
+    private boolean list;
+
+    @Option(names = "--json", description = "Print one JSON document.")
+    private boolean json;
+
+    @Option(
+            names = "--nvme",
+            paramLabel = "<folder>",
+            hidden = true,
+            description = "A folder of the drive to measure.")
+    private @Nullable Path nvme;
+
+    BandwidthCommand() {
+        this(null);
+    }
+
+    /**
+     * Creates the command.
+     *
+     * @param stores makes the store that is measured under a folder; null for none
+     */
+    BandwidthCommand(@Nullable Function<Path, TierStore> stores) {
+        this.stores = stores;
+    }
+
+    /** One case and what came of it. */
+    private record Result(
+            BandwidthCase test, double[][] matrix, @Nullable String error) {
+        String status() {
+            return error != null ? "Error" : matrix.length == 0 ? "Waived" : "Passed";
+        }
+
+        double[] numbers() {
+            return Arrays.stream(matrix)
+                    .flatMapToDouble(Arrays::stream)
+                    .filter(v -> !Double.isNaN(v))
+                    .toArray();
+        }
+    }
+
+    @Override
+    public Integer call() throws IOException {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        PrintWriter out = spec.commandLine().getOut();
+        if (list) {
+            for (BandwidthCase c : BandwidthCase.values()) {
+                out.println(c.ordinal() + ", " + c.label());
+            }
+            out.flush();
+            return 0;
+        }
+        List<BandwidthCase> chosen = chosen(spec);
+        List<? extends Device> devices = devices(spec);
+        boolean cuda = devices.getFirst().kind() == Device.Kind.CUDA;
+        long size = bytes != null ? bytes : cuda ? CUDA_BYTES : HOST_BYTES;
+        checkPositive(spec, "-b", size);
+        checkPositive(spec, "-i", samples);
+        checkPositive(spec, "-n", copies);
+        TierStore store = null;
+        if (nvme != null) {
+            if (stores == null) {
+                throw new ParameterException(
+                        spec.commandLine(), "--nvme: this build has no store for drives");
+            }
+            store = stores.apply(nvme);
+        }
+        BandwidthRun run = new BandwidthRun(devices, size, samples, copies, store);
+        ObjectNode root = new ObjectMapper().createObjectNode();
+        ArrayNode testcases = header(root, out, devices, size);
+        boolean failed = false;
+        for (BandwidthCase c : chosen) {
+            Result r = measure(run, c);
+            failed |= r.error != null;
+            if (json) {
+                add(testcases.addObject(), r);
+            } else {
+                print(out, r);
+            }
+        }
+        if (json) {
+            out.println(root.toPrettyString());
+        }
+        out.flush();
+        return failed ? 1 : 0;
+    }
+
+    private static Result measure(BandwidthRun run, BandwidthCase c) {
+        try {
+            return new Result(c, run.measure(c), null);
+        } catch (RuntimeException e) {
+            return new Result(
+                    c, new double[0][], e.getMessage() == null ? e.toString() : e.getMessage());
+        }
+    }
+
+    private List<BandwidthCase> chosen(CommandSpec spec) {
+        if (cases.isEmpty()) {
+            return Arrays.stream(BandwidthCase.values())
+                    .filter(c -> !c.isNvme() || nvme != null)
+                    .toList();
+        }
+        return cases.stream().map(name -> parse(spec, name.strip())).toList();
+    }
+
+    private static BandwidthCase parse(CommandSpec spec, String name) {
+        if (name.matches("[0-9]{1,3}")) {
+            int number = Integer.parseInt(name);
+            if (number < BandwidthCase.values().length) {
+                return BandwidthCase.values()[number];
+            }
+        }
+        try {
+            return BandwidthCase.of(name);
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(spec.commandLine(), "-t: " + e.getMessage(), e);
+        }
+    }
+
+    private List<? extends Device> devices(CommandSpec spec) {
+        String name = engine;
+        if (name == null) {
+            name = gpus() > 0 ? "cuda" : "host";
+        }
+        switch (name) {
+            case "host" -> {
+                return List.of(Device.host());
+            }
+            case "cuda" -> {
+                int count = Cuda.deviceCount();
+                if (count == 0) {
+                    throw new IllegalStateException(
+                            "--engine cuda: this process sees no GPU; use --engine host, or see"
+                                    + " jccl doctor");
+                }
+                return IntStream.range(0, count).mapToObj(Cuda::device).toList();
+            }
+            default ->
+                    throw new ParameterException(
+                            spec.commandLine(),
+                            "--engine is '" + name + "', expected host or cuda");
+        }
+    }
+
+    private static int gpus() {
+        try {
+            return Cuda.deviceCount();
+        } catch (RuntimeException e) {
+            return 0; // no CUDA runtime
+        }
+    }
+
+    private static void checkPositive(CommandSpec spec, String name, long value) {
+        if (value < 1) {
+            throw new ParameterException(
+                    spec.commandLine(), name + " is " + value + ", expected 1 or more");
+        }
+    }
+
+    private ArrayNode header(
+            ObjectNode root, PrintWriter out, List<? extends Device> devices, long size) {
+        boolean cuda = devices.getFirst().kind() == Device.Kind.CUDA;
+        ObjectNode top = root.putObject("jccl_bandwidth");
+        top.put("version", Version.TEXT);
+        top.put("engine", cuda ? "cuda" : "host");
+        top.put("buffer_bytes", size);
+        top.put("samples", samples);
+        top.put("copies", copies);
+        ArrayNode names = top.putArray("devices");
+        for (int i = 0; i < devices.size(); i++) {
+            Device d = devices.get(i);
+            String name =
+                    cuda
+                            ? Cuda.info(d).model() + " (" + Cuda.info(d).pciBusId() + ")"
+                            : "host memory; no GPU, so every copy is memory to memory on the CPU";
+            names.add(name);
+            if (!json) {
+                out.println((i == 0 ? "jccl bandwidth " + Version.TEXT + "\n" : "")
+                        + "Device " + i + ": " + name);
+            }
+        }
+        if (!json) {
+            out.println(
+                    "Copies of " + size + " bytes, " + copies + " a sample, median of " + samples);
+            out.println();
+            out.flush();
+        }
+        return top.putArray("testcases");
+    }
+
+    private static void print(PrintWriter out, Result r) {
+        String name = r.test.label();
+        out.println("Running " + name + ".");
+        if (r.error != null) {
+            out.println("ERROR: " + r.error);
+        } else if (r.matrix.length == 0) {
+            out.println(
+                    "WAIVED: "
+                            + (r.test.isNvme()
+                                    ? "no drive was given"
+                                    : "needs two GPUs in this process"));
+        } else {
+            out.println(r.test.heading());
+            StringBuilder line = new StringBuilder("  ");
+            for (int j = 0; j < r.matrix[0].length; j++) {
+                line.append(String.format(Locale.ROOT, "%10d", j));
+            }
+            out.println(line);
+            for (int i = 0; i < r.matrix.length; i++) {
+                line.setLength(0);
+                line.append(String.format(Locale.ROOT, "%2d", i));
+                for (double v : r.matrix[i]) {
+                    line.append(
+                            Double.isNaN(v)
+                                    ? String.format(Locale.ROOT, "%10s", "N/A")
+                                    : String.format(Locale.ROOT, "%10.2f", v));
+                }
+                out.println(line);
+            }
+            out.println();
+            if (!r.test.isLatency()) {
+                out.println(
+                        String.format(
+                                Locale.ROOT, "SUM %s %.2f", name, Arrays.stream(r.numbers()).sum()));
+            }
+        }
+        out.println();
+        out.flush();
+    }
+
+    private static void add(ObjectNode node, Result r) {
+        node.put("name", r.test.label());
+        node.put("status", r.status());
+        if (r.error != null) {
+            node.put("error", r.error);
+            return;
+        }
+        if (r.matrix.length == 0) {
+            return;
+        }
+        node.put("bandwidth_description", r.test.heading());
+        ArrayNode rows = node.putArray("bandwidth_matrix");
+        for (double[] row : r.matrix) {
+            ArrayNode line = rows.addArray();
+            for (double v : row) {
+                if (Double.isNaN(v)) {
+                    line.addNull();
+                } else {
+                    line.add(v);
+                }
+            }
+        }
+        double[] all = r.numbers();
+        node.put("min", Arrays.stream(all).min().orElse(0));
+        node.put("max", Arrays.stream(all).max().orElse(0));
+        node.put("average", Arrays.stream(all).average().orElse(0));
+        node.put("sum", Arrays.stream(all).sum());
+    }
+}

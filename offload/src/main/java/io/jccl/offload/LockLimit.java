@@ -1,0 +1,70 @@
+package io.jccl.offload;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/**
+ * How much memory this process may still lock into RAM ({@code RLIMIT_MEMLOCK}, {@code ulimit -l}),
+ * from {@code /proc/self/limits} and {@code VmLck} and {@code VmPin} of {@code /proc/self/status}.
+ * Source of the formats: man 5 proc.
+ *
+ * @param limit the soft limit in bytes, {@link Long#MAX_VALUE} if there is none or it is unknown
+ * @param hard the hard limit, up to which the process may raise the soft one
+ * @param used bytes locked already
+ */
+record LockLimit(long limit, long hard, long used) {
+    private static final LockLimit NONE = new LockLimit(Long.MAX_VALUE, Long.MAX_VALUE, 0);
+
+    /** Reads them. */
+    static LockLimit read(Path folder) {
+        try {
+            long soft = Long.MAX_VALUE;
+            long hard = Long.MAX_VALUE;
+            for (String line : Files.readAllLines(folder.resolve("limits"))) {
+                if (line.startsWith("Max locked memory")) {
+                    String[] columns = line.substring("Max locked memory".length()).trim().split(" +");
+                    soft = number(columns[0]);
+                    hard = number(columns[1]);
+                }
+            }
+            long used = 0;
+            for (String line : Files.readAllLines(folder.resolve("status"))) {
+                if (line.startsWith("VmLck:") || line.startsWith("VmPin:")) {
+                    used += 1024 * number(line.replaceAll("[^0-9]", ""));
+                }
+            }
+            return new LockLimit(soft, hard, used);
+        } catch (IOException | RuntimeException e) {
+            // Not Linux, or not as the manual says: then the system itself has to refuse.
+            return NONE;
+        }
+    }
+
+    private static long number(String text) {
+        return text.equals("unlimited") ? Long.MAX_VALUE : Long.parseLong(text);
+    }
+
+    long free() {
+        return limit == Long.MAX_VALUE ? Long.MAX_VALUE : Math.max(0, limit - used);
+    }
+
+    /** What stands in the way of locking more, and what to do about it. */
+    String advice(long needed) {
+        if (limit == Long.MAX_VALUE) {
+            return "the limit of locked memory (ulimit -l) is unlimited or unknown";
+        }
+        return "the limit of locked memory (ulimit -l) is "
+                + limit
+                + " bytes, "
+                + used
+                + " of them in use, hard limit "
+                + (hard == Long.MAX_VALUE ? "unlimited" : hard)
+                + "; raise it to at least "
+                + (used + needed)
+                + " bytes: ulimit -l "
+                + (used + needed + 1023) / 1024
+                + " in the shell, a line '* - memlock unlimited' in /etc/security/limits.conf, or"
+                + " --ulimit memlock=-1 for a container";
+    }
+}

@@ -1,0 +1,78 @@
+package io.jccl.offload;
+
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.NativeLibraries;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import org.junit.jupiter.api.Assumptions;
+
+/** The double of libcudart from the collectives' tests, as the CUDA runtime of this JVM. */
+final class CudaDouble {
+    private static boolean used;
+
+    private CudaDouble() {}
+
+    /** Builds it and makes JCCL find it, once; before the first use of CUDA. */
+    static synchronized void use() throws Exception {
+        if (!used) {
+            boolean compiler =
+                    Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
+                            .anyMatch(
+                                    f -> Files.isExecutable(Path.of(f.isEmpty() ? "." : f, "cc")));
+            Assumptions.assumeTrue(compiler, "no C compiler (cc) on the PATH to build the double");
+            Path script =
+                    Path.of("..", "collectives", "src", "test", "c", "build").toAbsolutePath();
+            Path folder = Files.createDirectories(Path.of("target", "double")).toAbsolutePath();
+            Process build =
+                    new ProcessBuilder("sh", script.toString(), folder.toString())
+                            .inheritIO()
+                            .start();
+            if (build.waitFor() != 0) {
+                throw new AssertionError(script + " failed");
+            }
+            System.setProperty("jccl.cudart", folder.resolve("libcudart.so.13").toString());
+            used = true;
+        }
+        reset();
+    }
+
+    /** Removes all rules, and ends hangs. */
+    static void reset() {
+        command("clear:");
+        command("release:");
+        command("sticky:0");
+    }
+
+    /** Adds rules of what goes wrong: {@code function[@device]:which:action}. */
+    static void inject(String rules) {
+        if (command("inject:" + rules) < 1) {
+            throw new AssertionError("the double does not understand the rules " + rules);
+        }
+    }
+
+    /** How many objects of a kind there are. */
+    static long live(String kind) {
+        return command("live:" + kind);
+    }
+
+    /** How often a function was called. */
+    static long calls(String function) {
+        return command("calls:" + function);
+    }
+
+    private static long command(String text) {
+        CudaApi cuda = NativeLibraries.cuda();
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment answer = arena.allocate(ValueLayout.JAVA_INT);
+            MemorySegment command = arena.allocateFrom("jccl_double:" + text);
+            if (cuda.cudaDeviceGetByPCIBusId(answer, command) != 0) {
+                throw new AssertionError(cuda + " is not the double: " + text);
+            }
+            return answer.get(ValueLayout.JAVA_INT, 0);
+        }
+    }
+}
