@@ -70,13 +70,18 @@ final class Demo {
         final Tiers tiers;
 
         Memory(Map<Tier, Long> caps) {
+            this(caps, null);
+        }
+
+        /** With another store of tier NVME; the caller closes it. */
+        Memory(Map<Tier, Long> caps, @Nullable TierStore other) {
             budgets = new Budgets(caps);
             engine = TransferEngine.create(Device.host(), TransferOptions.DEFAULT);
             // A slab for each block, so that budgets show what is held.
             PoolOptions exact = new PoolOptions(1, 64);
             device = BufferPool.device(Device.host(), budgets, exact);
             pinned = BufferPool.pinned(Device.host(), budgets, exact);
-            tiers = new Tiers(engine, device, pinned, store);
+            tiers = new Tiers(engine, device, pinned, other != null ? other : store);
         }
 
         @Override

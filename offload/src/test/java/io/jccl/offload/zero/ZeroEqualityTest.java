@@ -6,11 +6,16 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.device.DataType;
+import io.jccl.offload.Budgets;
 import io.jccl.offload.Tier;
+import io.jccl.offload.nvme.NvmeOptions;
+import io.jccl.offload.nvme.NvmeStore;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.Sgd;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -20,9 +25,11 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Every stage and tier gives the parameters of plain data parallelism. */
 @Timeout(value = 300, unit = TimeUnit.SECONDS)
@@ -245,5 +252,52 @@ class ZeroEqualityTest {
                         expected, sharded(2, o, Adam.defaults(), STEPS, 3), "" + prefetch + tier);
             }
         }
+    }
+
+    /** The drive instead of arrays, and a checkpoint beside it. */
+    @ParameterizedTest
+    @ValueSource(ints = {0, 1, 2, 3})
+    void onARealDrive(int stage, @TempDir Path folder) {
+        ZeroOptions o =
+                ZeroOptions.stage(stage).withTypes(BF16, F32).withAccumulation(2).withMaxNorm(1);
+        float[] expected = sharded(3, o, Adam.defaults(), STEPS, 8);
+        ZeroOptions nvme = o.withTiers(Tier.NVME, Tier.NVME, Tier.NVME);
+        Communicator.runLocal(
+                3,
+                Demo.IN_RANK_ORDER,
+                comm -> {
+                    Path mine = Files.createDirectories(folder.resolve("rank" + comm.rank()));
+                    for (int begin = 0; begin < STEPS; begin += 3) {
+                        try (NvmeStore store =
+                                        NvmeStore.open(
+                                                mine,
+                                                new Budgets(Map.of()),
+                                                NvmeOptions.DEFAULT
+                                                        .withBlockBytes(4096)
+                                                        .withScratch(true));
+                                Demo.Memory memory = new Demo.Memory(Map.of(), store);
+                                ZeroOptimizer zero =
+                                        ZeroOptimizer.create(
+                                                comm,
+                                                Demo.LAYERS,
+                                                Adam.defaults(),
+                                                nvme,
+                                                Demo.noScale(),
+                                                memory.tiers)) {
+                            if (begin == 0) {
+                                Demo.initialize(zero, 8);
+                            } else {
+                                assertEquals(begin, zero.load(folder.resolve("saved")));
+                            }
+                            for (int s = begin; s < Math.min(STEPS, begin + 3); s++) {
+                                Demo.step(zero, 8, s, 2, comm.rank(), RATE);
+                            }
+                            zero.save(folder.resolve("saved"));
+                            if (zero.steps() == STEPS) {
+                                assertArrayEquals(expected, Demo.parameters(zero));
+                            }
+                        }
+                    }
+                });
     }
 }
