@@ -98,4 +98,38 @@ public final class LossScale {
             good = 0;
         }
     }
+
+    /**
+     * Steps without overflow since the scale changed; with {@link #value} all that changes, to be
+     * saved.
+     *
+     * @return 0 or more
+     */
+    public int goodSteps() {
+        return good;
+    }
+
+    /**
+     * Sets what was saved.
+     *
+     * @param newValue the factor, as {@link #value} gave it
+     * @param newGoodSteps as {@link #goodSteps} gave it
+     * @throws IllegalArgumentException if a value is out of range
+     */
+    public void restore(double newValue, int newGoodSteps) {
+        if (!(newValue >= SMALLEST && newValue <= LARGEST) || newGoodSteps < 0) {
+            throw new IllegalArgumentException(
+                    "the loss scale is "
+                            + newValue
+                            + " after "
+                            + newGoodSteps
+                            + " good steps, expected "
+                            + SMALLEST
+                            + " to "
+                            + LARGEST
+                            + " and 0 or more");
+        }
+        value = newValue;
+        good = newGoodSteps;
+    }
 }

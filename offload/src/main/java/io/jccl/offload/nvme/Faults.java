@@ -1,0 +1,22 @@
+package io.jccl.offload.nvme;
+
+import java.io.IOException;
+import org.jspecify.annotations.Nullable;
+
+/** What an error of the system means. */
+final class Faults {
+    private Faults() {}
+
+    /** Whether there was no room. The texts are those of strerror for ENOSPC and EDQUOT. */
+    static boolean isFull(@Nullable Throwable error) {
+        for (Throwable e = error; e != null; e = e.getCause()) {
+            String text = e instanceof IOException ? e.getMessage() : null;
+            if (text != null
+                    && (text.contains("No space left on device")
+                            || text.contains("Disk quota exceeded"))) {
+                return true;
+            }
+        }
+        return false;
+    }
+}

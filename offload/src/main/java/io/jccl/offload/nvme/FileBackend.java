@@ -1,0 +1,245 @@
+package io.jccl.offload.nvme;
+
+import io.jccl.bindings.FileSpace;
+import io.jccl.device.Device;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.OpenOption;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.HashSet;
+import java.util.Set;
+import org.jspecify.annotations.Nullable;
+
+/** Positioned reads and writes of a {@link FileChannel}, with O_DIRECT where it is allowed. */
+final class FileBackend implements IoBackend {
+    /** The usual page and sector size; blocks of this size suit every drive. */
+    static final int PAGE = 4096;
+
+    @Override
+    public boolean reaches(Device device) {
+        return device.kind() == Device.Kind.HOST;
+    }
+
+    @Override
+    public IoFile open(Path file, NvmeOptions.DirectIo directIo, boolean unnamed)
+            throws IOException {
+        FileChannel channel = null;
+        String reason = directIo == NvmeOptions.DirectIo.OFF ? "the options ask for it" : null;
+        int alignment = PAGE;
+        if (reason == null) {
+            // getBlockSize is what FileChannel itself requires of addresses and positions.
+            long block =
+                    Files.getFileStore(Files.exists(file) ? file : parent(file)).getBlockSize();
+            if (block < 1 || block > 1 << 16 || Long.bitCount(block) != 1) {
+                reason = "the file system asks for an alignment of " + block + " bytes";
+            } else {
+                alignment = (int) Math.max(PAGE, block);
+                try {
+                    channel = channel(file, true);
+                    // Some file systems refuse only when it comes to the first read.
+                    ByteBuffer probe = aligned(alignment, alignment);
+                    if (channel.size() >= alignment) {
+                        channel.read(probe, 0);
+                    } else {
+                        channel.write(probe, 0);
+                    }
+                } catch (IOException | UnsupportedOperationException e) {
+                    if (channel != null) {
+                        channel.close();
+                        channel = null;
+                    }
+                    if (e instanceof IOException io && Faults.isFull(io)) {
+                        throw io;
+                    }
+                    reason = "O_DIRECT is refused: " + e.getMessage();
+                    alignment = PAGE;
+                }
+            }
+            if (reason != null && directIo == NvmeOptions.DirectIo.REQUIRED) {
+                throw new IOException("O_DIRECT is required, but " + reason);
+            }
+        }
+        if (channel == null) {
+            channel = channel(file, false);
+        }
+        FileSpace space = null;
+        try {
+            space = FileSpace.open(file);
+            if (unnamed) {
+                Files.delete(file);
+            }
+            return new ChannelFile(channel, space, alignment, reason);
+        } catch (IOException e) {
+            channel.close();
+            if (space != null) {
+                space.close();
+            }
+            throw e;
+        }
+    }
+
+    /**
+     * O_DIRECT, or null if this JVM has no name for it. It is looked up since javac warns of the
+     * package of {@code com.sun.nio.file.ExtendedOpenOption} wherever it is named.
+     */
+    private static @Nullable OpenOption direct() {
+        try {
+            for (Object option :
+                    Class.forName("com.sun.nio.file.ExtendedOpenOption").getEnumConstants()) {
+                if (option.toString().equals("DIRECT")) {
+                    return (OpenOption) option;
+                }
+            }
+        } catch (ClassNotFoundException e) {
+            // As said above.
+        }
+        return null;
+    }
+
+    private static Path parent(Path file) {
+        Path parent = file.toAbsolutePath().getParent();
+        return parent == null ? file : parent;
+    }
+
+    private static FileChannel channel(Path file, boolean direct) throws IOException {
+        Set<OpenOption> options = new HashSet<>();
+        options.add(StandardOpenOption.CREATE);
+        options.add(StandardOpenOption.READ);
+        options.add(StandardOpenOption.WRITE);
+        if (direct) {
+            OpenOption option = direct();
+            if (option == null) {
+                throw new UnsupportedOperationException("this JVM has no such option");
+            }
+            options.add(option);
+        }
+        return FileChannel.open(file, options);
+    }
+
+    static ByteBuffer aligned(int size, int alignment) {
+        return ByteBuffer.allocateDirect(size + alignment).alignedSlice(alignment).limit(size);
+    }
+
+    @Override
+    public void replace(Path file, ByteBuffer content) throws IOException {
+        Path fresh = file.resolveSibling(file.getFileName() + ".new");
+        try {
+            try (FileChannel channel =
+                    FileChannel.open(
+                            fresh,
+                            StandardOpenOption.CREATE,
+                            StandardOpenOption.WRITE,
+                            StandardOpenOption.TRUNCATE_EXISTING)) {
+                while (content.hasRemaining()) {
+                    channel.write(content);
+                }
+                channel.force(true);
+            }
+            Files.move(fresh, file, StandardCopyOption.ATOMIC_MOVE);
+        } catch (IOException e) {
+            try {
+                Files.deleteIfExists(fresh);
+            } catch (IOException second) {
+                e.addSuppressed(second);
+            }
+            throw new NotReplacedException(e);
+        }
+        // The new name is on the drive once the folder is.
+        try (FileChannel folder = FileChannel.open(parent(file), StandardOpenOption.READ)) {
+            folder.force(true);
+        }
+    }
+
+    @Override
+    public long freeSpace(Path folder) throws IOException {
+        return Files.getFileStore(folder).getUsableSpace();
+    }
+
+    private static final class ChannelFile implements IoFile {
+        private final FileChannel channel;
+        private final @Nullable FileSpace space;
+        private final int alignment;
+        private final @Nullable String reason;
+
+        ChannelFile(
+                FileChannel channel,
+                @Nullable FileSpace space,
+                int alignment,
+                @Nullable String reason) {
+            this.channel = channel;
+            this.space = space;
+            this.alignment = alignment;
+            this.reason = reason;
+        }
+
+        @Override
+        public int read(MemoryView memory, int worker, long at, int length, long position)
+                throws IOException {
+            ByteBuffer into = memory.bytes(worker, at, length);
+            int done = 0;
+            while (done < length) {
+                int n = channel.read(into, position + done);
+                if (n <= 0) {
+                    break;
+                }
+                done += n;
+            }
+            return done;
+        }
+
+        @Override
+        public void write(MemoryView memory, int worker, long at, int length, long position)
+                throws IOException {
+            ByteBuffer from = memory.bytes(worker, at, length);
+            int done = 0;
+            while (done < length) {
+                int n = channel.write(from, position + done);
+                if (n <= 0 || (reason == null && n % alignment != 0)) {
+                    throw new IOException(
+                            "short write: " + n + " of " + (length - done) + " bytes written");
+                }
+                done += n;
+            }
+        }
+
+        @Override
+        public void force() throws IOException {
+            channel.force(false);
+        }
+
+        @Override
+        public void grow(long size) throws IOException {
+            long now = channel.size();
+            if (now < size && (space == null || !space.reserve(now, size - now))) {
+                channel.write(aligned(alignment, alignment), size - alignment);
+            }
+        }
+
+        @Override
+        public void cut(long size) throws IOException {
+            channel.truncate(size);
+        }
+
+        @Override
+        public int alignment() {
+            return alignment;
+        }
+
+        @Override
+        public @Nullable String bufferedBecause() {
+            return reason;
+        }
+
+        @Override
+        public void close() throws IOException {
+            if (space != null) {
+                space.close();
+            }
+            channel.close();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+package io.jccl.offload.nvme;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.bindings.JcclException;
+import io.jccl.offload.Completion;
+import java.time.Duration;
+import java.util.concurrent.CancellationException;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A read or a write of an {@link NvmeStore} that is waiting, under way or over. The buffer has to
+ * stay open, and for a write unchanged, until it is done.
+ *
+ * <p>{@linkplain #close Closing} a ticket hands it back to its store for the next operation, so
+ * that a loop of reads and writes creates no objects; who does not close it loses only that. A
+ * closed ticket must not be used.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class IoTicket implements Completion, AutoCloseable {
+    private final NvmeStore store;
+
+    // What to do: set by the store before any worker sees the ticket.
+    boolean write;
+    @Nullable Region region;
+    @Nullable MemoryView view;
+
+    /** First byte in the region, and the byte after the last. */
+    long from;
+
+    long to;
+
+    // Guarded by the store's queue.
+    int nextBlock;
+    int endBlock;
+
+    /** Blocks that are waiting or under way. */
+    int remaining;
+
+    boolean cancelRequested;
+    @Nullable JcclException failure;
+
+    // Guarded by this.
+    private boolean done = true;
+    private boolean cancelled;
+    private @Nullable JcclException error;
+    private boolean closed;
+
+    IoTicket(NvmeStore store) {
+        this.store = store;
+    }
+
+    synchronized void begin() {
+        done = false;
+        cancelled = false;
+        error = null;
+        closed = false;
+    }
+
+    /**
+     * Ends it.
+     *
+     * @return whether it was closed before, so that it can be used again
+     */
+    synchronized boolean end() {
+        done = true;
+        cancelled = cancelRequested;
+        error = failure;
+        notifyAll();
+        return closed;
+    }
+
+    private void checkOpen() {
+        if (closed) {
+            throw new IllegalStateException("the ticket was closed before: use it only until then");
+        }
+    }
+
+    @Override
+    public synchronized boolean isDone() {
+        checkOpen();
+        return done;
+    }
+
+    /**
+     * {@inheritDoc}
+     *
+     * @throws io.jccl.offload.OffloadMemoryException if the drive is full
+     * @throws CorruptStoreException if the file does not hold what was written to it
+     */
+    @Override
+    public synchronized void await(Duration timeout) {
+        checkOpen();
+        boolean interrupted = false;
+        long limit = timeout.toNanos();
+        long start = System.nanoTime();
+        while (!done) {
+            long left = limit - (System.nanoTime() - start);
+            if (left <= 0) {
+                break;
+            }
+            try {
+                wait(left / 1_000_000, (int) (left % 1_000_000));
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        if (!done) {
+            throw new CollectiveTimeoutException(
+                    this
+                            + " is not done after "
+                            + timeout
+                            + "; it goes on: wait again, or cancel it");
+        }
+        if (error != null) {
+            throw error;
+        }
+        if (cancelled) {
+            throw new CancellationException(this + " was cancelled");
+        }
+    }
+
+    /**
+     * Drops the blocks that are not under way yet; those that are finish, and until then it is not
+     * done. After a cancelled read the buffer has some of the elements. After a cancelled write the
+     * region is incomplete, and cannot be committed before it was written again or {@linkplain
+     * NvmeStore#rollback rolled back}.
+     *
+     * @return whether blocks were dropped by this or an earlier call
+     */
+    public boolean cancel() {
+        synchronized (this) {
+            checkOpen();
+        }
+        return store.cancel(this);
+    }
+
+    /**
+     * Why it failed.
+     *
+     * @return null if it has not ended, or ended well
+     */
+    public synchronized @Nullable JcclException error() {
+        checkOpen();
+        return error;
+    }
+
+    /** Hands the ticket back for the next operation; what it stands for goes on until its end. */
+    @Override
+    public void close() {
+        boolean reuse;
+        synchronized (this) {
+            reuse = done && !closed;
+            closed = true;
+        }
+        if (reuse) {
+            store.recycle(this);
+        }
+    }
+
+    @Override
+    public String toString() {
+        Region r = region;
+        return (write ? "write to " : "read of ")
+                + (r == null ? "no region" : "bytes " + from + " to " + to + " of " + r);
+    }
+}

@@ -1,0 +1,440 @@
+package io.jccl.offload.zero;
+
+import io.jccl.device.Buffer;
+import java.io.EOFException;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.stream.Stream;
+import java.util.zip.CRC32C;
+
+/**
+ * Files of a saved step. Each holds some range of each layer: a header with its CRC-32C, then for
+ * each layer master parameters and moments in little-endian float32, then the CRC-32C of those. A
+ * step is whole if the files of one save have every element.
+ */
+final class Checkpoint {
+    /** The id of files that ranks wrote without asking each other. */
+    static final long ALONE = 0;
+
+    private static final byte[] MAGIC = "JCCLZER1".getBytes(StandardCharsets.US_ASCII);
+    private static final int BLOCK = 1 << 20;
+    private static final int MOST_HEADER = 1 << 28;
+    private static final String STEP = "step-";
+    private static final String SUFFIX = ".shard";
+
+    private final List<Shard> shards;
+
+    private Checkpoint(List<Shard> shards) {
+        this.shards = shards;
+    }
+
+    /** Some elements of a layer. */
+    record Range(Layer layer, long from, long count) {}
+
+    /** What a file says of itself. */
+    record Header(
+            long id,
+            long steps,
+            double lossScale,
+            int goodSteps,
+            int rank,
+            int size,
+            String optimizer,
+            int moments,
+            List<Range> ranges) {
+        long dataBytes() {
+            long sum = 0;
+            for (Range r : ranges) {
+                sum += r.count * (1 + moments) * Float.BYTES;
+            }
+            return sum;
+        }
+    }
+
+    /** A file and where its data begins. */
+    private record Shard(Path file, Header header, long data) {}
+
+    /** Gives the elements to write. */
+    @FunctionalInterface
+    interface Source {
+        Buffer get(int layer, int k);
+    }
+
+    /** A number that a float64 holds exactly. */
+    static long newId() {
+        return ThreadLocalRandom.current().nextLong(1, 1L << 52);
+    }
+
+    long steps() {
+        return shards.getFirst().header.steps;
+    }
+
+    double lossScale() {
+        return shards.getFirst().header.lossScale;
+    }
+
+    int goodSteps() {
+        return shards.getFirst().header.goodSteps;
+    }
+
+    static void write(Path folder, Header h, Source source) throws IOException {
+        Path target = folder.resolve(String.format(Locale.ROOT, STEP + "%012d", h.steps));
+        Path file =
+                target.resolve(
+                        String.format(
+                                Locale.ROOT, "%013x-%05d-of-%05d" + SUFFIX, h.id, h.rank, h.size));
+        Path part = file.resolveSibling(file.getFileName() + ".part");
+        try {
+            Files.createDirectories(target);
+            try (FileChannel c =
+                    FileChannel.open(
+                            part,
+                            StandardOpenOption.CREATE,
+                            StandardOpenOption.TRUNCATE_EXISTING,
+                            StandardOpenOption.WRITE)) {
+                writeFully(c, encode(h));
+                CRC32C crc = new CRC32C();
+                ByteBuffer block = ByteBuffer.allocateDirect(BLOCK);
+                for (int layer = 0; layer < h.ranges.size(); layer++) {
+                    for (int k = 0; k <= h.moments; k++) {
+                        MemorySegment s = source.get(layer, k).asSegment();
+                        for (long at = 0; at < s.byteSize(); at += BLOCK) {
+                            int n = (int) Math.min(BLOCK, s.byteSize() - at);
+                            block.clear().limit(n);
+                            MemorySegment to = MemorySegment.ofBuffer(block);
+                            to.copyFrom(s.asSlice(at, n));
+                            swapIfBig(to);
+                            crc.update(block);
+                            block.rewind();
+                            writeFully(c, block);
+                        }
+                    }
+                }
+                writeFully(c, number((int) crc.getValue()));
+                c.force(true);
+            }
+            Files.move(
+                    part,
+                    file,
+                    StandardCopyOption.ATOMIC_MOVE,
+                    StandardCopyOption.REPLACE_EXISTING);
+            // The names too must be on the disk.
+            force(target);
+            force(folder);
+        } catch (IOException e) {
+            try {
+                Files.deleteIfExists(part);
+            } catch (IOException second) {
+                e.addSuppressed(second);
+            }
+            throw new IOException(
+                    "cannot save "
+                            + h.dataBytes()
+                            + " bytes of state to "
+                            + file
+                            + ": "
+                            + e
+                            + "; what was saved before is as it was",
+                    e);
+        }
+    }
+
+    private static void force(Path folder) throws IOException {
+        try (FileChannel c = FileChannel.open(folder, StandardOpenOption.READ)) {
+            c.force(true);
+        }
+    }
+
+    private static void swapIfBig(MemorySegment s) {
+        if (ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN) {
+            return;
+        }
+        for (long i = 0; i < s.byteSize(); i += Float.BYTES) {
+            var layout = java.lang.foreign.ValueLayout.JAVA_INT_UNALIGNED;
+            s.set(layout, i, Integer.reverseBytes(s.get(layout, i)));
+        }
+    }
+
+    private static ByteBuffer number(int x) {
+        return ByteBuffer.allocate(Integer.BYTES).order(ByteOrder.LITTLE_ENDIAN).putInt(x).flip();
+    }
+
+    private static void writeFully(FileChannel c, ByteBuffer b) throws IOException {
+        while (b.hasRemaining()) {
+            c.write(b);
+        }
+    }
+
+    private static ByteBuffer encode(Header h) throws IOException {
+        var bytes = new java.io.ByteArrayOutputStream();
+        var out = new java.io.DataOutputStream(bytes);
+        out.writeLong(h.id);
+        out.writeLong(h.steps);
+        out.writeDouble(h.lossScale);
+        out.writeInt(h.goodSteps);
+        out.writeInt(h.rank);
+        out.writeInt(h.size);
+        out.writeUTF(h.optimizer);
+        out.writeInt(h.moments);
+        out.writeInt(h.ranges.size());
+        for (Range r : h.ranges) {
+            out.writeUTF(r.layer.name());
+            out.writeInt(r.layer.tensors().size());
+            for (Layer.Tensor t : r.layer.tensors()) {
+                out.writeUTF(t.name());
+                out.writeLong(t.count());
+            }
+            out.writeLong(r.from);
+            out.writeLong(r.count);
+        }
+        byte[] body = bytes.toByteArray();
+        CRC32C crc = new CRC32C();
+        crc.update(body);
+        return ByteBuffer.allocate(MAGIC.length + 2 * Integer.BYTES + body.length)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .put(MAGIC)
+                .putInt(body.length)
+                .putInt((int) crc.getValue())
+                .put(body)
+                .flip();
+    }
+
+    private static Shard open(Path file) throws IOException {
+        try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
+            int before = MAGIC.length + 2 * Integer.BYTES;
+            ByteBuffer b = ByteBuffer.allocate(before).order(ByteOrder.LITTLE_ENDIAN);
+            readFully(c, 0, b, file);
+            byte[] magic = new byte[MAGIC.length];
+            b.get(magic);
+            if (!java.util.Arrays.equals(magic, MAGIC)) {
+                throw new IOException(file + " is no file of saved state: remove it");
+            }
+            int length = b.getInt();
+            int expected = b.getInt();
+            if (length < 0 || length > Math.min(MOST_HEADER, c.size())) {
+                throw damaged(file, "its header is said to have " + length + " bytes");
+            }
+            byte[] body = new byte[length];
+            readFully(c, before, ByteBuffer.wrap(body), file);
+            CRC32C crc = new CRC32C();
+            crc.update(body);
+            if ((int) crc.getValue() != expected) {
+                throw damaged(file, "the checksum of its header is wrong");
+            }
+            Header h = decode(body);
+            long data = before + (long) length;
+            long whole = data + h.dataBytes() + Integer.BYTES;
+            if (c.size() != whole) {
+                throw damaged(file, "it has " + c.size() + " bytes, expected " + whole);
+            }
+            return new Shard(file, h, data);
+        }
+    }
+
+    private static IOException damaged(Path file, String what) {
+        return new IOException(
+                file + " is damaged: " + what + "; remove its folder to load an older step");
+    }
+
+    private static Header decode(byte[] body) throws IOException {
+        var in = new java.io.DataInputStream(new java.io.ByteArrayInputStream(body));
+        long id = in.readLong();
+        long steps = in.readLong();
+        double scale = in.readDouble();
+        int good = in.readInt();
+        int rank = in.readInt();
+        int size = in.readInt();
+        String optimizer = in.readUTF();
+        int moments = in.readInt();
+        int layers = in.readInt();
+        List<Range> ranges = new ArrayList<>();
+        for (int i = 0; i < layers; i++) {
+            String name = in.readUTF();
+            int count = in.readInt();
+            List<Layer.Tensor> tensors = new ArrayList<>();
+            for (int t = 0; t < count; t++) {
+                tensors.add(new Layer.Tensor(in.readUTF(), in.readLong()));
+            }
+            ranges.add(new Range(new Layer(name, tensors), in.readLong(), in.readLong()));
+        }
+        return new Header(id, steps, scale, good, rank, size, optimizer, moments, ranges);
+    }
+
+    private static void readFully(FileChannel c, long from, ByteBuffer to, Path file)
+            throws IOException {
+        long at = from;
+        while (to.hasRemaining()) {
+            int n = c.read(to, at);
+            if (n < 0) {
+                throw new EOFException(file + " is damaged: it ends at byte " + at + ", too early");
+            }
+            at += n;
+        }
+        to.flip();
+    }
+
+    /** The newest step that is whole, of this model. */
+    static Checkpoint newest(Path folder, List<Layer> layers, String optimizer, int moments)
+            throws IOException {
+        List<Path> found = new ArrayList<>();
+        if (Files.isDirectory(folder)) {
+            try (Stream<Path> list = Files.list(folder)) {
+                list.filter(p -> p.getFileName().toString().matches(STEP + "\\d{12}"))
+                        .forEach(found::add);
+            }
+        }
+        found.sort(Comparator.reverseOrder());
+        String why = "it has no folders " + STEP + "N";
+        for (Path step : found) {
+            Map<Long, List<Shard>> saves = new TreeMap<>(Comparator.reverseOrder());
+            List<Path> files = new ArrayList<>();
+            try (Stream<Path> list = Files.list(step)) {
+                list.filter(p -> p.getFileName().toString().endsWith(SUFFIX)).forEach(files::add);
+            }
+            files.sort(Comparator.naturalOrder());
+            for (Path file : files) {
+                Shard s = open(file);
+                check(s, layers, optimizer, moments);
+                saves.computeIfAbsent(s.header.id, id -> new ArrayList<>()).add(s);
+            }
+            String missing = step + " has no files";
+            for (List<Shard> shards : saves.values()) {
+                Checkpoint c = new Checkpoint(shards);
+                missing = c.missing(layers);
+                if (missing.isEmpty()) {
+                    return c;
+                }
+                missing = step + " is not whole: " + missing;
+            }
+            why = found.getFirst().equals(step) ? missing : why;
+        }
+        throw new IOException(folder + " has no whole step to load: " + why);
+    }
+
+    private static void check(Shard s, List<Layer> layers, String optimizer, int moments)
+            throws IOException {
+        Header h = s.header;
+        if (!h.optimizer.equals(optimizer) || h.moments != moments) {
+            throw new IOException(
+                    s.file
+                            + " is of optimizer "
+                            + h.optimizer
+                            + " with "
+                            + h.moments
+                            + " moments, expected "
+                            + optimizer
+                            + " with "
+                            + moments);
+        }
+        if (h.ranges.size() != layers.size()) {
+            throw new IOException(
+                    s.file + " has " + h.ranges.size() + " layers, the model " + layers.size());
+        }
+        for (int i = 0; i < layers.size(); i++) {
+            if (!h.ranges.get(i).layer.equals(layers.get(i))) {
+                throw new IOException(
+                        s.file
+                                + " is of another model: its layer "
+                                + i
+                                + " is "
+                                + h.ranges.get(i).layer
+                                + ", expected "
+                                + layers.get(i));
+            }
+        }
+    }
+
+    /** The first elements that no file has; empty if there are none. */
+    private String missing(List<Layer> layers) {
+        for (int i = 0; i < layers.size(); i++) {
+            long at = 0;
+            long count = layers.get(i).count();
+            while (at < count) {
+                long next = at;
+                for (Shard s : shards) {
+                    Range r = s.header.ranges.get(i);
+                    if (r.from <= at) {
+                        next = Math.max(next, r.from + r.count);
+                    }
+                }
+                if (next == at) {
+                    List<Integer> ranks = shards.stream().map(s -> s.header.rank).toList();
+                    return "no file has element "
+                            + at
+                            + " of layer "
+                            + layers.get(i).name()
+                            + "; there are those of ranks "
+                            + ranks
+                            + " of "
+                            + shards.getFirst().header.size;
+                }
+                at = next;
+            }
+        }
+        return "";
+    }
+
+    /** Compares the checksums of all data. */
+    void verify() throws IOException {
+        ByteBuffer block = ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
+        for (Shard s : shards) {
+            try (FileChannel c = FileChannel.open(s.file, StandardOpenOption.READ)) {
+                CRC32C crc = new CRC32C();
+                long end = s.data + s.header.dataBytes();
+                for (long at = s.data; at < end; at += BLOCK) {
+                    block.clear().limit((int) Math.min(BLOCK, end - at));
+                    readFully(c, at, block, s.file);
+                    crc.update(block);
+                }
+                block.clear().limit(Integer.BYTES);
+                readFully(c, end, block, s.file);
+                if (block.getInt() != (int) crc.getValue()) {
+                    throw damaged(s.file, "the checksum of its data is wrong");
+                }
+            }
+        }
+    }
+
+    /** Reads state k of a layer from an element on. */
+    void read(int layer, int k, long from, Buffer to) throws IOException {
+        MemorySegment memory = to.asSegment();
+        ByteBuffer block = ByteBuffer.allocateDirect(BLOCK);
+        for (Shard s : shards) {
+            long at = s.data;
+            for (int i = 0; i < layer; i++) {
+                at += s.header.ranges.get(i).count * (1 + s.header.moments) * Float.BYTES;
+            }
+            Range r = s.header.ranges.get(layer);
+            at += k * r.count * Float.BYTES;
+            long first = Math.max(from, r.from);
+            long end = Math.min(from + to.count(), r.from + r.count);
+            try (FileChannel c = FileChannel.open(s.file, StandardOpenOption.READ)) {
+                long i = first;
+                while (i < end) {
+                    int n = (int) Math.min(BLOCK / Float.BYTES, end - i);
+                    block.clear().limit(n * Float.BYTES);
+                    readFully(c, at + (i - r.from) * Float.BYTES, block, s.file);
+                    MemorySegment got = MemorySegment.ofBuffer(block);
+                    swapIfBig(got);
+                    memory.asSlice((i - from) * Float.BYTES, got.byteSize()).copyFrom(got);
+                    i += n;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+package io.jccl.offload.zero;
+
+import java.util.HashSet;
+import java.util.List;
+import java.util.Objects;
+import java.util.Set;
+
+/**
+ * Parameters that are needed at the same time, such as those of one transformer block. They are one
+ * flat buffer: gathered, reduced and updated together, padded so that all ranks get blocks of the
+ * same count. Small tensors that follow each other belong in one layer, since each layer costs its
+ * collectives' latency; a layer's size sets how much a window of gathered layers takes.
+ *
+ * @param name what messages and files call it, unique among the layers
+ * @param tensors its parameters in their order in the flat buffer, at least one
+ */
+public record Layer(String name, List<Tensor> tensors) {
+    /**
+     * A parameter of any shape, as a run of elements.
+     *
+     * @param name unique in its layer
+     * @param count number of elements, 1 or more
+     */
+    public record Tensor(String name, long count) {
+        /** Checks the numbers. */
+        public Tensor {
+            if (name.isBlank()) {
+                throw new IllegalArgumentException("a tensor's name is blank, expected a text");
+            }
+            if (count < 1 || count > Long.MAX_VALUE / 64) {
+                throw new IllegalArgumentException(
+                        "tensor "
+                                + name
+                                + " has "
+                                + count
+                                + " elements, expected 1 to "
+                                + Long.MAX_VALUE / 64);
+            }
+        }
+    }
+
+    /** Checks names. */
+    public Layer {
+        if (name.isBlank()) {
+            throw new IllegalArgumentException("a layer's name is blank, expected a text");
+        }
+        tensors = List.copyOf(tensors);
+        if (tensors.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "layer " + name + " has no tensors, expected at least one");
+        }
+        Set<String> names = new HashSet<>();
+        for (Tensor t : tensors) {
+            if (!names.add(t.name())) {
+                throw new IllegalArgumentException(
+                        "layer " + name + " has two tensors named " + t.name());
+            }
+        }
+    }
+
+    /**
+     * A layer of one tensor, which has the layer's name.
+     *
+     * @param name of both
+     * @param count number of elements, 1 or more
+     * @return the layer
+     */
+    public static Layer of(String name, long count) {
+        return new Layer(name, List.of(new Tensor(name, count)));
+    }
+
+    /**
+     * Elements of all tensors, without padding.
+     *
+     * @return 1 or more
+     */
+    public long count() {
+        long sum = 0;
+        for (Tensor t : tensors) {
+            sum = Math.addExact(sum, t.count());
+        }
+        return sum;
+    }
+
+    /**
+     * Where a tensor begins in the flat buffer.
+     *
+     * @param tensor its name
+     * @return the index of its first element
+     * @throws IllegalArgumentException if there is none of that name
+     */
+    public long offset(String tensor) {
+        Objects.requireNonNull(tensor, "tensor");
+        long at = 0;
+        for (Tensor t : tensors) {
+            if (t.name().equals(tensor)) {
+                return at;
+            }
+            at += t.count();
+        }
+        throw new IllegalArgumentException(
+                "layer " + name + " has no tensor " + tensor + ", but " + tensors);
+    }
+}

@@ -1,0 +1,75 @@
+package io.jccl.offload.nvme;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.sun.management.ThreadMXBean;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
+import io.jccl.offload.PoolOptions;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Path;
+import java.util.Map;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** No read or write allocates on the Java heap, on the caller or on the store's threads. */
+class NvmeAllocationTest {
+    private static final int WARM_UP = 6_000;
+    private static final int MEASURED = 2_000;
+    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+
+    @TempDir private Path folder;
+
+    /** In place, and copied since the address is no multiple of the alignment. */
+    @ParameterizedTest
+    @ValueSource(ints = {0, 16})
+    void allocatesNothing(int offset) {
+        Budgets budgets = new Budgets(Map.of());
+        NvmeOptions options =
+                NvmeOptions.DEFAULT.withBlockBytes(4096).withQueueDepth(2).withScratch(true);
+        try (BufferPool pool =
+                        BufferPool.pinned(
+                                Device.host(), budgets, PoolOptions.DEFAULT.withAlignment(4096));
+                NvmeStore store = NvmeStore.open(folder, budgets, options);
+                Buffer whole = pool.allocate(DataType.FLOAT32, 4096);
+                Buffer buffer = whole.slice(offset, 2048)) {
+            Region region = store.region("r", DataType.FLOAT32, 2048);
+            repeat(store, region, buffer, WARM_UP);
+            long before = allocated();
+            repeat(store, region, buffer, MEASURED);
+            double bytes = (allocated() - before) / (double) MEASURED;
+            // One object of 16 bytes in every 32nd round would fail; what the JVM itself allocates
+            // now and then on a thread does not.
+            assertTrue(bytes < 0.5, "a write and a read allocate " + bytes + " bytes");
+            assertEquals(offset == 0 ? 0 : 4 * (WARM_UP + MEASURED), store.stats().copiedBlocks());
+        }
+    }
+
+    private static void repeat(NvmeStore store, Region region, Buffer buffer, int times) {
+        for (int i = 0; i < times; i++) {
+            try (IoTicket t = store.write(region, 0, buffer)) {
+                t.await(NvmeStoreTest.WAIT);
+            }
+            try (IoTicket t = store.read(region, 0, buffer)) {
+                t.await(NvmeStoreTest.WAIT);
+            }
+        }
+    }
+
+    private static long allocated() {
+        long sum = THREADS.getCurrentThreadAllocatedBytes();
+        Thread[] all = new Thread[Thread.activeCount() + 16];
+        int n = Thread.enumerate(all);
+        for (int i = 0; i < n; i++) {
+            if (all[i].getName().startsWith("jccl-nvme-")) {
+                sum += THREADS.getThreadAllocatedBytes(all[i].threadId());
+            }
+        }
+        return sum;
+    }
+}

@@ -1,0 +1,181 @@
+package io.jccl.offload.nvme;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.offload.Budgets;
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.net.URI;
+import java.net.URL;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Stores in processes of their own, which are killed. */
+class NvmeCrashTest {
+    private static final int COUNT = 400_001;
+    private static final int KILLS = 12;
+
+    @TempDir private Path folder;
+
+    /** A trainer whose state in every step depends on the step alone. */
+    static final class Child {
+        private Child() {}
+
+        public static void main(String[] args) throws IOException {
+            try (NvmeStore store = open(Path.of(args[0]));
+                    Buffer state = Device.host().allocate(DataType.INT64, COUNT)) {
+                long step = check(store, state);
+                System.out.println(step);
+                if (args.length > 1) {
+                    System.in.read();
+                    return;
+                }
+                Region region = region(store);
+                while (true) {
+                    fill(state, ++step);
+                    // In two halves that share a block.
+                    int half = COUNT / 2;
+                    IoTicket first = store.write(region, 0, state.slice(0, half));
+                    IoTicket second = store.write(region, half, state.slice(half, COUNT - half));
+                    first.await(NvmeStoreTest.WAIT);
+                    second.await(NvmeStoreTest.WAIT);
+                    store.commit(step);
+                    System.out.println(step);
+                }
+            }
+        }
+    }
+
+    private static NvmeStore open(Path folder) {
+        return NvmeStore.open(
+                folder, new Budgets(Map.of()), NvmeOptions.DEFAULT.withBlockBytes(64 << 10));
+    }
+
+    private static Region region(NvmeStore store) {
+        return store.region("state", DataType.INT64, COUNT);
+    }
+
+    private static void fill(Buffer state, long step) {
+        for (int i = 0; i < COUNT; i++) {
+            state.setLong(i, step * 1_000_003 + i);
+        }
+    }
+
+    /** Reads the state, which verifies its checksums, and compares every element. */
+    private static long check(NvmeStore store, Buffer state) {
+        long step = store.committedStep().orElse(0);
+        region(store).read(state).await(NvmeStoreTest.WAIT);
+        for (int i = 0; i < COUNT; i++) {
+            long expected = step == 0 ? 0 : step * 1_000_003 + i;
+            assertEquals(expected, state.getLong(i));
+        }
+        return step;
+    }
+
+    private Process start(String... more) throws IOException {
+        Set<String> path = new LinkedHashSet<>();
+        path.add(rootOf(NvmeCrashTest.class));
+        path.add(rootOf(NvmeStore.class));
+        for (String property : List.of("jdk.module.path", "java.class.path")) {
+            path.addAll(List.of(System.getProperty(property, "").split(File.pathSeparator, -1)));
+        }
+        path.remove("");
+        List<String> command =
+                new java.util.ArrayList<>(
+                        List.of(
+                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                                "-XX:TieredStopAtLevel=1",
+                                "--enable-native-access=ALL-UNNAMED",
+                                "-cp",
+                                String.join(File.pathSeparator, path),
+                                Child.class.getName(),
+                                folder.toString()));
+        command.addAll(List.of(more));
+        return new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    }
+
+    private static String rootOf(Class<?> type) {
+        String name = type.getName();
+        URL url = type.getResource(name.substring(name.lastIndexOf('.') + 1) + ".class");
+        String text = String.valueOf(url);
+        String root = text.substring(0, text.length() - name.length() - ".class".length());
+        if (root.startsWith("jar:")) {
+            root = root.substring("jar:".length(), root.lastIndexOf("!/"));
+        }
+        return Path.of(URI.create(root)).toString();
+    }
+
+    private static BufferedReader output(Process child) {
+        return new BufferedReader(
+                new InputStreamReader(child.getInputStream(), StandardCharsets.US_ASCII));
+    }
+
+    @Test
+    void killedAtAnyTime() throws Exception {
+        long seed = System.nanoTime();
+        System.out.println("seed " + seed);
+        Random random = new Random(seed);
+        long last = 0;
+        try (Buffer state = Device.host().allocate(DataType.INT64, COUNT)) {
+            for (int i = 0; i < KILLS; i++) {
+                Process child = start();
+                try (BufferedReader said = output(child)) {
+                    // What the child found, and verified, is what was there when the last died.
+                    assertEquals(Long.toString(last), said.readLine());
+                    for (int steps = random.nextInt(3); steps > 0; steps--) {
+                        last = Long.parseLong(said.readLine());
+                    }
+                    Thread.sleep(0, random.nextInt(999_999));
+                    Thread.sleep(random.nextInt(80));
+                    // Process itself would close its output too.
+                    assertTrue(child.toHandle().destroyForcibly());
+                    assertTrue(child.waitFor(60, TimeUnit.SECONDS));
+                    for (String line = said.readLine(); line != null; line = said.readLine()) {
+                        last = Long.parseLong(line);
+                    }
+                }
+                try (NvmeStore store = open(folder)) {
+                    long found = check(store, state);
+                    // One more may be committed than the child had time to say.
+                    assertTrue(
+                            found == last || found == last + 1,
+                            "said " + last + ", found " + found);
+                    last = found;
+                }
+            }
+        }
+        System.out.println(last + " steps, " + KILLS + " kills");
+        assertTrue(last > 0);
+    }
+
+    @Test
+    void aStoreOfAnotherProcessIsRefused() throws Exception {
+        Process child = start("wait");
+        try (BufferedReader said = output(child)) {
+            assertEquals("0", said.readLine());
+            JcclException e = assertThrows(JcclException.class, () -> open(folder));
+            assertTrue(e.getMessage().contains("in use by process " + child.pid()), e.getMessage());
+        } finally {
+            child.destroyForcibly();
+            child.waitFor();
+        }
+        // Its lock ended with it.
+        open(folder).close();
+    }
+}
