@@ -3,7 +3,6 @@ module io.jccl.offload {
     requires transitive io.jccl.collectives;
     requires static transitive org.jspecify;
     requires static jdk.management; // tests read how much a thread allocates
-
     requires jdk.unsupported; // ExtendedOpenOption.DIRECT
 
     // Optional at run time: without it the loops are plain Java.

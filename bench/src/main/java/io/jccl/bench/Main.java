@@ -70,6 +70,8 @@ public final class Main {
                         args -> new BandwidthCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
+        // For bench/peers/nvme alone.
+        COMMANDS.put("nvme-loop", new Entry("", args -> new NvmeLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 

@@ -19,7 +19,8 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any, one at a time.
  */
 public final class FileSpace implements AutoCloseable {
-    // Constants of Linux, the same on x86-64 and AArch64: asm-generic/fcntl.h, errno-base.h, errno.h.
+    // Constants of Linux, the same on x86-64 and AArch64: asm-generic/fcntl.h, errno-base.h,
+    // errno.h.
     private static final int O_RDWR = 2;
     private static final int O_CLOEXEC = 0x80000;
     private static final int EINTR = 4;
@@ -50,9 +51,7 @@ public final class FileSpace implements AutoCloseable {
                                 ValueLayout.JAVA_LONG),
                         ERRNO);
         static final MethodHandle CLOSE =
-                handle(
-                        "close",
-                        FunctionDescriptor.of(ValueLayout.JAVA_INT, ValueLayout.JAVA_INT));
+                handle("close", FunctionDescriptor.of(ValueLayout.JAVA_INT, ValueLayout.JAVA_INT));
         static final MethodHandle STRERROR =
                 handle(
                         "strerror",
@@ -61,8 +60,7 @@ public final class FileSpace implements AutoCloseable {
         private static MethodHandle handle(
                 String name, FunctionDescriptor type, Linker.Option... options) {
             Linker linker = Linker.nativeLinker();
-            return linker.downcallHandle(
-                    linker.defaultLookup().findOrThrow(name), type, options);
+            return linker.downcallHandle(linker.defaultLookup().findOrThrow(name), type, options);
         }
     }
 

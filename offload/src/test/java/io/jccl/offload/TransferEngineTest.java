@@ -116,8 +116,7 @@ class TransferEngineTest {
         }
         all.forEach(t -> t.await(WAIT));
         pairs.forEach(p -> same(p[0], p[1]));
-        assertEquals(
-                200, engine.toDeviceStats().transfers() + engine.toHostStats().transfers());
+        assertEquals(200, engine.toDeviceStats().transfers() + engine.toHostStats().transfers());
         assertEquals(
                 pairs.stream().mapToLong(p -> p[0].byteSize()).sum(),
                 engine.toDeviceStats().bytes() + engine.toHostStats().bytes());
@@ -304,8 +303,7 @@ class TransferEngineTest {
     @Test
     void closingCancelsWhatWaitsAndIsBounded() {
         TransferEngine engine =
-                TransferEngine.create(
-                        Device.host(), SMALL.withCloseTimeout(Duration.ofMillis(50)));
+                TransferEngine.create(Device.host(), SMALL.withCloseTimeout(Duration.ofMillis(50)));
         Gate gate = new Gate();
         Buffer a = counting(64 * 50, 0);
         Transfer stuck = engine.toDevice(a, ints(a.count()), 0, gate.event);
@@ -330,9 +328,7 @@ class TransferEngineTest {
         assertThrows(IllegalArgumentException.class, () -> engine.toDevice(a, ints(11), 0));
         assertThrows(
                 IllegalArgumentException.class,
-                () ->
-                        engine.toDevice(
-                                a, closing(Device.host().allocate(DataType.FLOAT32, 10)), 0));
+                () -> engine.toDevice(a, closing(Device.host().allocate(DataType.FLOAT32, 10)), 0));
         assertThrows(
                 IllegalArgumentException.class,
                 () -> engine.toDevice(a.slice(0, 6), a.slice(4, 6), 0));

@@ -7,8 +7,9 @@ import java.nio.file.Path;
 
 /**
  * How a store reaches its drive. This is the seam for GPUDirect Storage, whose backend would
- * {@linkplain #reaches reach} the memory of a CUDA device and move blocks between it and the file by
- * {@link MemoryView#address address}; and for tests, which put faults between a store and its files.
+ * {@linkplain #reaches reach} the memory of a CUDA device and move blocks between it and the file
+ * by {@link MemoryView#address address}; and for tests, which put faults between a store and its
+ * files.
  */
 interface IoBackend {
     /** Whether blocks can move between the drive and the memory of this device. */
@@ -70,7 +71,8 @@ interface IoBackend {
         int alignment();
 
         /** Null if reads and writes go past the page cache, or why not. */
-        @org.jspecify.annotations.Nullable String bufferedBecause();
+        @org.jspecify.annotations.Nullable
+        String bufferedBecause();
 
         @Override
         void close() throws IOException;

@@ -72,8 +72,7 @@ public final class IoTicket implements Completion, AutoCloseable {
 
     private void checkOpen() {
         if (closed) {
-            throw new IllegalStateException(
-                    "the ticket was closed before: use it only until then");
+            throw new IllegalStateException("the ticket was closed before: use it only until then");
         }
     }
 

@@ -71,7 +71,12 @@ final class Manifest {
         UUID found = new UUID(header.getLong(20), header.getLong(28));
         if (!found.equals(id)) {
             throw new CorruptStoreException(
-                    file, 20, "the file is of another store", id.toString(), found.toString(), RESTORE);
+                    file,
+                    20,
+                    "the file is of another store",
+                    id.toString(),
+                    found.toString(),
+                    RESTORE);
         }
     }
 

@@ -59,7 +59,9 @@ public record NvmeOptions(
     public NvmeOptions {
         if (blockBytes < 4096 || blockBytes > 64 << 20 || Integer.bitCount(blockBytes) != 1) {
             throw new IllegalArgumentException(
-                    "blockBytes is " + blockBytes + ", expected a power of two from 4096 to 67108864");
+                    "blockBytes is "
+                            + blockBytes
+                            + ", expected a power of two from 4096 to 67108864");
         }
         if (queueDepth < 1 || queueDepth > 256) {
             throw new IllegalArgumentException(

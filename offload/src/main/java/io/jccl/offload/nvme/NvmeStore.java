@@ -18,7 +18,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -40,12 +39,13 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Checks:</b> every block has a CRC32C (RFC 3720, appendix B.4), taken when it is written and
  * verified when it is read.
  *
- * <p><b>Steps:</b> the file has two slots for each block. Writes go to the slot that the last commit
- * does not point to; {@link #commit} flushes the file, then replaces the manifest, which says for
- * each block which slot holds it, in one step. A process that dies at any time leaves the state of
- * the last commit, and {@link #open} finds it. Until then {@link #rollback} brings it back, so that
- * a step that failed can be repeated. A region so takes twice its size on the drive; a {@linkplain
- * NvmeOptions#scratch scratch} store has one slot, no commits, and leaves nothing behind.
+ * <p><b>Steps:</b> the file has two slots for each block. Writes go to the slot that the last
+ * commit does not point to; {@link #commit} flushes the file, then replaces the manifest, which
+ * says for each block which slot holds it, in one step. A process that dies at any time leaves the
+ * state of the last commit, and {@link #open} finds it. Until then {@link #rollback} brings it
+ * back, so that a step that failed can be repeated. A region so takes twice its size on the drive;
+ * a {@linkplain NvmeOptions#scratch scratch} store has one slot, no commits, and leaves nothing
+ * behind.
  *
  * <p><b>Fast path:</b> a block moves between the drive and the buffer without a copy if the
  * operation covers all of it (operations that begin at a multiple of {@link #blockBytes()} and end
@@ -130,7 +130,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @param budgets what tier {@link Tier#NVME} may hold
      * @param options how to use the drive
      * @return the store
-     * @throws CorruptStoreException if a file in it is torn, cut short, changed or of something else
+     * @throws CorruptStoreException if a file in it is torn, cut short, changed or of something
+     *     else
      * @throws OffloadMemoryException if the drive or the budget has no room for it
      * @throws JcclException if the folder is missing or cannot be written, or another process, or
      *     this one, has the store open
@@ -190,14 +191,16 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                             StandardOpenOption.WRITE);
         } catch (IOException e) {
             throw new JcclException(
-                    "folder " + folder + " cannot be written: " + e + "; change its permissions", e);
+                    "folder " + folder + " cannot be written: " + e + "; change its permissions",
+                    e);
         }
         try {
             FileLock held = channel.tryLock();
             if (held == null) {
                 ByteBuffer text = ByteBuffer.allocate(32);
                 channel.read(text, 0);
-                String pid = new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII);
+                String pid =
+                        new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII);
                 channel.close();
                 throw new JcclException(
                         "the store in "
@@ -245,7 +248,10 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                 folder.resolve(
                         lock != null
                                 ? DATA
-                                : "scratch-" + ProcessHandle.current().pid() + "-" + UUID.randomUUID());
+                                : "scratch-"
+                                        + ProcessHandle.current().pid()
+                                        + "-"
+                                        + UUID.randomUUID());
         IoBackend.IoFile opened = null;
         boolean done = false;
         try {
@@ -382,8 +388,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     private MemoryView page() {
-        return new MemoryView(
-                MemorySegment.ofBuffer(FileBackend.aligned(padding, padding)), 1);
+        return new MemoryView(MemorySegment.ofBuffer(FileBackend.aligned(padding, padding)), 1);
     }
 
     private void create(Path manifestFile) throws IOException {
@@ -953,7 +958,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * Makes what was written since the last commit the state that a crash leaves. Waits for the
      * writes that are pending.
      *
-     * @param step what {@link #committedStep} says from now on: more than it does now, and 0 or more
+     * @param step what {@link #committedStep} says from now on: more than it does now, and 0 or
+     *     more
      * @throws IllegalStateException if a write failed or was cancelled and its elements were not
      *     written again: then {@link #rollback} and repeat the step
      * @throws OffloadMemoryException if the drive has no room for the manifest; nothing is

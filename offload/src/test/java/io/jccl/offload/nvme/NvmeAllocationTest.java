@@ -7,8 +7,8 @@ import com.sun.management.ThreadMXBean;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.offload.BufferPool;
 import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
 import io.jccl.offload.PoolOptions;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
@@ -46,8 +46,7 @@ class NvmeAllocationTest {
             // One object of 16 bytes in every 32nd round would fail; what the JVM itself allocates
             // now and then on a thread does not.
             assertTrue(bytes < 0.5, "a write and a read allocate " + bytes + " bytes");
-            assertEquals(
-                    offset == 0 ? 0 : 4 * (WARM_UP + MEASURED), store.stats().copiedBlocks());
+            assertEquals(offset == 0 ? 0 : 4 * (WARM_UP + MEASURED), store.stats().copiedBlocks());
         }
     }
 

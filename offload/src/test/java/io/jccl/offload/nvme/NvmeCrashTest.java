@@ -107,9 +107,7 @@ class NvmeCrashTest {
                                 Child.class.getName(),
                                 folder.toString()));
         command.addAll(List.of(more));
-        return new ProcessBuilder(command)
-                .redirectError(ProcessBuilder.Redirect.INHERIT)
-                .start();
+        return new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
     }
 
     private static String rootOf(Class<?> type) {
@@ -172,8 +170,7 @@ class NvmeCrashTest {
         try (BufferedReader said = output(child)) {
             assertEquals("0", said.readLine());
             JcclException e = assertThrows(JcclException.class, () -> open(folder));
-            assertTrue(
-                    e.getMessage().contains("in use by process " + child.pid()), e.getMessage());
+            assertTrue(e.getMessage().contains("in use by process " + child.pid()), e.getMessage());
         } finally {
             child.destroyForcibly();
             child.waitFor();

@@ -102,8 +102,7 @@ class NvmeFaultTest {
         NvmeStore store = committed();
         faults.quota = COUNT * 2;
         IoTicket t = region(store).write(b);
-        OffloadMemoryException e =
-                assertThrows(OffloadMemoryException.class, () -> t.await(WAIT));
+        OffloadMemoryException e = assertThrows(OffloadMemoryException.class, () -> t.await(WAIT));
         assertEquals(e, t.error());
         assertEquals(Tier.NVME, e.tier());
         assertTrue(e.asked() > 0 && e.asked() <= 8192, e.getMessage());
@@ -166,8 +165,7 @@ class NvmeFaultTest {
                 store.commit(1);
                 region(store).write(b).await(WAIT);
                 Path filler = small.resolve("filler");
-                assertThrows(
-                        IOException.class, () -> Files.write(filler, new byte[4 << 20]));
+                assertThrows(IOException.class, () -> Files.write(filler, new byte[4 << 20]));
                 e = assertThrows(OffloadMemoryException.class, () -> store.commit(2));
                 assertTrue(e.getMessage().contains("No space left"), e.getMessage());
                 assertEquals(OptionalLong.of(1), store.committedStep());
@@ -338,9 +336,7 @@ class NvmeFaultTest {
             store.commit(1);
         }
         Files.move(
-                other.resolve("data"),
-                folder.resolve("data"),
-                StandardCopyOption.REPLACE_EXISTING);
+                other.resolve("data"), folder.resolve("data"), StandardCopyOption.REPLACE_EXISTING);
         assertTrue(refused("data").getMessage().contains("another store"));
     }
 
@@ -422,13 +418,12 @@ class NvmeFaultTest {
         IoTicket second = region(store).write(b);
         Thread opener =
                 Thread.ofPlatform()
-                        .start(
-                                () -> {
-                                    while (!second.isDone()) {
-                                        Thread.onSpinWait();
-                                    }
-                                    gate.countDown();
-                                });
+                        .start(() -> {
+                            while (!second.isDone()) {
+                                Thread.onSpinWait();
+                            }
+                            gate.countDown();
+                        });
         store.close();
         assertThrows(CancellationException.class, () -> second.await(WAIT));
         assertThrows(CancellationException.class, () -> first.await(WAIT));

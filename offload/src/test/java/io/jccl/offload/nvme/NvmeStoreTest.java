@@ -11,8 +11,8 @@ import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.offload.BufferPool;
 import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.PoolOptions;
 import io.jccl.offload.Tier;
@@ -132,8 +132,7 @@ class NvmeStoreTest {
                                 PoolOptions.DEFAULT
                                         .withSlabBytes(16 << 20)
                                         .withAlignment(alignment));
-                NvmeStore store =
-                        NvmeStore.open(folder, budgets, SMALL.withScratch(scratch))) {
+                NvmeStore store = NvmeStore.open(folder, budgets, SMALL.withScratch(scratch))) {
             for (DataType type :
                     new DataType[] {DataType.INT8, DataType.BFLOAT16, DataType.FLOAT64}) {
                 long count = 1 + random.nextInt(60_000);
@@ -260,7 +259,8 @@ class NvmeStoreTest {
             assertTrue(
                     message(() -> NvmeOptions.DEFAULT.withBlockBytes(bytes)).contains(" " + bytes));
         }
-        assertTrue(message(() -> NvmeOptions.DEFAULT.withQueueDepth(0)).contains("queueDepth is 0"));
+        assertTrue(
+                message(() -> NvmeOptions.DEFAULT.withQueueDepth(0)).contains("queueDepth is 0"));
         assertTrue(message(() -> NvmeOptions.DEFAULT.withPendingOperations(0)).contains("is 0"));
         assertTrue(message(() -> NvmeOptions.DEFAULT.withTimeout(Duration.ZERO)).contains("PT0S"));
     }
@@ -273,8 +273,7 @@ class NvmeStoreTest {
     void aFolderThatCannotBeUsedIsNamed() throws IOException {
         Path missing = folder.resolve("missing");
         JcclException e =
-                assertThrows(
-                        JcclException.class, () -> NvmeStore.open(missing, budgets, SMALL));
+                assertThrows(JcclException.class, () -> NvmeStore.open(missing, budgets, SMALL));
         assertTrue(e.getMessage().contains(missing + " does not exist"), e.getMessage());
         Path file = Files.createFile(folder.resolve("file"));
         e = assertThrows(JcclException.class, () -> NvmeStore.open(file, budgets, SMALL));
@@ -313,8 +312,7 @@ class NvmeStoreTest {
         Budgets fewer = new Budgets(Map.of(Tier.NVME, 10_000L));
         OffloadMemoryException e =
                 assertThrows(
-                        OffloadMemoryException.class,
-                        () -> NvmeStore.open(folder, fewer, SMALL));
+                        OffloadMemoryException.class, () -> NvmeStore.open(folder, fewer, SMALL));
         assertEquals(4096 + 2 * 8192, e.asked());
         assertEquals(0, fewer.used(Tier.NVME));
         open().close();

@@ -84,8 +84,7 @@ final class Parameters {
         for (Algorithm a : Algorithm.values()) {
             base[a.ordinal()] = in.numbers("base." + a, protocols);
             for (Way w : Way.values()) {
-                step[w.ordinal()][a.ordinal()] =
-                        in.numbers(lower(w) + "." + a, protocols);
+                step[w.ordinal()][a.ordinal()] = in.numbers(lower(w) + "." + a, protocols);
             }
         }
         limit = new double[Limit.values().length][Generation.values().length][];

@@ -50,7 +50,11 @@ final class Tuner {
         for (int gpu : gpus) {
             if (gpu < 0 || gpu >= t.gpus().size()) {
                 throw new IllegalArgumentException(
-                        "GPU " + gpu + " is not there: " + t + " has places 0 to "
+                        "GPU "
+                                + gpu
+                                + " is not there: "
+                                + t
+                                + " has places 0 to "
                                 + (t.gpus().size() - 1));
             }
             least = Math.min(least, t.gpus().get(gpu).sm());
@@ -242,9 +246,7 @@ final class Tuner {
             return;
         }
         int far =
-                machines == 1
-                        ? 0
-                        : op == Operation.ALL_REDUCE ? 2 * (machines - 1) : machines - 1;
+                machines == 1 ? 0 : op == Operation.ALL_REDUCE ? 2 * (machines - 1) : machines - 1;
         double bandwidth = planned / (1 + p.ringStartup / (ranks - 1));
         double channels = channels(planned);
         for (Protocol protocol : Protocol.values()) {
@@ -302,8 +304,7 @@ final class Tuner {
             double share =
                     switch (protocol) {
                         case LL ->
-                                Math.min(
-                                        full * p.treeLl, p.limit(Limit.LL, generation, machines));
+                                Math.min(full * p.treeLl, p.limit(Limit.LL, generation, machines));
                         case LL128 ->
                                 ll128()
                                         ? Math.min(
@@ -401,8 +402,7 @@ final class Tuner {
         double bandwidth =
                 machines == 1
                         ? planned
-                        : Math.min(
-                                planned, pair ? each : each * (ranks - 1) / (ranks - local));
+                        : Math.min(planned, pair ? each : each * (ranks - 1) / (ranks - local));
         for (Protocol protocol : Protocol.values()) {
             if (protocol == Protocol.LL128) {
                 continue;
@@ -419,8 +419,7 @@ final class Tuner {
                     protocol == Protocol.SIMPLE
                             ? bandwidth
                             : Math.min(
-                                    bandwidth * p.ringLl,
-                                    p.limit(Limit.LL, generation, machines));
+                                    bandwidth * p.ringLl, p.limit(Limit.LL, generation, machines));
             add(Algorithm.DIRECT, protocol, latency, share);
         }
     }

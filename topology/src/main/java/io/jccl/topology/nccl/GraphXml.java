@@ -18,17 +18,17 @@ import java.util.Set;
 /**
  * NCCL's graph XML, which {@code NCCL_GRAPH_FILE} names: it makes NCCL use a plan's rings.
  *
- * <p>How NCCL takes it (2.30, src/graph/search.cc, {@code ncclTopoCompute}; src/init.cc): each graph
- * has an id, 0 for rings, 1 for trees, 2 to 4 for CollNet and NVLS. One that is in the file is taken
- * as it is, unchecked; for one that is not NCCL searches as usual. It then uses as many channels as
- * the ring graph or the tree graph has, whichever has fewer. So both are written, with the same
- * orders: within a machine NCCL's tree is a chain, which the order of a ring gives. CollNet and NVLS
- * are left to NCCL.
+ * <p>How NCCL takes it (2.30, src/graph/search.cc, {@code ncclTopoCompute}; src/init.cc): each
+ * graph has an id, 0 for rings, 1 for trees, 2 to 4 for CollNet and NVLS. One that is in the file
+ * is taken as it is, unchecked; for one that is not NCCL searches as usual. It then uses as many
+ * channels as the ring graph or the tree graph has, whichever has fewer. So both are written, with
+ * the same orders: within a machine NCCL's tree is a chain, which the order of a ring gives.
+ * CollNet and NVLS are left to NCCL.
  *
  * <p>All channels of a graph have one bandwidth, and NCCL gives each the same share of the data. A
  * plan's channels that differ are written several times each, in proportion as well as {@value
- * #MAX_CHANNELS} channels allow; so is a channel of more than {@value #MAX_CHANNEL_GBPS} GB/s, which
- * one thread block does not fill (NCCL doubles such channels, {@code ncclTopoDupChannels}).
+ * #MAX_CHANNELS} channels allow; so is a channel of more than {@value #MAX_CHANNEL_GBPS} GB/s,
+ * which one thread block does not fill (NCCL doubles such channels, {@code ncclTopoDupChannels}).
  *
  * <p>The file is for a job on exactly the plan's GPUs, on one machine. GPUs are named by {@code
  * dev}, their nvidia-smi index, and so it does not matter which rank has which GPU.
@@ -99,8 +99,7 @@ public final class GraphXml {
         }
         double speed = speed(plan.channels());
         List<List<Integer>> channels = new ArrayList<>();
-        int[] copies =
-                plan.channels().stream().mapToInt(c -> copies(c.gbps(), speed)).toArray();
+        int[] copies = plan.channels().stream().mapToInt(c -> copies(c.gbps(), speed)).toArray();
         // Round by round, so that the copies of a channel are not all next to each other.
         for (int round = 0; round < Arrays.stream(copies).max().orElse(0); round++) {
             for (int c = 0; c < copies.length; c++) {

@@ -11,24 +11,23 @@ final class NcclXml {
     static String escape(String value) {
         StringBuilder s = new StringBuilder();
         value.codePoints()
-                .forEach(
-                        c -> {
-                            switch (c) {
-                                case '&' -> s.append("&amp;");
-                                case '<' -> s.append("&lt;");
-                                case '>' -> s.append("&gt;");
-                                case '"' -> s.append("&quot;");
-                                case '\n', '\r', '\t' -> s.append(' ');
-                                default -> {
-                                    boolean legal =
-                                            c >= ' '
-                                                    && (c < 0xD800 || c > 0xDFFF)
-                                                    && c != 0xFFFE
-                                                    && c != 0xFFFF;
-                                    s.appendCodePoint(legal ? c : '?');
-                                }
-                            }
-                        });
+                .forEach(c -> {
+                    switch (c) {
+                        case '&' -> s.append("&amp;");
+                        case '<' -> s.append("&lt;");
+                        case '>' -> s.append("&gt;");
+                        case '"' -> s.append("&quot;");
+                        case '\n', '\r', '\t' -> s.append(' ');
+                        default -> {
+                            boolean legal =
+                                    c >= ' '
+                                            && (c < 0xD800 || c > 0xDFFF)
+                                            && c != 0xFFFE
+                                            && c != 0xFFFF;
+                            s.appendCodePoint(legal ? c : '?');
+                        }
+                    }
+                });
         if (s.length() > MAX_VALUE) {
             throw new IllegalArgumentException(
                     "'"

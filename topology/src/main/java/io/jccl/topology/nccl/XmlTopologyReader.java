@@ -37,8 +37,14 @@ final class XmlTopologyReader {
                     Set.of("version", "name"),
                     "cpu",
                     Set.of(
-                            "numaid", "affinity", "arch", "vendor", "familyid", "modelid",
-                            "host_hash", NAME),
+                            "numaid",
+                            "affinity",
+                            "arch",
+                            "vendor",
+                            "familyid",
+                            "modelid",
+                            "host_hash",
+                            NAME),
                     "pci",
                     Set.of(
                             "busid",
@@ -251,7 +257,11 @@ final class XmlTopologyReader {
                             + ", expected a PCI address such as \"0000:07:00.0\"");
             id = null;
         } else if (!busIds.add(cpu.host + "/" + canonical(id))) {
-            in.bad(e, "busid " + id + " stands at two <pci>: expected each once; the second is left out");
+            in.bad(
+                    e,
+                    "busid "
+                            + id
+                            + " stands at two <pci>: expected each once; the second is left out");
             return;
         }
         List<Element> gpus = children(e, "gpu");
@@ -287,7 +297,8 @@ final class XmlTopologyReader {
                 }
                 if (at.size() == before) {
                     // Files for virtual machines have no <nic>: NCCL adds it.
-                    in.warnOnce(e, "<pci> of a NIC without <net>: its name and speed are not known");
+                    in.warnOnce(
+                            e, "<pci> of a NIC without <net>: its name and speed are not known");
                     at.add(item);
                     tree.nics.add(item);
                 }
@@ -302,8 +313,7 @@ final class XmlTopologyReader {
                 }
                 if (!children(e, "pcilink").isEmpty()) {
                     in.warnOnce(
-                            e,
-                            "<pcilink>, a direct link between PCIe switches, is not modelled");
+                            e, "<pcilink>, a direct link between PCIe switches, is not modelled");
                 }
             }
             default -> {
@@ -345,8 +355,7 @@ final class XmlTopologyReader {
         item.gbps = gbps;
     }
 
-    private void gpu(
-            Element pci, List<Element> gpus, Item item, @Nullable String busId, Cpu cpu) {
+    private void gpu(Element pci, List<Element> gpus, Item item, @Nullable String busId, Cpu cpu) {
         if (busId != null) {
             gpuByBusId.put(cpu.host + "/" + canonical(busId), item);
         }
@@ -386,7 +395,10 @@ final class XmlTopologyReader {
             nic.device = net.get("name");
             nic.name = net.get(NAME);
             if (nic.name == null) {
-                nic.name = nic.device == null || cpu.host == 0 ? nic.device : "host" + cpu.host + "-" + nic.device;
+                nic.name =
+                        nic.device == null || cpu.host == 0
+                                ? nic.device
+                                : "host" + cpu.host + "-" + nic.device;
             }
             if (nic.device == null) {
                 in.bad(net, "<net> without name: expected such as \"mlx5_0\"");
@@ -419,7 +431,11 @@ final class XmlTopologyReader {
                 gpu.index = dev;
             } else {
                 Element e = Objects.requireNonNull(gpuElements.get(gpu));
-                in.bad(e, "dev " + dev + " stands at two <gpu>: expected a number of its own for each");
+                in.bad(
+                        e,
+                        "dev "
+                                + dev
+                                + " stands at two <gpu>: expected a number of its own for each");
             }
         }
         if (several) {

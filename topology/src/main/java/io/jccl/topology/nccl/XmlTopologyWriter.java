@@ -307,7 +307,8 @@ final class XmlTopologyWriter {
             close(indent, "nic");
             return;
         }
-        String kind = node instanceof Gpu ? GPU_CLASS : node instanceof Nic ? NIC_CLASS : SWITCH_CLASS;
+        String kind =
+                node instanceof Gpu ? GPU_CLASS : node instanceof Nic ? NIC_CLASS : SWITCH_CLASS;
         open(
                 indent,
                 "pci",
@@ -381,23 +382,23 @@ final class XmlTopologyWriter {
                 Node to = t.nodes().get(link.opposite(gpu.id()));
                 own(gpu, to, numa, "an NVLink");
                 // All NVSwitches are one.
-                counts.merge(to instanceof Hub ? -1 - kind(to) : to.id(), link.count(), Integer::sum);
+                counts.merge(
+                        to instanceof Hub ? -1 - kind(to) : to.id(), link.count(), Integer::sum);
             }
         }
-        counts.forEach(
-                (to, count) -> {
-                    boolean direct = to >= 0;
-                    boolean cpu = to == -1 - Hub.Kind.NUMA.ordinal();
-                    element(
-                            indent + 2,
-                            "nvlink",
-                            "target",
-                            direct ? busIds[to] : NVSWITCH_TARGET,
-                            "count",
-                            "" + count,
-                            "tclass",
-                            direct ? GPU_CLASS : cpu ? CPU_CLASS : NVSWITCH_CLASS);
-                });
+        counts.forEach((to, count) -> {
+            boolean direct = to >= 0;
+            boolean cpu = to == -1 - Hub.Kind.NUMA.ordinal();
+            element(
+                    indent + 2,
+                    "nvlink",
+                    "target",
+                    direct ? busIds[to] : NVSWITCH_TARGET,
+                    "count",
+                    "" + count,
+                    "tclass",
+                    direct ? GPU_CLASS : cpu ? CPU_CLASS : NVSWITCH_CLASS);
+        });
         for (Link link : t.links(gpu.id())) {
             if (link.kind() == LinkKind.C2C) {
                 own(gpu, t.nodes().get(link.opposite(gpu.id())), numa, "C2C");

@@ -17,8 +17,8 @@ import javax.xml.stream.XMLStreamReader;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reads XML into elements, within bounds: no document type, no entities but those of XML itself, and
- * limits to size, depth, number and length.
+ * Reads XML into elements, within bounds: no document type, no entities but those of XML itself,
+ * and limits to size, depth, number and length.
  */
 final class XmlTree {
     static final int MAX_CHARS = 16 << 20;
@@ -197,7 +197,13 @@ final class XmlTree {
             throw new TopologyFormatException(
                     line,
                     column,
-                    "<" + name + "> has " + n + " attributes: at most " + MAX_ATTRIBUTES + " are read");
+                    "<"
+                            + name
+                            + "> has "
+                            + n
+                            + " attributes: at most "
+                            + MAX_ATTRIBUTES
+                            + " are read");
         }
         Map<String, String> attributes = new LinkedHashMap<>();
         for (int i = 0; i < n; i++) {

@@ -39,24 +39,22 @@ public final class SysFs {
         Map<Integer, BitSet> nodes = numaNodes(sysRoot);
         List<Cpu> cpus = new ArrayList<>();
         online.stream()
-                .forEach(
-                        id -> {
-                            Path cpu = root.resolve("cpu" + id);
-                            Path topology = cpu.resolve("topology");
-                            int core = lowest(topology.resolve("thread_siblings_list"), id);
-                            cpus.add(
-                                    new Cpu(
-                                            id,
-                                            core < 0 ? id : core,
-                                            Math.max(
-                                                    0,
-                                                    SysFiles.number(
-                                                            topology.resolve("physical_package_id"),
-                                                            0)),
-                                            nodeOf(nodes, id),
-                                            cache(cpu, 2, id),
-                                            cache(cpu, 3, id)));
-                        });
+                .forEach(id -> {
+                    Path cpu = root.resolve("cpu" + id);
+                    Path topology = cpu.resolve("topology");
+                    int core = lowest(topology.resolve("thread_siblings_list"), id);
+                    cpus.add(
+                            new Cpu(
+                                    id,
+                                    core < 0 ? id : core,
+                                    Math.max(
+                                            0,
+                                            SysFiles.number(
+                                                    topology.resolve("physical_package_id"), 0)),
+                                    nodeOf(nodes, id),
+                                    cache(cpu, 2, id),
+                                    cache(cpu, 3, id)));
+                });
         return List.copyOf(cpus);
     }
 

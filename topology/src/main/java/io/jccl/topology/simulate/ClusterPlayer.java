@@ -75,7 +75,8 @@ final class ClusterPlayer {
         }
         List<Schedule.Part> parts = new ArrayList<>();
         for (ClusterPlan.Rail rail : plan.channels()) {
-            parts.add(rail.shape() == ClusterPlan.Shape.RING ? ring(rail, count) : tree(rail, count));
+            parts.add(
+                    rail.shape() == ClusterPlan.Shape.RING ? ring(rail, count) : tree(rail, count));
         }
         return Simulator.play(op, count * local, 0, parts, all, names, size, chunk, 0);
     }
@@ -124,10 +125,7 @@ final class ClusterPlayer {
         Route route = t.route(gpu, t.nics().get(nic).id());
         if (route == null) {
             throw new IllegalArgumentException(
-                    "no way from "
-                            + t.gpus().get(gpu).name()
-                            + " to "
-                            + t.nics().get(nic).name());
+                    "no way from " + t.gpus().get(gpu).name() + " to " + t.nics().get(nic).name());
         }
         return route;
     }
@@ -275,8 +273,7 @@ final class ClusterPlayer {
         // As many machines as fit trees of 3 and 4 levels, odd or even as the cluster is.
         int a = trees ? 8 + machines % 2 : 4;
         int b = trees ? 16 + machines % 2 : 5;
-        double levels =
-                trees ? level(machines) - level(a) : machines - a;
+        double levels = trees ? level(machines) - level(a) : machines - a;
         double stages = trees ? level(b) - level(a) : b - a;
         int k1 = (int) Math.min(chunks, FEW);
         int k2 = (int) Math.min(chunks, 2 * FEW);
@@ -294,11 +291,7 @@ final class ClusterPlayer {
             int arc = use.arc() % arcs;
             double carried = use.bytes() * scale;
             ArcUse of =
-                    new ArcUse(
-                            arc,
-                            name(arc),
-                            carried,
-                            carried / (capacity[arc] * 1e9 * seconds));
+                    new ArcUse(arc, name(arc), carried, carried / (capacity[arc] * 1e9 * seconds));
             busiest.merge(arc, of, (x, y) -> x.bytes() >= y.bytes() ? x : y);
         }
         List<ArcUse> uses = new ArrayList<>(busiest.values());

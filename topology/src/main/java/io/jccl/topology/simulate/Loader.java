@@ -125,12 +125,7 @@ final class Loader {
         }
         int chunks = chunks(bytes);
         for (int k = 0; k < chunks; k++) {
-            int u =
-                    s.unit(
-                            channel,
-                            reduces(op) ? -1 : root,
-                            spreads(op) ? -1 : root,
-                            k);
+            int u = s.unit(channel, reduces(op) ? -1 : root, spreads(op) ? -1 : root, k);
             s.tree(tree, up, down, u, reduces(op), spreads(op), bytes / chunks);
         }
     }

@@ -122,12 +122,20 @@ final class Schedule {
 
     /** Goes on from a transfer (-1: from nothing) round a ring, from a position, some hops. */
     private int round(
-            Ring ring, int[] lanes, int last, int unit, int start, int hops, boolean reduce, double size) {
+            Ring ring,
+            int[] lanes,
+            int last,
+            int unit,
+            int start,
+            int hops,
+            boolean reduce,
+            double size) {
         int m = ring.ranks.length;
         int before = last;
         for (int h = 0; h < hops; h++) {
             int i = (start + h) % m;
-            int now = transfer(lanes[i], unit, ring.ranks[i], ring.ranks[(i + 1) % m], reduce, size);
+            int now =
+                    transfer(lanes[i], unit, ring.ranks[i], ring.ranks[(i + 1) % m], reduce, size);
             if (before >= 0) {
                 after(before, now);
             }
@@ -142,7 +150,14 @@ final class Schedule {
      * @param gather it goes from its position to all others
      * @param scatter it is reduced from all others to its position, before that
      */
-    void ring(Ring ring, int[] lanes, int unit, int position, boolean scatter, boolean gather, double size) {
+    void ring(
+            Ring ring,
+            int[] lanes,
+            int unit,
+            int position,
+            boolean scatter,
+            boolean gather,
+            double size) {
         int m = ring.ranks.length;
         int last = -1;
         if (scatter) {
@@ -154,7 +169,14 @@ final class Schedule {
     }
 
     /** Moves a chunk up a tree, down, or both. */
-    void tree(Tree tree, int[] upLanes, int[] downLanes, int unit, boolean up, boolean down, double size) {
+    void tree(
+            Tree tree,
+            int[] upLanes,
+            int[] downLanes,
+            int unit,
+            boolean up,
+            boolean down,
+            double size) {
         int hops = tree.from.length;
         int[] ups = new int[hops];
         int[] downs = new int[hops];
@@ -162,7 +184,8 @@ final class Schedule {
             ups[h] = up ? transfer(upLanes[h], unit, tree.to[h], tree.from[h], true, size) : -1;
         }
         for (int h = 0; h < hops; h++) {
-            downs[h] = down ? transfer(downLanes[h], unit, tree.from[h], tree.to[h], false, size) : -1;
+            downs[h] =
+                    down ? transfer(downLanes[h], unit, tree.from[h], tree.to[h], false, size) : -1;
         }
         // Hops by the rank they start at, and by the rank they lead to, as linked lists.
         int[] firstFrom = new int[ranks];

@@ -84,14 +84,14 @@ public final class Simulator {
     }
 
     /**
-     * Plays a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every machine is
-     * played. Beyond, all machines do alike:
+     * Plays a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every machine
+     * is played. Beyond, all machines do alike:
      *
      * <ul>
      *   <li>allReduce, allGather and reduceScatter on rings: one machine is played for all, as in
      *       any moment each does the same with other chunks.
-     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are played, and
-     *       from them follow the time of a chunk and of a level or machine more.
+     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are played,
+     *       and from them follow the time of a chunk and of a level or machine more.
      *   <li>The data is checked on a small cluster, and that rings and trees reach every machine
      *       once is checked on the large one.
      * </ul>
@@ -192,8 +192,7 @@ public final class Simulator {
 
     static void check(String what, long bytes) {
         if (bytes < 1) {
-            throw new IllegalArgumentException(
-                    what + " is " + bytes + ", and must be at least 1");
+            throw new IllegalArgumentException(what + " is " + bytes + ", and must be at least 1");
         }
     }
 }

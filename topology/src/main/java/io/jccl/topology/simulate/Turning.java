@@ -8,8 +8,8 @@ import java.util.Map;
 /**
  * Rings over machines that all do the same at any time: what comes in from the machine before is
  * what this one sends to the next. So one machine is played, and its last hop feeds its first. A
- * position of the ring sends all chunks of a block in each step, in the order in which it got them in
- * the step before.
+ * position of the ring sends all chunks of a block in each step, in the order in which it got them
+ * in the step before.
  *
  * <p>Not thread-safe.
  */

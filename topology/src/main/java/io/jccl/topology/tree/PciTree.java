@@ -169,13 +169,7 @@ public final class PciTree {
         }
         int n = 0;
         for (Item nic : nics) {
-            nic.id =
-                    b.add(
-                            new Nic(
-                                    b.nextId(),
-                                    unique(nic.name, "NIC", n++),
-                                    nic.device,
-                                    nic.port));
+            nic.id = b.add(new Nic(b.nextId(), unique(nic.name, "NIC", n++), nic.device, nic.port));
         }
         for (Cpu cpu : cpus) {
             String base = (cpu.host == 0 ? "" : "host" + cpu.host + "-") + "numa";
