@@ -1,10 +1,13 @@
 /** The {@code jccl} command line, its benchmarks and reports. */
 @SuppressWarnings("requires-automatic") // JMH has no module descriptor
 module io.jccl.bench {
+    requires com.fasterxml.jackson.core;
     requires com.fasterxml.jackson.databind;
     requires info.picocli;
     requires io.jccl.collectives;
     requires io.jccl.offload;
+    requires io.jccl.topology;
+    requires static java.xml; // tests read what was written
     requires static jdk.management; // tests read how much a thread allocates
     requires static jmh.core;
     requires static org.jspecify;

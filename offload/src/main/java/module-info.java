@@ -11,4 +11,5 @@ module io.jccl.offload {
     exports io.jccl.offload;
     exports io.jccl.offload.memplan;
     exports io.jccl.offload.nvme;
+    exports io.jccl.offload.optim;
 }

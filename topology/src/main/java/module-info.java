@@ -5,6 +5,7 @@ module io.jccl.topology {
 
     exports io.jccl.topology;
     exports io.jccl.topology.cost;
+    exports io.jccl.topology.draw;
     exports io.jccl.topology.nccl;
     exports io.jccl.topology.plan;
     exports io.jccl.topology.read;

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.SerializationFeature;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.topology.cost.Prediction;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -12,6 +13,7 @@ import java.nio.file.StandardCopyOption;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import org.jspecify.annotations.Nullable;
@@ -47,10 +49,12 @@ final class JsonReport implements Report {
     private final ObjectNode root = JsonNodeFactory.instance.objectNode();
     private final ArrayNode results = JsonNodeFactory.instance.arrayNode();
     private final Map<String, String> environment;
+    private final @Nullable Forecast forecast;
 
-    JsonReport(Path file, Map<String, String> environment) {
+    JsonReport(Path file, Map<String, String> environment, @Nullable Forecast forecast) {
         this.file = file;
         this.environment = environment;
+        this.forecast = forecast;
     }
 
     /**
@@ -132,6 +136,18 @@ final class JsonReport implements Report {
             d.put("device_hex", r.engine());
             d.put("device_info", r.model());
         }
+        if (forecast != null) {
+            ObjectNode p = root.putObject("plan");
+            p.put("channels", forecast.plan().channels().size());
+            p.put("bus_bw", forecast.plan().bandwidthGBps());
+            p.put("bound", forecast.plan().boundGBps());
+            p.put("steering", forecast.steering().mode().name().toLowerCase(Locale.ROOT));
+            ObjectNode settings = p.putObject("settings");
+            forecast.steering()
+                    .advice()
+                    .settings()
+                    .forEach(each -> settings.put(each.variable(), each.value()));
+        }
         root.set("results", results);
     }
 
@@ -146,6 +162,14 @@ final class JsonReport implements Report {
         o.put("algorithm", line.algorithm());
         side(o, "out_of_place", line.outOfPlace());
         side(o, "in_place", line.inPlace());
+        Prediction predicted = forecast == null ? null : forecast.at(line.bytes());
+        if (predicted != null) {
+            ObjectNode p = o.putObject("predicted");
+            p.put("algorithm", predicted.algorithm().name().toLowerCase(Locale.ROOT));
+            p.put("protocol", predicted.protocol().name().toLowerCase(Locale.ROOT));
+            p.put("time", predicted.timeUs());
+            p.put("bus_bw", predicted.busbwGBps());
+        }
     }
 
     private static void side(ObjectNode to, String key, @Nullable Measurement m) {

@@ -64,6 +64,12 @@ public final class Main {
                         "Say what training a model needs, what fits, and the largest that does.",
                         args -> new PlanCommand()));
         COMMANDS.put(
+                "topo",
+                new Entry(
+                        "Say how the GPUs are linked, which rings and trees use that, and what to"
+                                + " expect.",
+                        args -> new TopoCommand()));
+        COMMANDS.put(
                 "bandwidth",
                 new Entry(
                         "Measure copies between host, devices and drives.",
@@ -72,6 +78,10 @@ public final class Main {
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         // For bench/peers/nvme alone.
         COMMANDS.put("nvme-loop", new Entry("", args -> new NvmeLoop()));
+        // For the launcher's cache.
+        COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
+        // For bench/peers/adam alone.
+        COMMANDS.put("adam-loop", new Entry("", args -> new AdamLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 
@@ -212,11 +222,20 @@ public final class Main {
         err.println(
                 line.getCommandName()
                         + ": "
-                        + (message == null ? e.toString() : message.replace('\n', ' '))
+                        + plain(message == null ? e.toString() : message)
                         + more);
         if ("1".equals(System.getenv(DEBUG))) {
             e.printStackTrace(err);
         }
         err.flush();
+    }
+
+    /** On one line, with nothing that a terminal would take for a command: it may quote a file. */
+    private static String plain(String message) {
+        StringBuilder b = new StringBuilder(message.length());
+        message.chars()
+                .map(c -> c == '\n' || c == '\t' ? ' ' : Character.isISOControl(c) ? '?' : c)
+                .forEach(c -> b.append((char) c));
+        return b.toString();
     }
 }

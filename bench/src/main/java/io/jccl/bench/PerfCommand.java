@@ -3,11 +3,11 @@ package io.jccl.bench;
 import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.NcclSteering;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import java.io.IOException;
-import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -211,6 +211,23 @@ final class PerfCommand implements Callable<Integer> {
                             + " process, or that of LOCAL_RANK (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
 
+    @Option(
+            names = "--plan",
+            paramLabel = "<auto|file>",
+            description =
+                    "With --engine nccl: plans on this machine's links, or on those of a file that"
+                            + " jccl topo reads, and prints predicted beside measured times.")
+    private @Nullable String plan;
+
+    @Option(
+            names = "--steer",
+            paramLabel = "<advise|enforce>",
+            converter = Steering.class,
+            description =
+                    "advise: prints what the plan would tell NCCL; enforce: also sets it, and puts"
+                            + " ranks on GPUs in the plan's order (default: advise).")
+    private NcclSteering.@Nullable Mode steer;
+
     PerfCommand(Collective collective) {
         this(collective, System.getenv(), PerfRun.Seam.NONE);
     }
@@ -238,23 +255,58 @@ final class PerfCommand implements Callable<Integer> {
             }
         }
         AtomicLong failures = new AtomicLong();
-        if (launched.isEmpty()) {
-            Patterns patterns = new Patterns(ranks);
-            Communicator.runLocal(
-                    engine(line).devices(ranks),
-                    config.options(),
-                    c -> runRank(config, c, patterns, line.getOut(), line.getErr(), failures));
-        } else {
-            Device device = engine(line).device(environment);
-            try (Communicator c = Communicator.fromEnvironment(device, config.options())) {
-                if (config.root() >= c.size()) {
-                    throw new ParameterException(line, rootMessage(config.root(), c.size()));
+        try (Forecast forecast = forecast(line, config, ranks)) {
+            CommunicatorOptions options = config.options();
+            if (forecast != null) {
+                options = options.withSteering(forecast.steering());
+            }
+            if (launched.isEmpty()) {
+                Patterns patterns = new Patterns(ranks);
+                List<? extends Device> devices = engine(line).devices(ranks);
+                if (forecast != null && steer == NcclSteering.Mode.ENFORCE) {
+                    devices = forecast.steering().ordered(devices);
                 }
-                Patterns patterns = new Patterns(c.size());
-                runRank(config, c, patterns, line.getOut(), line.getErr(), failures);
+                Communicator.runLocal(
+                        devices,
+                        options,
+                        c -> runRank(config, c, patterns, forecast, line, failures));
+            } else {
+                Device device = engine(line).device(environment);
+                try (Communicator c = Communicator.fromEnvironment(device, options)) {
+                    if (config.root() >= c.size()) {
+                        throw new ParameterException(line, rootMessage(config.root(), c.size()));
+                    }
+                    Patterns patterns = new Patterns(c.size());
+                    runRank(config, c, patterns, forecast, line, failures);
+                }
             }
         }
         return failures.get() == 0 ? 0 : 1;
+    }
+
+    /** Null if none was asked for. */
+    private @Nullable Forecast forecast(CommandLine line, PerfConfig config, int localRanks) {
+        if (plan == null) {
+            if (steer != null) {
+                throw new ParameterException(line, "--steer needs a plan: add --plan auto");
+            }
+            return null;
+        }
+        if (engine(line) != Engine.NCCL) {
+            throw new ParameterException(
+                    line, "--plan is about links of GPUs: add --engine nccl, or leave it out");
+        }
+        int ranks = localRanks > 0 ? localRanks : launchedSize();
+        try {
+            return Forecast.of(
+                    plan,
+                    collective,
+                    ranks,
+                    steer == null ? NcclSteering.Mode.ADVISE : steer,
+                    Math.max(1, config.maxBytes()));
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(line, e.getMessage(), e);
+        }
     }
 
     private Engine engine(CommandLine line) {
@@ -272,18 +324,21 @@ final class PerfCommand implements Callable<Integer> {
             PerfConfig config,
             Communicator comm,
             Patterns patterns,
-            PrintWriter out,
-            PrintWriter err,
+            @Nullable Forecast forecast,
+            CommandLine line,
             AtomicLong failures)
             throws IOException {
         List<Report> reports = new ArrayList<>();
         if (comm.rank() == 0) {
-            reports.add(new TableReport(out));
+            reports.add(new TableReport(line.getOut()));
+            if (forecast != null) {
+                reports.add(new ForecastReport(forecast, line.getOut()));
+            }
             if (config.output() != null) {
-                reports.add(new JsonReport(config.output(), environment));
+                reports.add(new JsonReport(config.output(), environment, forecast));
             }
         }
-        Progress progress = comm.rank() == 0 ? Progress.to(err) : Progress.none();
+        Progress progress = comm.rank() == 0 ? Progress.to(line.getErr()) : Progress.none();
         Report.Summary summary = new PerfRun(config, comm, patterns, reports, progress, seam).run();
         failures.accumulateAndGet(summary.outOfBounds(), Math::max);
     }
@@ -363,6 +418,18 @@ final class PerfCommand implements Callable<Integer> {
         return set.isEmpty() && localRanks == 1 && environment.containsKey(SLURM_RANK)
                 ? List.of(SLURM_RANK)
                 : set;
+    }
+
+    /** How many processes the launcher started; 0 if it does not say. */
+    private int launchedSize() {
+        for (String name :
+                List.of("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")) {
+            String value = environment.get(name);
+            if (value != null && value.matches("\\d{1,6}")) {
+                return Integer.parseInt(value);
+            }
+        }
+        return 0;
     }
 
     private CommandLine commandLine() {
@@ -493,6 +560,20 @@ final class PerfCommand implements Callable<Integer> {
                                 + "' is unknown, expected sum, prod, min, max, avg, mulsum or all");
             }
             return new Choice<>(found);
+        }
+    }
+
+    /** Whether a plan is enforced. */
+    static final class Steering implements ITypeConverter<NcclSteering.Mode> {
+        @Override
+        public NcclSteering.Mode convert(String value) {
+            return switch (value) {
+                case "advise" -> NcclSteering.Mode.ADVISE;
+                case "enforce" -> NcclSteering.Mode.ENFORCE;
+                default ->
+                        throw new TypeConversionException(
+                                "'" + value + "' is neither advise nor enforce; give one of them");
+            };
         }
     }
 

@@ -134,6 +134,64 @@ class NcclCommandTest {
         }
     }
 
+    /** Two pairs on NVLink, and another machine than the doubles' at that. */
+    private Path dump() throws IOException {
+        Path dump = output.resolve("dump.txt");
+        Files.writeString(
+                dump,
+                """
+                \tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity
+                GPU0\t X \tNV4\tSYS\tSYS\t0-15\t0
+                GPU1\tNV4\t X \tSYS\tSYS\t0-15\t0
+                GPU2\tSYS\tSYS\t X \tNV4\t16-31\t1
+                GPU3\tSYS\tSYS\tNV4\t X \t16-31\t1
+                """);
+        return dump;
+    }
+
+    @Test
+    void aPlanIsPrintedBesideTheMeasurement() throws Exception {
+        Path file = output.resolve("planned.json");
+        String common = "all_reduce --engine nccl -g 3 -n 2 -b 4K -e 64K -f 16 --plan " + dump();
+        Result r = jccl(common + " -J " + file);
+        assertEquals(0, r.status, r::toString);
+        r.has("# Plan: 1 channels on ", "# NCCL ADVISE: NCCL_ALGO=allreduce:", "# Predicted");
+        JsonNode json = new ObjectMapper().readTree(file.toFile());
+        assertEquals(2, json.get("results").size());
+        for (JsonNode line : json.get("results")) {
+            assertTrue(line.get("predicted").get("time").asDouble() > 0, json::toString);
+        }
+        assertEquals("advise", json.get("plan").get("steering").asText());
+
+        Result enforced = jccl(common + " --steer enforce");
+        assertEquals(0, enforced.status, enforced::toString);
+        enforced.has("# NCCL ENFORCE: NCCL_ALGO=allreduce:");
+    }
+
+    @Test
+    void plansThatCannotBeAreRefused() throws Exception {
+        Path dump = dump();
+        Map<String, String> refused =
+                Map.of(
+                        "all_reduce -g 2 --plan " + dump,
+                        "add --engine nccl",
+                        "all_reduce --engine nccl -g 2 --steer enforce",
+                        "--steer needs a plan",
+                        "alltoallv --engine nccl -g 2 --plan " + dump,
+                        "nothing is predicted for alltoallv",
+                        "all_reduce --engine nccl -g 8 --plan " + dump,
+                        "it has 4 GPUs, expected one for each of 8 ranks",
+                        "all_reduce --engine nccl -g 2 --plan " + output.resolve("none"),
+                        "cannot be read",
+                        "all_reduce --engine nccl -g 2 --plan auto --steer no",
+                        "neither advise nor enforce");
+        for (Map.Entry<String, String> each : refused.entrySet()) {
+            Result r = jccl(each.getKey());
+            assertEquals(2, r.status, r::toString);
+            r.has(each.getValue());
+        }
+    }
+
     @Test
     void reportIsWritten() throws Exception {
         Path file = output.resolve("a report.json");

@@ -21,7 +21,9 @@ enum Need {
     /** cuBLAS with its header. */
     CUBLAS,
     /** Open MPI with its header. */
-    MPI;
+    MPI,
+    /** The folder of real dumps of topologies, which other modules' tests read. */
+    TOPO;
 
     private static final Set<Need> REQUIRED =
             parse(

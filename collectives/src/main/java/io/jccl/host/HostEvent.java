@@ -9,10 +9,28 @@ import org.jspecify.annotations.Nullable;
 
 /** A mark in a host stream. */
 final class HostEvent implements Event {
-    /** One recording; the last one replaces those before it. */
-    private static final class Mark {
+    /** One recording; the last one replaces those before it. Runs behind the work it marks. */
+    private final class Mark implements Runnable {
         boolean done;
         long nanos;
+
+        /** Streams and threads that wait for it, or will; without any it can be recorded anew. */
+        int waiters;
+
+        /** What a stream runs that waits for it; one for all, as it keeps no state. */
+        final Runnable waiting = this::await;
+
+        @Override
+        public void run() {
+            complete(this);
+        }
+
+        private void await() {
+            synchronized (HostEvent.this) {
+                HostEvent.this.await(this, Long.MAX_VALUE);
+                waiters--;
+            }
+        }
     }
 
     private @Nullable Mark last;
@@ -21,14 +39,20 @@ final class HostEvent implements Event {
     @Override
     public void record(Stream stream) {
         HostStream host = HostStream.of(stream);
-        Mark mark = new Mark();
+        Mark mark;
         synchronized (this) {
             if (closed) {
                 throw new IllegalStateException("the event is closed");
             }
-            last = mark;
+            mark = last;
+            if (mark == null || !mark.done || mark.waiters > 0) {
+                mark = new Mark();
+                last = mark;
+            } else {
+                mark.done = false;
+            }
         }
-        host.submitAlways(() -> complete(mark));
+        host.submitAlways(mark);
     }
 
     private synchronized void complete(Mark mark) {
@@ -44,7 +68,14 @@ final class HostEvent implements Event {
 
     @Override
     public synchronized void synchronize(Duration timeout) {
-        if (!await(last, System.nanoTime() + Streams.nanos(timeout))) {
+        Mark mark = last;
+        if (mark == null || mark.done) {
+            return;
+        }
+        mark.waiters++;
+        boolean done = await(mark, System.nanoTime() + Streams.nanos(timeout));
+        mark.waiters--;
+        if (!done) {
             throw new CollectiveTimeoutException(
                     "the event did not complete within " + timeout + "; its stream is still busy");
         }
@@ -53,12 +84,14 @@ final class HostEvent implements Event {
     /** What a stream that waits for this event waits for: the recording made last by now. */
     synchronized Runnable waiting() {
         Mark mark = last;
-        return () -> {
-            synchronized (this) {
-                await(mark, Long.MAX_VALUE);
-            }
-        };
+        if (mark == null || mark.done) {
+            return HostEvent::nothing;
+        }
+        mark.waiters++;
+        return mark.waiting;
     }
+
+    private static void nothing() {}
 
     private boolean await(@Nullable Mark mark, long deadline) {
         boolean interrupted = false;

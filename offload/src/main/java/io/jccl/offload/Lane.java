@@ -39,6 +39,10 @@ final class Lane {
     private @Nullable Transfer first;
     private @Nullable Transfer last;
     private int queued;
+
+    /** How many of those have chunks in the stream, or had. */
+    private int begun;
+
     private long tickets;
     private final Chunk[] all;
     private final ArrayDeque<Chunk> idle = new ArrayDeque<>();
@@ -343,6 +347,10 @@ final class Lane {
         t.next = null;
         t.queued = false;
         queued--;
+        if (t.begun) {
+            t.begun = false;
+            begun--;
+        }
     }
 
     // ---- the dispatcher
@@ -389,11 +397,8 @@ final class Lane {
             mustWait = true;
             t.waited = true;
         }
-        for (Transfer other = first; other != null; other = other.next) {
-            if (other != t && other.taken > 0) {
-                overtakings++;
-                break;
-            }
+        if (begun > (t.begun ? 1 : 0)) {
+            overtakings++;
         }
         Chunk c = idle.pop();
         c.transfer = t;
@@ -411,6 +416,9 @@ final class Lane {
         if (c.isLast) {
             unlink(t);
             notifyAll();
+        } else if (!t.begun) {
+            t.begun = true;
+            begun++;
         }
         return c;
     }
@@ -579,7 +587,7 @@ final class Lane {
             Chunk c;
             synchronized (this) {
                 while (pending.isEmpty()) {
-                    if (closed && inFlight == 0 || abandoned) {
+                    if ((closed && inFlight == 0) || abandoned) {
                         return;
                     }
                     try {

@@ -37,6 +37,9 @@ public final class Transfer implements Completion {
     @Nullable Transfer previous;
     boolean queued;
 
+    /** Whether some of its chunks, but not all, were taken from the queue. */
+    boolean begun;
+
     /** Order among transfers of one priority. */
     long ticket;
 

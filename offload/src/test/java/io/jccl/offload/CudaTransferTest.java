@@ -293,4 +293,33 @@ class CudaTransferTest {
             b.unpin(false);
         }
     }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void manyThreadsUseTheEngine(boolean pinned) throws Exception {
+        TransferEngineTest.stress(
+                closing(TransferEngine.create(gpu(), SMALL.withQueue(8))),
+                60,
+                count ->
+                        pinned
+                                ? Cuda.pinned(DataType.INT32, count)
+                                : Device.host().allocate(DataType.INT32, count));
+    }
+
+    @Test
+    void closingGivesUpOnAStreamThatHangs() {
+        TransferEngine engine =
+                TransferEngine.create(gpu(), SMALL.withCloseTimeout(Duration.ofMillis(100)));
+        Buffer host = counting(pinned(300), 1);
+        Buffer device = onGpu(300);
+        CudaDouble.inject("cudaEventQuery:*:error=600"); // not ready, for ever
+        Transfer stuck = engine.toDevice(host, device, 0);
+        while (engine.toDeviceStats().peakInFlight() == 0) {
+            Thread.onSpinWait();
+        }
+        engine.close();
+        JcclException e =
+                assertThrows(JcclException.class, () -> stuck.await(Duration.ofMillis(1)));
+        assertTrue(String.valueOf(e.getMessage()).contains("closed"), e::getMessage);
+    }
 }

@@ -17,7 +17,11 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.function.IntFunction;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -176,12 +180,12 @@ class TransferEngineTest {
         Buffer device = ints(1000);
         Buffer back = ints(1000);
         Event computed = closing(Device.host().newEvent());
-        Transfer in = null;
+        Transfer in = engine.toDevice(host, device, 0);
+        in.await(WAIT);
         Transfer out = null;
         for (int step = 0; step < 50; step++) {
             host.setLong(999, step);
-            in = in == null ? engine.toDevice(host, device, 0) : in.restart();
-            in.before(engine.compute());
+            in.restart().before(engine.compute());
             engine.compute()
                     .launchHostFunction(() -> {
                         for (long i = 0; i < 1000; i++) {
@@ -345,5 +349,73 @@ class TransferEngineTest {
         assertThrows(IllegalStateException.class, t::restart);
         gate.open();
         t.await(WAIT);
+    }
+
+    @Test
+    void manyThreadsStartCancelAndFollowTransfers() throws Exception {
+        TransferEngine engine = engine(SMALL.withQueue(8));
+        stress(engine, 400, count -> Device.host().allocate(DataType.INT32, count));
+        assertEquals(0, engine.toDeviceStats().queued());
+        assertEquals(0, engine.toHostStats().queued());
+    }
+
+    /** Threads that copy to the device and back, cancel some, and check what arrived. */
+    static void stress(TransferEngine engine, int rounds, IntFunction<Buffer> hostMemory)
+            throws Exception {
+        long seed = System.nanoTime();
+        System.out.println("seed " + seed);
+        List<Future<?>> all = new ArrayList<>();
+        try (ExecutorService threads = Executors.newFixedThreadPool(3)) {
+            for (int t = 0; t < 3; t++) {
+                Random random = new Random(seed + t);
+                all.add(threads.submit(() -> rounds(engine, rounds, hostMemory, random)));
+            }
+            for (Future<?> f : all) {
+                f.get();
+            }
+        }
+        assertEquals(0, engine.toDeviceStats().failures() + engine.toHostStats().failures());
+    }
+
+    private static void rounds(
+            TransferEngine engine, int rounds, IntFunction<Buffer> hostMemory, Random random) {
+        int count = 1 + random.nextInt(700);
+        try (Buffer host = hostMemory.apply(count);
+                Buffer device = engine.device().allocate(DataType.INT32, count);
+                Buffer back = hostMemory.apply(count);
+                Stream own = engine.device().newStream();
+                Event arrived = engine.device().newEvent()) {
+            Transfer up = null;
+            Transfer down = null;
+            for (int i = 0; i < rounds; i++) {
+                host.setLong(0, i);
+                host.setLong(count - 1, -i);
+                up = up == null ? engine.toDevice(host, device, random.nextInt(4)) : up.restart();
+                boolean cancelled = random.nextInt(5) == 0 && up.cancel();
+                up.before(own);
+                arrived.record(own);
+                down =
+                        down == null
+                                ? engine.toHost(device, back, random.nextInt(4), arrived)
+                                : down.restart();
+                boolean lost = random.nextInt(5) == 0 && down.cancel();
+                Transfer first = up;
+                Transfer second = down;
+                if (cancelled) {
+                    assertThrows(CancellationException.class, () -> first.await(WAIT));
+                } else {
+                    first.await(WAIT);
+                }
+                if (lost) {
+                    assertThrows(CancellationException.class, () -> second.await(WAIT));
+                } else {
+                    second.await(WAIT);
+                }
+                if (!cancelled && !lost) {
+                    assertEquals(count == 1 ? -i : i, back.getLong(0));
+                    assertEquals(-i, back.getLong(count - 1));
+                }
+            }
+        }
     }
 }

@@ -46,7 +46,7 @@ public final class Topology {
         nodes = List.copyOf(all);
         links = List.copyOf(b.links);
         warnings = List.copyOf(b.warnings);
-        codes = Map.copyOf(b.codes);
+        codes = new HashMap<>(b.codes); // Map.copyOf probes linearly, which is slow for pairs
         Map<String, Node> byName = new HashMap<>();
         for (int i = 0; i < nodes.size(); i++) {
             Node node = nodes.get(i);
@@ -308,8 +308,9 @@ public final class Topology {
         return row;
     }
 
+    /** Unique for a pair, and such that the hash of the Long differs for most pairs. */
     private static long key(int a, int b) {
-        return (long) Math.min(a, b) << 32 | Math.max(a, b);
+        return Math.min(a, b) * 0x9E37_79B1L + Math.max(a, b);
     }
 
     @Override

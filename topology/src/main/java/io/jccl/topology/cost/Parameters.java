@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeSet;
@@ -138,7 +139,7 @@ final class Parameters {
     }
 
     private static String lower(Enum<?> e) {
-        return e.name().toLowerCase(java.util.Locale.ROOT);
+        return e.name().toLowerCase(Locale.ROOT);
     }
 
     /** Hands out each key once, so that what is left over is not known. */
@@ -160,7 +161,7 @@ final class Parameters {
             if (text == null) {
                 throw new IllegalArgumentException(name + " has no " + key + ": add it");
             }
-            String[] words = text.strip().split("\\s+");
+            String[] words = text.strip().split("\\s+", -1);
             if (words.length != count) {
                 throw new IllegalArgumentException(
                         name + ": " + key + " is " + text + ", expected " + count + " numbers");

@@ -3,6 +3,7 @@ package io.jccl.topology.cost;
 import io.jccl.topology.Hub;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
+import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Route;
@@ -35,8 +36,10 @@ final class Tuner {
     private final List<Tuning.Way> ways = new ArrayList<>();
     private boolean nvlink;
 
-    /** GB/s that all NICs of a machine carry; infinite for one machine. */
+    /** GB/s that the NICs of a machine carry; infinite for one machine. */
     private final double nics;
+
+    private int nicCount;
 
     private Tuner(Parameters p, Topology t, List<Integer> gpus, Operation op, int machines) {
         this.p = p;
@@ -132,9 +135,11 @@ final class Tuner {
         double[] load = new double[2 * t.links().size()];
         for (Channel c : plan.channels()) {
             for (Hop hop : c.hops()) {
-                double rate = c.gbps() * (bridged(hop) ? p.bridgeOverhead : 1);
+                double more = bridged(hop) ? p.bridgeOverhead : 1;
                 boolean tree = c instanceof Channel.Tree;
                 for (int arc : hop.route().arcs()) {
+                    boolean pcie = t.links().get(arc >> 1).kind() == LinkKind.PCIE;
+                    double rate = c.gbps() * (pcie ? more : 1);
                     load[arc] += tree && op == Operation.REDUCE ? 0 : rate;
                     load[arc ^ 1] += tree && op != Operation.BROADCAST ? rate : 0;
                 }
@@ -185,15 +190,21 @@ final class Tuner {
         for (int id : near) {
             sum += rate((Nic) t.nodes().get(id));
         }
+        nicCount = near.size();
         if (sum == 0) {
             throw new IllegalArgumentException(
-                    "no NIC of " + t + " with a known bandwidth can be reached from " + gpus);
+                    "no GPU reaches a NIC of "
+                            + t.name()
+                            + ": a prediction for several machines needs one");
         }
         return sum;
     }
 
     /** What a NIC carries: NCCL's planning figure as it is, a line rate less its overhead. */
     private double rate(Nic nic) {
+        if (nic.gbps() == 0) {
+            return LinkModel.DEFAULT_NIC; // as the planner takes it
+        }
         for (Link link : t.links(nic.id())) {
             if (link.kind() == LinkKind.NETWORK
                     && (link.source() == Source.DEFAULT || link.source() == Source.NCCL_MODEL)) {
@@ -203,8 +214,9 @@ final class Tuner {
         return nic.gbps() * p.nicShare;
     }
 
-    private double channels(double rings) {
-        return Math.max(local, Double.isInfinite(rings) ? 1 : Math.ceil(rings / 20));
+    /** One per NIC; within a machine one for each 20 GB/s, which is an NVLink. */
+    private double channels(double planned) {
+        return machines > 1 ? nicCount : Math.max(1, Math.ceil(planned / 20));
     }
 
     private void add(Algorithm a, Protocol protocol, double latency, double busbw) {
@@ -317,7 +329,12 @@ final class Tuner {
                                         : 0;
                         case SIMPLE -> full;
                     };
-            add(Algorithm.TREE, protocol, latency, share);
+            // NCCL counts each byte of an allReduce twice: up and down.
+            add(
+                    Algorithm.TREE,
+                    protocol,
+                    latency,
+                    op == Operation.ALL_REDUCE ? share / 2 * op.busFactor(ranks) : share);
         }
     }
 
@@ -366,7 +383,7 @@ final class Tuner {
         }
         double inside = heads / (heads + 1) * width * share * op.busFactor(ranks);
         double net = machines == 2 ? 2 * nics : nics;
-        double most = local * p.limit(Limit.NVLS_TREE, generation, machines);
+        double most = Math.min(local, nicCount) * p.limit(Limit.NVLS_TREE, generation, machines);
         int log = 31 - Integer.numberOfLeadingZeros(machines);
         add(
                 Algorithm.NVLS_TREE,

@@ -285,7 +285,8 @@ final class XmlTopologyReader {
             item = new Item(Kind.SWITCH);
             item.name = e.get(NAME);
         }
-        item.busId = id;
+        // That domain is for addresses that are made up.
+        item.busId = id == null || id.startsWith("ffff:") ? null : id;
         bandwidth(e, item);
         homes.put(item, cpu);
         List<Item> at = parent == null ? below(e, cpu) : parent;
@@ -565,12 +566,11 @@ final class XmlTopologyReader {
             links = back == null ? count : Math.min(count, back);
             in.bad(
                     Objects.requireNonNull(gpuElements.get(gpu)),
-                    "GPU "
-                            + gpu.busId
+                    nameOf(gpu)
                             + " has "
                             + count
                             + " NVLinks to "
-                            + peer.busId
+                            + nameOf(peer)
                             + ", which has "
                             + (back == null ? 0 : back)
                             + " back: expected as many; "
@@ -580,6 +580,10 @@ final class XmlTopologyReader {
         double each = Math.min(LinkModel.nvlink(gpu.sm), LinkModel.nvlink(peer.sm));
         Source source = gpu.sm == 0 || peer.sm == 0 ? Source.DEFAULT : Source.NCCL_MODEL;
         b.link(gpu.id, peer.id, LinkKind.NVLINK, links, links * each, source);
+    }
+
+    private static String nameOf(Item gpu) {
+        return gpu.name != null ? gpu.name : "GPU" + gpu.index;
     }
 
     private void c2c(Topology.Builder b, Element e, Item gpu) {

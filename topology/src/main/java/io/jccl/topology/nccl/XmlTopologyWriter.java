@@ -71,7 +71,7 @@ final class XmlTopologyWriter {
 
     private final List<List<Link>> down = new ArrayList<>();
     private final boolean[] placed;
-    private final String[] busIds;
+    private final @Nullable String[] busIds;
 
     XmlTopologyWriter(Topology topology) {
         t = topology;
@@ -80,20 +80,27 @@ final class XmlTopologyWriter {
         placed = new boolean[n];
         busIds = new String[n];
         Set<String> taken = new HashSet<>();
+        for (Gpu gpu : t.gpus()) {
+            String real = gpu.busId() == null ? "" : gpu.busId().strip().toLowerCase(Locale.ROOT);
+            if (BUS_ID.matcher(real).matches()) {
+                busIds[gpu.id()] = XmlTopologyReader.canonical(real);
+                if (!taken.add(busIds[gpu.id()])) {
+                    throw new IllegalArgumentException(
+                            "two GPUs have bus id "
+                                    + busIds[gpu.id()]
+                                    + ": each needs its own in NCCL's XML");
+                }
+            }
+        }
+        int next = 0;
         for (int i = 0; i < n; i++) {
             down.add(new ArrayList<>());
-            String real = t.nodes().get(i) instanceof Gpu gpu ? gpu.busId() : null;
-            String plain = real == null ? "" : real.strip().toLowerCase(Locale.ROOT);
-            String id =
-                    BUS_ID.matcher(plain).matches()
-                            ? XmlTopologyReader.canonical(plain)
-                            // Function 0: NCCL has other uses for the low bits.
-                            : String.format("ffff:%02x:%02x.0", i / 32, i % 32);
-            if (!taken.add(id)) {
-                throw new IllegalArgumentException(
-                        "two GPUs have bus id " + id + ": each needs its own in NCCL's XML");
+            while (busIds[i] == null) {
+                // Function 0: NCCL has other uses for the low bits.
+                String made = String.format("ffff:%02x:%02x.0", next / 32, next % 32);
+                busIds[i] = taken.add(made) ? made : null;
+                next++;
             }
-            busIds[i] = id;
         }
     }
 

@@ -28,6 +28,17 @@ final class XmlTree {
     private static final int MAX_ATTRIBUTES = 64;
     private static final int MAX_WARNINGS = 200;
 
+    /** Making a factory takes longer than to read a small file, and it is not thread-safe. */
+    private static final ThreadLocal<XMLInputFactory> FACTORY =
+            ThreadLocal.withInitial(() -> {
+                XMLInputFactory factory = XMLInputFactory.newDefaultFactory();
+                factory.setProperty(XMLInputFactory.SUPPORT_DTD, false);
+                factory.setProperty(XMLInputFactory.IS_SUPPORTING_EXTERNAL_ENTITIES, false);
+                factory.setProperty(XMLInputFactory.IS_REPLACING_ENTITY_REFERENCES, false);
+                factory.setProperty(XMLInputFactory.IS_NAMESPACE_AWARE, false);
+                return factory;
+            });
+
     /** An element and where it starts. */
     record Element(
             String name,
@@ -102,23 +113,27 @@ final class XmlTree {
                             + MAX_CHARS
                             + " are read, and NCCL's are far smaller");
         }
-        XMLInputFactory factory = XMLInputFactory.newDefaultFactory();
-        factory.setProperty(XMLInputFactory.SUPPORT_DTD, false);
-        factory.setProperty(XMLInputFactory.IS_SUPPORTING_EXTERNAL_ENTITIES, false);
-        factory.setProperty(XMLInputFactory.IS_REPLACING_ENTITY_REFERENCES, false);
-        factory.setProperty(XMLInputFactory.IS_NAMESPACE_AWARE, false);
+        // Blank lines before an XML declaration are allowed here, as pasting makes them.
+        String text = (xml.startsWith("\ufeff") ? xml.substring(1) : xml).stripLeading();
+        int skipped = 0;
+        for (int i = 0; i < xml.length() - text.length(); i++) {
+            skipped += xml.charAt(i) == '\n' ? 1 : 0;
+        }
         List<Element> open = new ArrayList<>();
         Element root = null;
         int count = 0;
-        int line = 1;
+        int line = 1 + skipped;
         int column = 1;
         XMLStreamReader reader = null;
         try {
-            reader = factory.createXMLStreamReader(new StringReader(xml.strip()));
+            reader = reader(text);
             while (reader.hasNext()) {
-                // What comes next starts where the last one ended.
-                line = Math.max(1, reader.getLocation().getLineNumber());
-                column = Math.max(1, reader.getLocation().getColumnNumber());
+                // What comes next starts where the last one ended; behind text the parser has
+                // taken the next one's < as well.
+                boolean behindText = reader.getEventType() == XMLStreamConstants.CHARACTERS;
+                Location end = reader.getLocation();
+                line = Math.max(1, end.getLineNumber()) + skipped;
+                column = Math.max(1, end.getColumnNumber() - (behindText ? 1 : 0));
                 switch (reader.next()) {
                     case XMLStreamConstants.START_ELEMENT -> {
                         Element element = element(reader, line, column);
@@ -165,7 +180,7 @@ final class XmlTree {
         } catch (XMLStreamException e) {
             Location at = e.getLocation();
             bad(
-                    at == null ? line : Math.max(1, at.getLineNumber()),
+                    at == null ? line : Math.max(1, at.getLineNumber()) + skipped,
                     at == null ? column : Math.max(1, at.getColumnNumber()),
                     "not well-formed XML: " + plain(e.getMessage()));
         } catch (TopologyFormatException e) {
@@ -179,6 +194,10 @@ final class XmlTree {
         return root;
     }
 
+    private static XMLStreamReader reader(String text) throws XMLStreamException {
+        return FACTORY.get().createXMLStreamReader(new StringReader(text));
+    }
+
     private static void close(@Nullable XMLStreamReader reader) {
         try {
             if (reader != null) {
@@ -186,7 +205,6 @@ final class XmlTree {
             }
         } catch (XMLStreamException e) {
             // It reads from a string: there is nothing to release.
-            return;
         }
     }
 

@@ -40,6 +40,10 @@ public record ClusterPlan(
     /**
      * One channel. Inside a machine data goes along a chain of all its GPUs, in order of the hops.
      *
+     * <p>If a ring leaves by another NIC than it comes in by, every second machine runs its chain
+     * backwards, in by {@code nicOut} and out by {@code nicIn}. So data never changes rails, but
+     * for one step if the number of machines is odd.
+     *
      * @param shape how the machines are joined
      * @param hops of one machine, from the GPU where data comes in to the one where it leaves; no
      *     hops if a machine has one GPU

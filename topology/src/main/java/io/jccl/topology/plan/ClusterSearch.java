@@ -16,9 +16,9 @@ import org.jspecify.annotations.Nullable;
 /**
  * Plans for many machines. Every NIC is a rail. Data comes in at the GPU nearest to it, goes along
  * a chain of all GPUs of the machine, and in a ring leaves from the last of them by the same NIC to
- * the next machine; in a tree the GPU nearest to the NIC speaks to parent and children, and the
- * chain hangs below it. Rates of rails are raised together until some link or NIC is full; the
- * rails over it stay, the others go on.
+ * the next machine, or by the one nearest to that GPU if this gives more; in a tree the GPU nearest
+ * to the NIC speaks to parent and children, and the chain hangs below it. Rates of rails are raised
+ * together until some link or NIC is full; the rails over it stay, the others go on.
  *
  * <p>Bounds, with W the bandwidth from the GPUs of a machine out into the network, m machines of n
  * GPUs and N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N),
@@ -163,30 +163,17 @@ final class ClusterSearch {
     }
 
     ClusterPlan rails(boolean tree) {
-        List<Rail> shapes = new ArrayList<>();
-        double[] ringLoad = new double[2 * t.links().size()];
-        int[] entries = new int[t.gpus().size()];
-        for (int k = 0; k < nics.length; k++) {
-            if (nics[k] > 0) {
-                Rail rail = chain(k, tree, entries, ringLoad);
-                shapes.add(rail);
-                if (tree) {
-                    shapes.add(
-                            new Rail(
-                                    Shape.COMPLEMENT_TREE,
-                                    rail.hops(),
-                                    rail.entry(),
-                                    rail.exit(),
-                                    k,
-                                    k,
-                                    1));
-                }
+        List<Rail> rails = rails(tree, false);
+        double sum = sum(rails);
+        boolean alternate = false;
+        if (!tree && n > 1) {
+            List<Rail> other = rails(false, true);
+            double more = sum(other);
+            if (more > sum * (1 + 1e-6)) {
+                rails = other;
+                sum = more;
+                alternate = true;
             }
-        }
-        List<Rail> rails = fill(shapes);
-        double sum = 0;
-        for (Rail rail : rails) {
-            sum += rail.gbps();
         }
         int ranks = m * n;
         double bandwidth = sum * (tree ? op.busFactor(ranks) : 1);
@@ -207,13 +194,57 @@ final class ClusterSearch {
                         + " ("
                         + bound.what()
                         + ").");
+        if (alternate) {
+            why.add(
+                    "A ring leaves by the NIC of its last GPU, and every second machine runs it"
+                            + " backwards, so that data stays on its rail.");
+        }
         why.addAll(notes);
         return new ClusterPlan(
                 cluster, op, gpus, rails, bandwidth, bound.gbps(), bound.what(), why);
     }
 
+    private static double sum(List<Rail> rails) {
+        double sum = 0;
+        for (Rail rail : rails) {
+            sum += rail.gbps();
+        }
+        return sum;
+    }
+
+    /**
+     * One rail for each NIC, or two trees.
+     *
+     * @param alternate whether rings may leave by another NIC than they come in by
+     */
+    private List<Rail> rails(boolean tree, boolean alternate) {
+        List<Rail> shapes = new ArrayList<>();
+        double[] ringLoad = new double[2 * t.links().size()];
+        int[] entries = new int[t.gpus().size()];
+        int[] exits = alternate ? new int[nics.length] : null;
+        for (int k = 0; k < nics.length; k++) {
+            if (nics[k] > 0) {
+                Rail rail = chain(k, tree, entries, exits, ringLoad);
+                shapes.add(rail);
+                if (tree) {
+                    shapes.add(
+                            new Rail(
+                                    Shape.COMPLEMENT_TREE,
+                                    rail.hops(),
+                                    rail.entry(),
+                                    rail.exit(),
+                                    k,
+                                    k,
+                                    1));
+                }
+            }
+        }
+        return fill(shapes);
+    }
+
     /** A rail with its chain, of rate 1. */
-    private Rail chain(int nic, boolean tree, int[] entries, double[] used) {
+    private Rail chain(
+            int nic, boolean tree, int[] entries, int @Nullable [] exits, double[] used) {
         int nicId = t.nics().get(nic).id();
         Route nearest = near(nic, -1);
         if (nearest == null) {
@@ -234,28 +265,72 @@ final class ClusterSearch {
         if (fabric == null) {
             return new Rail(tree ? Shape.TREE : Shape.RING, List.of(), entry, entry, nic, nic, 1);
         }
-        List<Hop> hops = anyOrder ? anyChain(fabric, nic, entry) : ringChain(nic, entry, used);
+        List<Hop> hops =
+                anyOrder ? anyChain(fabric, nic, entry, exits) : ringChain(nic, entry, exits, used);
         for (Hop hop : hops) {
             for (int arc : hop.route().arcs()) {
                 used[arc] += 1 / t.capacity(arc);
             }
         }
-        return new Rail(
-                tree ? Shape.TREE : Shape.RING,
-                hops,
-                entry,
-                tree ? entry : hops.getLast().to(),
-                nic,
-                nic,
-                1);
+        int exit = tree ? entry : hops.getLast().to();
+        int out = nic;
+        if (exits != null) {
+            out = Math.max(0, exit(exit, exits).nic);
+            exits[out]++;
+        }
+        return new Rail(tree ? Shape.TREE : Shape.RING, hops, entry, exit, nic, out, 1);
     }
 
-    /** Where every order is as good: the second nearest GPU comes last. */
-    private List<Hop> anyChain(Fabric f, int nic, int entry) {
-        Route out = near(nic, entry);
-        int last = out == null ? -1 : out.from();
-        List<Integer> order = new ArrayList<>(n);
+    /**
+     * A way out of a machine.
+     *
+     * @param nic place of the NIC; -1 if there is none
+     * @param gbps bandwidth from the GPU into the network, shared with the rails that leave there
+     *     too
+     * @param length links on the way
+     */
+    private record Exit(int nic, double gbps, int length) {
+        boolean isBetterThan(Exit o) {
+            return gbps > o.gbps || (gbps == o.gbps && length < o.length);
+        }
+    }
+
+    /** The best way out for a GPU, given how many rails leave by each NIC already. */
+    private Exit exit(int gpu, int[] exits) {
+        Exit best = new Exit(-1, 0, 0);
+        for (int k = 0; k < nics.length; k++) {
+            Route route = nics[k] > 0 ? t.route(gpu, t.nics().get(k).id()) : null;
+            if (route != null) {
+                double gbps = Math.min(route.gbps(), nics[k] / (1 + exits[k]));
+                Exit exit = new Exit(k, gbps, route.arcs().size());
+                best = exit.isBetterThan(best) ? exit : best;
+            }
+        }
+        return best;
+    }
+
+    /** The way out by the NIC that data came in by. */
+    private Exit back(int gpu, int nic) {
+        Route route = t.route(gpu, t.nics().get(nic).id());
+        return route == null
+                ? new Exit(-1, 0, 0)
+                : new Exit(nic, route.gbps(), route.arcs().size());
+    }
+
+    /** Where every order is as good: the GPU with the best way out comes last. */
+    private List<Hop> anyChain(Fabric f, int nic, int entry, int @Nullable [] exits) {
+        int last = -1;
+        Exit best = new Exit(-1, 0, 0);
         int at = gpus.indexOf(entry);
+        for (int i = 1; i < n; i++) {
+            int gpu = f.gpus[(at + i) % n];
+            Exit exit = exits == null ? back(gpu, nic) : exit(gpu, exits);
+            if (exit.isBetterThan(best)) {
+                best = exit;
+                last = gpu;
+            }
+        }
+        List<Integer> order = new ArrayList<>(n);
         order.add(at);
         for (int i = 1; i < n; i++) {
             if (f.gpus[(at + i) % n] != last) {
@@ -275,11 +350,9 @@ final class ClusterSearch {
     /**
      * A ring, opened before the entry: that with the best way out, of equal ones the least used.
      */
-    private List<Hop> ringChain(int nic, int entry, double[] used) {
-        int nicId = t.nics().get(nic).id();
+    private List<Hop> ringChain(int nic, int entry, int @Nullable [] exits, double[] used) {
         List<Hop> best = List.of();
-        double bestWidth = -1;
-        int bestLength = 0;
+        Exit bestExit = new Exit(-1, -1, 0);
         double bestLoad = 0;
         for (Channel.Ring ring : rings) {
             int start = ring.order().indexOf(entry);
@@ -292,15 +365,12 @@ final class ClusterSearch {
                     load = Math.max(load, used[arc] + 1 / t.capacity(arc));
                 }
             }
-            Route out = t.route(hops.getLast().to(), nicId);
-            double width = out == null ? 0 : out.gbps();
-            int length = out == null ? 0 : out.arcs().size();
-            if (width > bestWidth
-                    || (width == bestWidth && length < bestLength)
-                    || (width == bestWidth && length == bestLength && load < bestLoad)) {
+            int last = hops.getLast().to();
+            Exit exit = exits == null ? back(last, nic) : exit(last, exits);
+            boolean same = !exit.isBetterThan(bestExit) && !bestExit.isBetterThan(exit);
+            if (exit.isBetterThan(bestExit) || (same && load < bestLoad)) {
                 best = hops;
-                bestWidth = width;
-                bestLength = length;
+                bestExit = exit;
                 bestLoad = load;
             }
         }

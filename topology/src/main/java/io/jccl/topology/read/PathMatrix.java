@@ -65,6 +65,10 @@ public record PathMatrix(
         warnings = List.copyOf(warnings);
     }
 
+    static boolean isMissing(PathCode code) {
+        return code.equals(MISSING);
+    }
+
     static List<List<PathCode>> square(List<List<PathCode>> codes, int size) {
         List<List<PathCode>> copy = new ArrayList<>(codes.size());
         for (List<PathCode> row : codes) {

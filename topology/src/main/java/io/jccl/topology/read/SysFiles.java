@@ -86,7 +86,7 @@ final class SysFiles {
                     set.set(first, last + 1);
                 }
             } catch (NumberFormatException e) {
-                continue;
+                // Left out.
             }
         }
         return set;

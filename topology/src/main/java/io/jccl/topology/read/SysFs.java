@@ -1,6 +1,7 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Topology;
+import io.jccl.topology.tree.PciTree;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -106,12 +107,43 @@ public final class SysFs {
     }
 
     /**
-     * GPUs, NICs and what lies between them.
+     * GPUs, NICs and what lies between them. NVLinks and compute capabilities are not to be seen in
+     * {@code /sys}. What a switch or a bridge has below it is left out if it is no GPU or NIC.
      *
-     * @param sysRoot {@link #ROOT}, or a copy of it
+     * <p>The bandwidth of a PCIe link is from the current speed and width, but that of a GPU from
+     * the highest speed that it and its slot have: GPUs with nothing to do slow their links down.
+     *
+     * @param sysRoot {@link #ROOT}, or a copy of it; the CPU's model is read from {@code
+     *     proc/cpuinfo} beside it
      * @return the machine
      */
     public static Topology machine(Path sysRoot) {
-        return new Topology.Builder("this machine").build();
+        return machine(sysRoot, cpuinfo(sysRoot));
+    }
+
+    /**
+     * Likewise, with another place for the CPU's model.
+     *
+     * @param sysRoot {@link #ROOT}, or a copy of it
+     * @param cpuinfo {@code /proc/cpuinfo}, or a copy of it
+     * @return the machine
+     */
+    public static Topology machine(Path sysRoot, Path cpuinfo) {
+        SysPci pci = new SysPci(sysRoot, cpuinfo);
+        PciTree tree = pci.read();
+        if (tree.gpus.isEmpty()) {
+            pci.warn("no GPU of NVIDIA in " + sysRoot);
+        } else {
+            pci.warn(
+                    "/sys does not tell NVLinks and compute capabilities: this is the PCIe side only");
+        }
+        Topology.Builder b = tree.build("this machine");
+        pci.warnings().forEach(b::warn);
+        return b.build();
+    }
+
+    /** Beside {@code /sys}. */
+    static Path cpuinfo(Path sysRoot) {
+        return sysRoot.resolveSibling("proc").resolve("cpuinfo");
     }
 }

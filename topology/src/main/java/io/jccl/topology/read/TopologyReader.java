@@ -1,7 +1,14 @@
 package io.jccl.topology.read;
 
+import io.jccl.topology.PathCode;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
+import io.jccl.topology.Warning;
+import io.jccl.topology.nccl.TopologyXml;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Reads the topology of a machine from a text: what {@code nvidia-smi topo -m}, {@code -mp}, {@code
@@ -9,6 +16,23 @@ import io.jccl.topology.TopologyFormatException;
  * by many threads.
  */
 public final class TopologyReader {
+    /** A tool whose output looks alike. */
+    private record LookAlike(Pattern sign, String tool) {
+        LookAlike(String sign, String tool) {
+            this(Pattern.compile(sign), tool);
+        }
+    }
+
+    private static final List<LookAlike> LOOK_ALIKES =
+            List.of(
+                    new LookAlike(
+                            "ROCm System Management|(Weight|Hops|Link Type) between two GPUs"
+                                    + "|\\bXGMI\\b",
+                            "rocm-smi or amd-smi of AMD"),
+                    new LookAlike("\\bICN\\d|\\bPPU\\d|ppu-smi", "ppu-smi of Alibaba's PPUs"));
+
+    private static final Pattern ICN = Pattern.compile("ICN\\d+");
+
     private TopologyReader() {}
 
     /**
@@ -20,7 +44,29 @@ public final class TopologyReader {
      * @throws TopologyFormatException if there is none of these, or it is damaged
      */
     public static Dump dump(String text, ReadOptions options) {
-        throw new TopologyFormatException(0, 0, "not read yet");
+        if (isXml(text, options)) {
+            throw new TopologyFormatException(
+                    1, 1, "found XML: expected output of nvidia-smi, which a table can be read of");
+        }
+        return dump(text, Text.lines(text), options);
+    }
+
+    private static Dump dump(String text, List<Text.Line> lines, ReadOptions options) {
+        Dump matrix;
+        try {
+            matrix = MatrixParser.parse(lines, options.lenient());
+        } catch (TopologyFormatException e) {
+            TopologyFormatException other = lookAlike(lines);
+            throw other != null ? other : e;
+        }
+        if (matrix != null) {
+            return matrix;
+        }
+        NvlinkStatus status = NvlinkParser.parse(lines, options.lenient());
+        if (status != null) {
+            return status;
+        }
+        throw unknown(text, lines);
     }
 
     /**
@@ -32,6 +78,139 @@ public final class TopologyReader {
      * @throws TopologyFormatException if the text is none of the formats, or damaged
      */
     public static Topology topology(String text, ReadOptions options) {
-        throw new TopologyFormatException(0, 0, "not read yet");
+        if (isXml(text, options)) {
+            Topology xml = TopologyXml.read(text, options.lenient(), options.name());
+            return Refined.of(xml, options, List.of());
+        }
+        List<Text.Line> lines = Text.lines(text);
+        Dump dump = dump(text, lines, options);
+        ReadOptions known = options;
+        if (!(dump instanceof NvlinkStatus) && options.nvlinks() == null) {
+            // Whoever pastes a whole session may have the names and rates in it too.
+            known = options.withNvlinks(NvlinkParser.parse(lines, true));
+        }
+        return topology(dump, known);
+    }
+
+    /**
+     * Infers the graph of a machine from a table.
+     *
+     * @param dump the table
+     * @param options what else is known of the machine
+     * @return the graph, with warnings about what was odd, guessed or left out
+     */
+    public static Topology topology(Dump dump, ReadOptions options) {
+        return switch (dump) {
+            case PathMatrix m -> refuseLookAlike(m, options);
+            case P2pMatrix m ->
+                    MatrixGraph.build(
+                            alone(
+                                    m.gpus(),
+                                    m.codes(),
+                                    m.warnings(),
+                                    "-p2p tells which GPUs reach each other, not by which links:"
+                                            + " read nvidia-smi topo -m for these"),
+                            options);
+            case NvlinkStatus s ->
+                    MatrixGraph.build(
+                            alone(
+                                    s.gpus().stream().map(gpu -> "GPU" + gpu.index()).toList(),
+                                    List.of(),
+                                    s.warnings(),
+                                    "nvlink -s tells the links of each GPU, not where they lead:"
+                                            + " read nvidia-smi topo -m as well"),
+                            options.withNvlinks(s));
+        };
+    }
+
+    private static Topology refuseLookAlike(PathMatrix matrix, ReadOptions options) {
+        for (List<PathCode> row : matrix.codes()) {
+            for (PathCode code : row) {
+                if (!options.lenient() && ICN.matcher(code.text()).matches()) {
+                    throw new TopologyFormatException(
+                            0,
+                            0,
+                            "found the code "
+                                    + code
+                                    + ", which ppu-smi of Alibaba's PPUs prints: expected the"
+                                    + " output of nvidia-smi topo -m");
+                }
+            }
+        }
+        return MatrixGraph.build(matrix, options);
+    }
+
+    /** GPUs without paths. */
+    private static PathMatrix alone(
+            List<String> names, List<List<PathCode>> codes, List<Warning> warnings, String why) {
+        List<PathMatrix.GpuRow> gpus = new ArrayList<>();
+        List<List<PathCode>> cells = new ArrayList<>();
+        for (int i = 0; i < names.size(); i++) {
+            String name = names.get(i);
+            int index = Integer.parseInt(name.substring(3));
+            gpus.add(new PathMatrix.GpuRow(name, index, null, null, null));
+            List<PathCode> row = new ArrayList<>();
+            for (int j = 0; j < names.size(); j++) {
+                row.add(
+                        i == j
+                                ? PathCode.SELF
+                                : codes.isEmpty() ? PathMatrix.MISSING : codes.get(i).get(j));
+            }
+            cells.add(row);
+        }
+        List<Warning> all = new ArrayList<>(warnings);
+        all.add(Warning.of(why));
+        return new PathMatrix(gpus, List.of(), cells, all);
+    }
+
+    private static boolean isXml(String text, ReadOptions options) {
+        if (options.format() != Format.AUTO) {
+            return options.format() == Format.NCCL_XML;
+        }
+        int i = 0;
+        while (i < text.length()
+                && (Character.isWhitespace(text.charAt(i)) || text.charAt(i) == '\ufeff')) {
+            i++;
+        }
+        for (String tag : new String[] {"<?xml", "<!--", "<!DOCTYPE", "<system", "<graphs"}) {
+            if (text.startsWith(tag, i)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private static @Nullable TopologyFormatException lookAlike(List<Text.Line> lines) {
+        for (LookAlike other : LOOK_ALIKES) {
+            for (Text.Line line : lines) {
+                if (other.sign.matcher(line.text()).find()) {
+                    return new TopologyFormatException(
+                            line.number(),
+                            line.column(line.start()),
+                            "this is output of "
+                                    + other.tool
+                                    + ", which is not read here: expected nvidia-smi topo -m,"
+                                    + " -mp, -p2p or nvlink -s, or NCCL's topology XML");
+                }
+            }
+        }
+        return null;
+    }
+
+    private static TopologyFormatException unknown(String text, List<Text.Line> lines) {
+        TopologyFormatException other = lookAlike(lines);
+        if (other != null) {
+            return other;
+        }
+        return new TopologyFormatException(
+                0,
+                0,
+                "no topology found in "
+                        + lines.size()
+                        + " lines ("
+                        + text.length()
+                        + " characters): expected the output of nvidia-smi topo -m, whose header"
+                        + " starts with GPU0 and whose rows start with GPU0, GPU1, ..., that of"
+                        + " nvidia-smi topo -p2p or nvlink -s, or NCCL's topology XML");
     }
 }

@@ -188,12 +188,16 @@ final class ClusterPlayer {
         if (!small.correct()) {
             return small;
         }
+        boolean pipelined = trees || op == Operation.BROADCAST || op == Operation.REDUCE;
+        if (pipelined && machines <= (trees ? 17 : 5)) {
+            return full();
+        }
         if (trees) {
             spans(0);
             spans(1);
             return pipeline(true);
         }
-        return op == Operation.BROADCAST || op == Operation.REDUCE ? pipeline(false) : turning();
+        return pipelined ? pipeline(false) : turning();
     }
 
     /** Checks that a tree over the machines reaches each from its root. */
@@ -222,18 +226,20 @@ final class ClusterPlayer {
     private Simulation turning() {
         List<Turning.Rail> rails = new ArrayList<>();
         double total = 0;
+        double most = 0;
         for (ClusterPlan.Rail rail : plan.channels()) {
             total += rail.gbps();
+            most = Math.max(most, rail.gbps());
         }
         int n = machines * local;
+        int chunks = Loader.chunks(Loader.block(op, n, bytes * most / total), chunkBytes);
         for (ClusterPlan.Rail rail : plan.channels()) {
             int[][] paths = new int[local][];
             for (int i = 0; i + 1 < local; i++) {
                 paths[i] = path(rail.hops().get(i), 0);
             }
             paths[local - 1] = between(rail, 0, 0);
-            double block = bytes * rail.gbps() / total / n;
-            long chunks = Math.max(1, (long) Math.ceil(block / chunkBytes));
+            double block = Loader.block(op, n, bytes * rail.gbps() / total);
             rails.add(new Turning.Rail(paths, rail.gbps(), chunks, block / chunks));
         }
         long steps = (op == Operation.ALL_REDUCE ? 2L : 1L) * (n - 1);

@@ -7,14 +7,19 @@ final class Loader {
     private final Schedule s;
     private final Operation op;
     private final int root;
-    private final long chunkBytes;
+    private final int chunks;
     private final int n;
 
-    Loader(Schedule s, Operation op, int root, long chunkBytes) {
+    /**
+     * Starts with nothing loaded.
+     *
+     * @param chunks number of a block's chunks, on every channel
+     */
+    Loader(Schedule s, Operation op, int root, int chunks) {
         this.s = s;
         this.op = op;
         this.root = root;
-        this.chunkBytes = chunkBytes;
+        this.chunks = chunks;
         n = s.ranks;
     }
 
@@ -39,7 +44,16 @@ final class Loader {
         return op != Operation.BROADCAST && op != Operation.REDUCE;
     }
 
-    private int chunks(double block) {
+    /** How large the blocks are of a channel that carries so much. */
+    static double block(Operation op, int ranks, double bytes) {
+        return switch (op) {
+            case BROADCAST, REDUCE, SEND_RECV -> bytes;
+            default -> bytes / ranks;
+        };
+    }
+
+    /** How many chunks of at most a size a block is cut into. */
+    static int chunks(double block, long chunkBytes) {
         double chunks = Math.ceil(block / chunkBytes);
         if (chunks > Schedule.MAX_TRANSFERS) {
             throw new IllegalArgumentException(
@@ -49,7 +63,7 @@ final class Loader {
     }
 
     /** Chunks that are to be there in the end, and nothing that moves them. */
-    void expect(int channel, int chunks) {
+    void expect(int channel) {
         for (int b = 0; b < n; b++) {
             for (int k = 0; k < chunks; k++) {
                 switch (op) {
@@ -91,15 +105,14 @@ final class Loader {
         if (!reduces(op) && !spreads(op)) {
             throw new IllegalArgumentException(op.command() + " can't go round rings");
         }
-        double block = blocks(op) ? bytes / n : bytes;
-        int chunks = chunks(block);
+        double block = block(op, n, bytes);
         int m = ring.ranks().length;
         int[] lanes = new int[m];
         for (int i = 0; i < m; i++) {
             lanes[i] = s.lane(ring.paths()[i], ring.gbps());
         }
         int first = s.units;
-        expect(channel, chunks);
+        expect(channel);
         for (int u = first; u < s.units; u++) {
             int owner = blocks(op) ? (u - first) / chunks : root;
             int position = 0;
@@ -123,7 +136,6 @@ final class Loader {
             up[h] = reduces(op) ? s.lane(tree.up()[h], tree.gbps()) : -1;
             down[h] = spreads(op) ? s.lane(tree.down()[h], tree.gbps()) : -1;
         }
-        int chunks = chunks(bytes);
         for (int k = 0; k < chunks; k++) {
             int u = s.unit(channel, reduces(op) ? -1 : root, spreads(op) ? -1 : root, k);
             s.tree(tree, up, down, u, reduces(op), spreads(op), bytes / chunks);
@@ -134,10 +146,9 @@ final class Loader {
         if (reduces(op) || op == Operation.BROADCAST) {
             throw new IllegalArgumentException(op.command() + " can't be a direct exchange");
         }
-        double block = op == Operation.SEND_RECV ? bytes : bytes / n;
-        int chunks = chunks(block);
+        double block = block(op, n, bytes);
         int first = s.units;
-        expect(channel, chunks);
+        expect(channel);
         for (int h = 0; h < exchange.from().length; h++) {
             int from = exchange.from()[h];
             int to = exchange.to()[h];

@@ -5,8 +5,8 @@ import java.util.List;
 /**
  * Arcs with capacities, and lanes over them. The lanes that are active share each arc by weighted
  * max-min fairness: rates rise together, in proportion to the weights, until an arc is full; its
- * lanes stay there and the others go on. Weights are the plan's rates, so that a lane never gets
- * less than planned while the plan is feasible.
+ * lanes stay there and the others go on, up to the weight. Weights are the plan's rates: while the
+ * plan is feasible every lane has just its own, which keeps the hops of a pipeline in step.
  *
  * <p>Not thread-safe.
  */
@@ -14,8 +14,6 @@ final class Network {
     /** What a run found. */
     record Outcome(
             long transfers, List<Fault> faults, long faultCount, long stuck, List<ArcUse> arcs) {}
-
-    private static final double FULL = 1e-12;
 
     final double[] capacity;
     final int[][] arcs;
@@ -66,27 +64,24 @@ final class Network {
             }
         }
         while (open > 0) {
-            double least = Double.POSITIVE_INFINITY;
+            double least = 1e9;
             for (int i = 0; i < touchedCount; i++) {
                 int arc = touched[i];
                 if (load[arc] > 0) {
                     least = Math.min(least, left[arc] / load[arc]);
                 }
             }
-            int before = open;
             for (int lane = 0; lane < arcs.length; lane++) {
-                if (fixed[lane] || !tight(arcs[lane], least)) {
+                if (fixed[lane] || (least < 1e9 && !tight(arcs[lane], least))) {
                     continue;
                 }
                 fixed[lane] = true;
                 open--;
                 rate[lane] = least * weight[lane];
             }
-            // Only now, so that all lanes of an arc see it full.
-            if (open == before) {
-                throw new IllegalStateException("no lane found its limit");
+            if (open > 0) {
+                settle(active, touchedCount);
             }
-            settle(active, touchedCount);
         }
         for (int i = 0; i < touchedCount; i++) {
             load[touched[i]] = 0;
@@ -114,7 +109,7 @@ final class Network {
             }
             for (int arc : arcs[lane]) {
                 if (fixed[lane]) {
-                    left[arc] = Math.max(left[arc] - rate[lane], FULL);
+                    left[arc] = Math.max(left[arc] - rate[lane], 0);
                 } else {
                     load[arc] += weight[lane];
                 }

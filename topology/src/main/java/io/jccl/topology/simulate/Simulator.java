@@ -35,7 +35,8 @@ public final class Simulator {
      *
      * @param plan the plan, right or wrong
      * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
-     * @param chunkBytes largest chunk
+     * @param chunkBytes largest chunk: of the widest channel; the others have as many chunks, which
+     *     are smaller
      * @return time, use and faults
      * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
      *     or there would be too many chunks
@@ -175,12 +176,19 @@ public final class Simulator {
         }
         Schedule s = new Schedule(ranks);
         double total = 0;
+        double most = 0;
+        boolean tree = false;
         for (Schedule.Part part : parts) {
             total += part.gbps();
+            most = Math.max(most, part.gbps());
+            tree |= part instanceof Schedule.Tree;
         }
-        Loader loader = new Loader(s, op, root, chunkBytes);
+        double largest = total > 0 ? bytes * most / total : 0;
+        // A tree moves all of its channel's share as one block.
+        double block = tree ? largest : Loader.block(op, ranks, largest);
+        Loader loader = new Loader(s, op, root, Loader.chunks(block, chunkBytes));
         if (parts.isEmpty() || total <= 0) {
-            loader.expect(0, 1);
+            loader.expect(0);
         }
         for (int c = 0; c < parts.size(); c++) {
             loader.load(c, parts.get(c), total > 0 ? bytes * parts.get(c).gbps() / total : 0);

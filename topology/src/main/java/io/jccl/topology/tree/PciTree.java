@@ -8,10 +8,11 @@ import io.jccl.topology.Nic;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
-import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
@@ -100,6 +101,9 @@ public final class PciTree {
         /** Of a GPU: its marketing name, if known. */
         public @Nullable String model;
 
+        /** Of a GPU: what was printed of its affinities, if that is known better. */
+        public @Nullable Gpu printed;
+
         /** Of a NIC: its device, if known. */
         public @Nullable String device;
 
@@ -134,7 +138,7 @@ public final class PciTree {
     private final Set<String> names = new HashSet<>();
 
     /** The NUMA node that each item is below. */
-    private final Map<Item, Cpu> homes = new IdentityHashMap<>();
+    private final Map<Item, Cpu> homes = new HashMap<>();
 
     /** Makes an empty one. */
     public PciTree() {}
@@ -153,6 +157,9 @@ public final class PciTree {
         }
         for (Item gpu : gpus) {
             Cpu cpu = homes.get(gpu);
+            Gpu printed = gpu.printed;
+            String near = cpu == null ? null : cpu.affinity;
+            String numa = cpu == null || cpu.numa < 0 ? null : "" + cpu.numa;
             gpu.id =
                     b.add(
                             new Gpu(
@@ -163,9 +170,9 @@ public final class PciTree {
                                     gpu.sm,
                                     gpu.smSource,
                                     gpu.busId,
-                                    cpu == null ? null : cpu.affinity,
-                                    cpu == null || cpu.numa < 0 ? null : "" + cpu.numa,
-                                    null));
+                                    printed == null ? near : printed.cpuAffinity(),
+                                    printed == null ? numa : printed.numaAffinity(),
+                                    printed == null ? null : printed.gpuNumaId()));
         }
         int n = 0;
         for (Item nic : nics) {
@@ -212,6 +219,31 @@ public final class PciTree {
             }
         }
         return b;
+    }
+
+    /**
+     * The NUMA node that an item is below, once built.
+     *
+     * @param item an item of this tree
+     * @return its NUMA node
+     */
+    public Cpu cpu(Item item) {
+        return Objects.requireNonNull(homes.get(item));
+    }
+
+    /** Takes away what has no GPU or NIC of the lists below it, and devices not in the lists. */
+    public void prune() {
+        Set<Item> keep = new HashSet<>();
+        keep.addAll(gpus);
+        keep.addAll(nics);
+        cpus.forEach(cpu -> prune(cpu.items, keep));
+    }
+
+    private static void prune(List<Item> items, Set<Item> keep) {
+        for (Item item : items) {
+            prune(item.items, keep);
+        }
+        items.removeIf(item -> item.items.isEmpty() && !keep.contains(item));
     }
 
     /** Notes whose each device is, and gives bridges their bandwidth. */

@@ -105,6 +105,41 @@ class ClusterPlannerTest {
         assertEquals(105.8333, plan.boundGBps(), 1e-3);
     }
 
+    /** One NIC beside each GPU, and no good way from a GPU to another's NIC. */
+    @Test
+    void ringsLeaveByAnotherNicWhereThatGivesMore() {
+        Topology.Builder b = new Topology.Builder("a NIC for each GPU");
+        for (int i = 0; i < 8; i++) {
+            b.addGpu(i, 90);
+        }
+        for (int k = 0; k < 8; k++) {
+            b.add(new Nic(b.nextId(), "mlx5_" + k, null, 50));
+        }
+        int root = b.addHub("numa0", Hub.Kind.NUMA);
+        int nvswitch = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
+        for (int i = 0; i < 8; i++) {
+            int s = b.addHub("pcie-switch" + i, Hub.Kind.PCIE_SWITCH);
+            b.link(s, root, LinkKind.PCIE, 1, 12, Source.DEFAULT);
+            b.link(i, s, LinkKind.PCIE, 1, 48, Source.DEFAULT);
+            b.link(8 + i, s, LinkKind.PCIE, 1, 48, Source.DEFAULT);
+            b.link(i, nvswitch, LinkKind.NVLINK, 18, 370.8, Source.DEFAULT);
+        }
+        ClusterPlan plan =
+                Planner.rings(
+                        new Cluster(b.build(), 4), Operation.ALL_GATHER, PlannerTest.first(8));
+        assertEquals(List.of(), Planner.check(plan));
+        assertEquals(8, plan.channels().size());
+        boolean[] left = new boolean[8];
+        for (ClusterPlan.Rail rail : plan.channels()) {
+            assertEquals(rail.nicIn(), rail.entry());
+            assertEquals(rail.nicOut(), rail.exit());
+            assertFalse(left[rail.nicOut()], plan.channels()::toString);
+            left[rail.nicOut()] = true;
+        }
+        // Each GPU is the last of one ring, so NVLink carries 7 x 48 of its 370.8.
+        assertEquals(8 * 48, plan.bandwidthGBps(), 1e-6);
+    }
+
     @Test
     void treesOverTwoMachinesMeetTheBound() {
         Cluster c = new Cluster(machine(4, 25, true), 2);

@@ -1,0 +1,376 @@
+package io.jccl.bench;
+
+import io.jccl.bench.topo.Analysis;
+import io.jccl.bench.topo.Findings;
+import io.jccl.bench.topo.Json;
+import io.jccl.bench.topo.Output;
+import io.jccl.bench.topo.TextReport;
+import io.jccl.topology.Operation;
+import io.jccl.topology.Topology;
+import io.jccl.topology.draw.Dot;
+import io.jccl.topology.draw.Html;
+import io.jccl.topology.draw.Svg;
+import io.jccl.topology.nccl.TopologyXml;
+import io.jccl.topology.read.Format;
+import io.jccl.topology.read.ReadOptions;
+import io.jccl.topology.read.ThisMachine;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.PrintWriter;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+import picocli.CommandLine.TypeConversionException;
+
+/** Says how the GPUs of a machine are linked, how to use that, and what to expect. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "GB/s are 10^9 bytes per second, of links in one direction. Bandwidths and times are"
+                    + " predictions.",
+            "Exit status: 0; 1 if something failed; 2 for a mistake in the arguments or a text that"
+                    + " is no topology.",
+        })
+final class TopoCommand implements Callable<Integer> {
+    /** Stands for standard input or output. */
+    private static final String STANDARD = "-";
+
+    /** Sizes between those that latency and those that bandwidth decides. */
+    private static final List<Long> LADDER =
+            List.of(8L, 1L << 10, 32L << 10, 1L << 20, 32L << 20, 256L << 20, 1L << 30, 8L << 30);
+
+    private final InputStream input;
+    private final Function<ReadOptions, Topology> machine;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = "--file",
+            paramLabel = "<file>",
+            description =
+                    "Output of nvidia-smi topo -m, topo -p2p or nvlink -s, or NCCL's topology XML; -"
+                            + " is standard input (default: this machine).")
+    private @Nullable String file;
+
+    @Option(
+            names = "--format",
+            paramLabel = "<auto|smi|nccl-xml>",
+            converter = Formats.class,
+            description = "What the file is (default: auto, which is seen from the text).")
+    private Format format = Format.AUTO;
+
+    @Option(
+            names = "--lenient",
+            description = "Use what can be read of a damaged dump, and warn of the rest.")
+    private boolean lenient;
+
+    @Option(
+            names = "--gpus",
+            paramLabel = "<list>",
+            description =
+                    "The GPUs that take part, by rank, as numbered in the dump: 0,2,5 or 0-3"
+                            + " (default: all).")
+    private @Nullable String gpus;
+
+    @Option(
+            names = "--op",
+            paramLabel = "<operation>",
+            converter = Operations.class,
+            description =
+                    "all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, gather,"
+                            + " scatter or sendrecv (default: all_reduce).")
+    private Operation operation = Operation.ALL_REDUCE;
+
+    @Option(
+            names = "--root",
+            paramLabel = "<gpu>",
+            description =
+                    "Number of the root GPU of broadcast, reduce, gather, scatter (default: the"
+                            + " first).")
+    private @Nullable Integer root;
+
+    @Option(
+            names = "--size",
+            paramLabel = "<size>",
+            split = ",",
+            converter = Sizes.Converter.class,
+            description =
+                    "Sizes to predict; K, M, G and T are powers of 1024 (default: from 8 to 8G).")
+    private List<Long> sizes = new ArrayList<>();
+
+    @Option(
+            names = "--nodes",
+            paramLabel = "<count>",
+            description = "How many such machines, joined by their NICs (default: 1).")
+    private int nodes = 1;
+
+    @Option(
+            names = "--nvlink-gbps",
+            paramLabel = "<GB/s>",
+            description =
+                    "Bandwidth of one NVLink in one direction, in GB/s (bytes, not bits): 25 is"
+                            + " A100's.")
+    private @Nullable Double nvlinkGbps;
+
+    @Option(
+            names = "--nic-gbps",
+            paramLabel = "<GB/s>",
+            description =
+                    "Bandwidth of one NIC in one direction, in GB/s (bytes, not bits): a port of 400"
+                            + " Gbit/s has 50.")
+    private @Nullable Double nicGbps;
+
+    @Option(
+            names = "--gpu-model",
+            paramLabel = "<name>",
+            description = "What the GPUs are, such as H100: the dump does not tell.")
+    private @Nullable String gpuModel;
+
+    @Option(
+            names = "--nvlink-status",
+            paramLabel = "<file>",
+            description = "Output of nvidia-smi nvlink -s of the same machine.")
+    private @Nullable Path nvlinkStatus;
+
+    @Option(
+            names = "--json",
+            paramLabel = "<file>",
+            arity = "0..1",
+            fallbackValue = STANDARD,
+            description = "Print JSON and no text, or write it to a file.")
+    private @Nullable String json;
+
+    @Option(names = "--svg", paramLabel = "<file>", description = "Write a picture as SVG.")
+    private @Nullable Path svg;
+
+    @Option(
+            names = "--html",
+            paramLabel = "<file>",
+            description = "Write a page with the picture, channels to show and hide, and tables.")
+    private @Nullable Path html;
+
+    @Option(names = "--dot", paramLabel = "<file>", description = "Write the graph for Graphviz.")
+    private @Nullable Path dot;
+
+    @Option(
+            names = "--nccl-xml",
+            paramLabel = "<file>",
+            description = "Write the topology as NCCL reads it (NCCL_TOPO_FILE).")
+    private @Nullable Path ncclXml;
+
+    @Option(
+            names = "--graph-xml",
+            paramLabel = "<file>",
+            description = "Write the rings as NCCL reads them (NCCL_GRAPH_FILE).")
+    private @Nullable Path graphXml;
+
+    @Option(names = "--explain", description = "Say why the plan is this one and no other.")
+    private boolean explain;
+
+    @Option(
+            names = "--simulate",
+            description = "Play the plan, chunk by chunk, and check that the data arrives.")
+    private boolean simulate;
+
+    TopoCommand() {
+        this(System.in, ThisMachine::read);
+    }
+
+    /**
+     * Creates the command for a test.
+     *
+     * @param input standard input
+     * @param machine reads this machine
+     */
+    TopoCommand(InputStream input, Function<ReadOptions, Topology> machine) {
+        this.input = input;
+        this.machine = machine;
+    }
+
+    /** A format of the input. */
+    static final class Formats implements ITypeConverter<Format> {
+        @Override
+        public Format convert(String value) {
+            return switch (value) {
+                case "auto" -> Format.AUTO;
+                case "smi" -> Format.SMI;
+                case "nccl-xml" -> Format.NCCL_XML;
+                default ->
+                        throw new TypeConversionException(
+                                "'" + value + "' is no format: give auto, smi or nccl-xml");
+            };
+        }
+    }
+
+    /** An operation. */
+    static final class Operations implements ITypeConverter<Operation> {
+        @Override
+        public Operation convert(String value) {
+            try {
+                return Operation.of(value);
+            } catch (IllegalArgumentException e) {
+                throw new TypeConversionException(e.getMessage());
+            }
+        }
+    }
+
+    @Override
+    public Integer call() throws IOException {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        CommandLine line = spec.commandLine();
+        boolean toStandard = STANDARD.equals(json);
+        Map<String, Path> files = files(toStandard);
+        check(line);
+        for (Map.Entry<String, Path> e : files.entrySet()) {
+            try {
+                Output.checkWritable(e.getKey(), e.getValue());
+            } catch (IOException wrong) {
+                throw new ParameterException(line, wrong.getMessage(), wrong);
+            }
+        }
+        Analysis analysis;
+        try {
+            analysis = analyse();
+        } catch (IOException wrong) {
+            throw new ParameterException(line, wrong.getMessage(), wrong);
+        }
+        Findings findings = analysis.findings();
+        // All are made before the first is written.
+        Map<Path, String> texts = new LinkedHashMap<>();
+        for (Map.Entry<String, Path> e : files.entrySet()) {
+            if (texts.put(e.getValue(), text(e.getKey(), analysis)) != null) {
+                throw new ParameterException(
+                        line,
+                        e.getKey()
+                                + " names a file that another option names too: "
+                                + e.getValue()
+                                + "; give each its own");
+            }
+        }
+        Output.write(texts);
+        PrintWriter out = line.getOut();
+        out.print(toStandard ? Json.of(findings) : TextReport.of(findings, explain));
+        out.flush();
+        PrintWriter err = line.getErr();
+        findings.warnings().forEach(w -> err.println("warning: " + Output.oneLine(w)));
+        err.flush();
+        return 0;
+    }
+
+    private void check(CommandLine line) {
+        if (nodes < 1) {
+            throw new ParameterException(
+                    line, "--nodes is " + nodes + ", expected 1 or more machines");
+        }
+        rate(line, "--nvlink-gbps", nvlinkGbps, "an NVLink has 18 to 50");
+        rate(line, "--nic-gbps", nicGbps, "a port of 400 Gbit/s has 50");
+        for (long size : sizes) {
+            if (size < 1) {
+                throw new ParameterException(line, "--size is 0, expected 1 byte or more");
+            }
+        }
+        if (file == null && (format != Format.AUTO || lenient)) {
+            throw new ParameterException(
+                    line,
+                    (lenient ? "--lenient" : "--format")
+                            + " is for a dump, and there is none: give --file as well");
+        }
+    }
+
+    private static void rate(
+            CommandLine line, String option, @Nullable Double value, String example) {
+        if (value != null && !(value > 0 && value <= 100_000)) {
+            throw new ParameterException(
+                    line,
+                    option
+                            + " is "
+                            + value
+                            + ", expected GB/s (10^9 bytes per second) in one direction, above 0: "
+                            + example);
+        }
+    }
+
+    /** Files to write, by the option that names them. */
+    private Map<String, Path> files(boolean jsonToStandard) {
+        Map<String, Path> files = new LinkedHashMap<>();
+        put(files, "--json", json == null || jsonToStandard ? null : Path.of(json));
+        put(files, "--svg", svg);
+        put(files, "--html", html);
+        put(files, "--dot", dot);
+        put(files, "--nccl-xml", ncclXml);
+        put(files, "--graph-xml", graphXml);
+        return files;
+    }
+
+    private static void put(Map<String, Path> files, String option, @Nullable Path file) {
+        if (file != null) {
+            files.put(option, file);
+        }
+    }
+
+    private Analysis analyse() throws IOException {
+        Analysis.Request request =
+                new Analysis.Request(
+                        format,
+                        lenient,
+                        gpuModel,
+                        nvlinkGbps == null ? 0 : nvlinkGbps,
+                        nicGbps == null ? 0 : nicGbps,
+                        nvlinkStatus,
+                        gpus,
+                        operation,
+                        root,
+                        sizes.isEmpty() ? LADDER : sizes,
+                        !sizes.isEmpty(),
+                        nodes,
+                        simulate);
+        if (file == null) {
+            return Analysis.of(machine, request);
+        }
+        return STANDARD.equals(file)
+                ? Analysis.of("standard input", input, request)
+                : Analysis.of(Path.of(file), request);
+    }
+
+    private static String text(String option, Analysis analysis) {
+        Findings f = analysis.findings();
+        return switch (option) {
+            case "--json" -> Json.of(f);
+            case "--svg" ->
+                    f.clusterPlan() != null
+                            ? Svg.of(f.clusterPlan())
+                            : Svg.of(analysis.graph(option), f.plan());
+            case "--html" -> {
+                List<List<String>> table = TextReport.predictions(f);
+                yield f.clusterPlan() != null
+                        ? Html.of(f.clusterPlan(), table, f.warnings())
+                        : Html.of(analysis.graph(option), f.plan(), table, f.warnings());
+            }
+            case "--dot" ->
+                    f.clusterPlan() != null
+                            ? Dot.of(f.clusterPlan())
+                            : Dot.of(analysis.graph(option), f.plan());
+            case "--nccl-xml" -> TopologyXml.write(analysis.graph(option));
+            case "--graph-xml" -> analysis.graphXml();
+            default -> throw new IllegalStateException(option);
+        };
+    }
+}

@@ -1,0 +1,556 @@
+package io.jccl.bench.topo;
+
+import io.jccl.topology.Gpu;
+import io.jccl.topology.Nic;
+import io.jccl.topology.Operation;
+import io.jccl.topology.PathCode;
+import io.jccl.topology.Route;
+import io.jccl.topology.Topology;
+import io.jccl.topology.TopologyFormatException;
+import io.jccl.topology.cost.CostModel;
+import io.jccl.topology.cost.Crossover;
+import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.cost.Tuning;
+import io.jccl.topology.nccl.GraphXml;
+import io.jccl.topology.plan.Channel;
+import io.jccl.topology.plan.Cluster;
+import io.jccl.topology.plan.ClusterPlan;
+import io.jccl.topology.plan.Plan;
+import io.jccl.topology.plan.Planner;
+import io.jccl.topology.read.Dump;
+import io.jccl.topology.read.Format;
+import io.jccl.topology.read.NvlinkStatus;
+import io.jccl.topology.read.P2pMatrix;
+import io.jccl.topology.read.ReadOptions;
+import io.jccl.topology.read.TopologyReader;
+import io.jccl.topology.simulate.Simulation;
+import io.jccl.topology.simulate.Simulator;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.Charset;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Function;
+import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
+
+/** From a text to all that can be said about it. */
+public final class Analysis {
+    /** No dump is as large; a disk image named by mistake is. */
+    private static final int MOST_BYTES = 64 << 20;
+
+    /** A chunk of a simulation, unless there would be more than this many. */
+    private static final long CHUNK = 256 << 10;
+
+    private static final long MOST_CHUNKS = 1024;
+
+    /** What is played if no size was asked for. */
+    private static final long SIMULATED = 256L << 20;
+
+    private static final String HOW =
+            "; make one on the machine with: nvidia-smi topo -m > dump.txt";
+
+    /**
+     * What was asked for.
+     *
+     * @param format of the text
+     * @param lenient whether damage is forgiven
+     * @param gpuModel what the GPUs are, if told
+     * @param nvlinkGbps of a link, 0 if not told
+     * @param nicGbps of a NIC, 0 if not told
+     * @param nvlinkStatus file with the output of nvidia-smi nvlink -s, if told
+     * @param gpus list of GPUs, as typed; null for all
+     * @param operation what is planned
+     * @param root number of a GPU; null for the first
+     * @param sizes to predict
+     * @param sizesGiven whether somebody asked for these sizes
+     * @param machines how many
+     * @param simulate whether to play the plan
+     */
+    public record Request(
+            Format format,
+            boolean lenient,
+            @Nullable String gpuModel,
+            double nvlinkGbps,
+            double nicGbps,
+            @Nullable Path nvlinkStatus,
+            @Nullable String gpus,
+            Operation operation,
+            @Nullable Integer root,
+            List<Long> sizes,
+            boolean sizesGiven,
+            int machines,
+            boolean simulate) {}
+
+    private final Topology topology;
+    private final boolean paths;
+    private final Request request;
+    private final Set<String> warnings = new LinkedHashSet<>();
+    private final List<Prediction> predictions = new ArrayList<>();
+    private final List<Crossover> crossovers = new ArrayList<>();
+    private final List<String> simulation = new ArrayList<>();
+    private final List<Integer> selected;
+    private final int root;
+    private final Findings findings;
+    private @Nullable Plan plan;
+    private @Nullable ClusterPlan clusterPlan;
+
+    private Analysis(Topology topology, @Nullable Dump dump, Request request) {
+        this.topology = topology;
+        this.request = request;
+        NvlinkStatus status = dump instanceof NvlinkStatus s ? s : null;
+        // What the reader assumes where it was told nothing is no ground for a plan.
+        paths = !topology.links().isEmpty() && status == null && !(dump instanceof P2pMatrix);
+        topology.warnings().forEach(w -> warnings.add(w.toString()));
+        selected = selected();
+        root = root();
+        plan();
+        findings =
+                new Findings(
+                        topology.name(),
+                        gpus(status),
+                        nics(),
+                        status == null ? pairs() : List.of(),
+                        request.operation,
+                        request.machines,
+                        selected,
+                        plan,
+                        clusterPlan,
+                        predictions,
+                        crossovers,
+                        simulation,
+                        List.copyOf(warnings));
+    }
+
+    /**
+     * Analyses the machine that this runs on.
+     *
+     * @param machine reads it
+     * @param request what was asked for
+     * @return what was found
+     * @throws IOException if a file that says more about it cannot be read
+     */
+    public static Analysis of(Function<ReadOptions, Topology> machine, Request request)
+            throws IOException {
+        return new Analysis(machine.apply(options("this machine", request)), null, request);
+    }
+
+    /**
+     * Analyses a file.
+     *
+     * @param file what to read
+     * @param request what was asked for
+     * @return what was found
+     * @throws IOException if it cannot be read; the message says what to do
+     * @throws TopologyFormatException if it holds no topology
+     */
+    public static Analysis of(Path file, Request request) throws IOException {
+        Path name = file.getFileName();
+        return of(name == null ? file.toString() : name.toString(), read("--file", file), request);
+    }
+
+    /**
+     * Analyses a stream.
+     *
+     * @param name what to call it
+     * @param in what to read
+     * @param request what was asked for
+     * @return what was found
+     * @throws IOException if it cannot be read; the message says what to do
+     * @throws TopologyFormatException if it holds no topology
+     */
+    public static Analysis of(String name, InputStream in, Request request) throws IOException {
+        return of(name, text(name, in), request);
+    }
+
+    private static Analysis of(String name, String text, Request request) throws IOException {
+        if (text.isBlank()) {
+            throw new TopologyFormatException(
+                    0,
+                    0,
+                    name
+                            + " is empty, expected the output of nvidia-smi topo -m or NCCL's"
+                            + " topology XML"
+                            + HOW);
+        }
+        ReadOptions options = options(name, request);
+        try {
+            Topology topology = TopologyReader.topology(text, options);
+            return new Analysis(topology, table(text, options), request);
+        } catch (TopologyFormatException e) {
+            String message = name + ": " + e.getMessage();
+            throw new IllegalArgumentException(
+                    message.contains("nvidia-smi topo -m >") ? message : message + HOW, e);
+        }
+    }
+
+    /** The table in the text, of which there is a topology; null if that is XML. */
+    private static @Nullable Dump table(String text, ReadOptions options) {
+        try {
+            return TopologyReader.dump(text, options);
+        } catch (TopologyFormatException e) {
+            return null;
+        }
+    }
+
+    private static ReadOptions options(String name, Request request) throws IOException {
+        ReadOptions options =
+                ReadOptions.DEFAULT
+                        .withName(name)
+                        .withFormat(request.format)
+                        .withLenient(request.lenient)
+                        .withNvlinkGbps(request.nvlinkGbps)
+                        .withNicGbps(request.nicGbps);
+        if (request.gpuModel != null) {
+            options = options.withGpuModel(request.gpuModel);
+        }
+        if (request.nvlinkStatus == null) {
+            return options;
+        }
+        String text = read("--nvlink-status", request.nvlinkStatus);
+        String expected =
+                "--nvlink-status "
+                        + request.nvlinkStatus
+                        + ": expected the output of nvidia-smi nvlink -s";
+        try {
+            if (TopologyReader.dump(text, ReadOptions.DEFAULT.withLenient(request.lenient))
+                    instanceof NvlinkStatus status) {
+                return options.withNvlinks(status);
+            }
+        } catch (TopologyFormatException e) {
+            throw new IllegalArgumentException(expected + ": " + e.getMessage(), e);
+        }
+        throw new IllegalArgumentException(
+                expected + ", found a matrix of nvidia-smi topo: give that with --file");
+    }
+
+    private static String read(String option, Path file) throws IOException {
+        String named = option + " '" + file + "' cannot be read: ";
+        if (Files.isDirectory(file)) {
+            throw new IOException(named + "it is a folder; give a file" + HOW);
+        }
+        try (InputStream in = Files.newInputStream(file)) {
+            return text(file.toString(), in);
+        } catch (NoSuchFileException e) {
+            throw new IOException(named + "there is no such file" + HOW, e);
+        } catch (AccessDeniedException e) {
+            throw new IOException(named + "permission denied; make it readable", e);
+        } catch (IOException e) {
+            throw new IOException(named + e.getMessage(), e);
+        }
+    }
+
+    private static String text(String name, InputStream in) throws IOException {
+        byte[] bytes = in.readNBytes(MOST_BYTES + 1);
+        if (bytes.length > MOST_BYTES) {
+            throw new IOException(
+                    name + " has more than 64 MiB, which is no dump of a topology" + HOW);
+        }
+        return new String(bytes, charset(bytes));
+    }
+
+    /** What {@code >} of Windows PowerShell writes is UTF-16. */
+    private static Charset charset(byte[] bytes) {
+        int mark = bytes.length < 2 ? 0 : (bytes[0] & 0xff) << 8 | (bytes[1] & 0xff);
+        if (mark == 0xfffe || mark == 0xfeff) {
+            return StandardCharsets.UTF_16;
+        }
+        return StandardCharsets.UTF_8;
+    }
+
+    /**
+     * All that was found.
+     *
+     * @return the findings
+     */
+    public Findings findings() {
+        return findings;
+    }
+
+    /**
+     * The graph, for a picture.
+     *
+     * @param option the option that needs it
+     * @return the graph
+     * @throws IllegalArgumentException if the source has no paths
+     */
+    public Topology graph(String option) {
+        if (!paths) {
+            throw new IllegalArgumentException(
+                    option
+                            + " needs a graph, and "
+                            + topology.name()
+                            + " tells of no path between its devices: give the output of nvidia-smi"
+                            + " topo -m");
+        }
+        return topology;
+    }
+
+    /**
+     * The plan as NCCL reads it.
+     *
+     * @return XML
+     * @throws IllegalArgumentException if there is no plan that NCCL could use
+     */
+    public String graphXml() {
+        if (request.machines > 1) {
+            throw new IllegalArgumentException(
+                    "--graph-xml writes the plan of one machine: leave out --nodes");
+        }
+        if (plan == null || plan.channels().isEmpty()) {
+            throw new IllegalArgumentException(
+                    "--graph-xml needs a plan, and there is none: " + String.join("; ", warnings));
+        }
+        // NCCL has no packed trees: it gets the rings.
+        boolean rings = plan.channels().stream().allMatch(Channel.Ring.class::isInstance);
+        return GraphXml.write(
+                rings
+                        ? plan
+                        : Planner.rings(topology, Operation.ALL_REDUCE, selected, 0).orElseThrow());
+    }
+
+    private List<Integer> selected() {
+        Map<Integer, Integer> places = new LinkedHashMap<>();
+        for (Gpu gpu : topology.gpus()) {
+            places.put(gpu.index(), gpu.id());
+        }
+        if (request.gpus == null) {
+            return List.copyOf(places.values());
+        }
+        Set<Integer> chosen = new LinkedHashSet<>();
+        for (String part : request.gpus.split(",", -1)) {
+            for (int index : indices(part.trim())) {
+                Integer place = places.get(index);
+                if (place == null) {
+                    throw new IllegalArgumentException(
+                            "--gpus names GPU "
+                                    + index
+                                    + ", expected some of "
+                                    + TextReport.ranges(List.copyOf(places.keySet()))
+                                    + ", the GPUs of "
+                                    + topology.name());
+                }
+                if (!chosen.add(place)) {
+                    throw new IllegalArgumentException(
+                            "--gpus names GPU " + index + " twice; give each once");
+                }
+            }
+        }
+        return List.copyOf(chosen);
+    }
+
+    private List<Integer> indices(String part) {
+        int dash = part.indexOf('-');
+        try {
+            if (dash < 0) {
+                return List.of(Integer.parseInt(part));
+            }
+            int from = Integer.parseInt(part.substring(0, dash).trim());
+            int to = Integer.parseInt(part.substring(dash + 1).trim());
+            if (from <= to && to - from < 1_000_000) {
+                return IntStream.rangeClosed(from, to).boxed().toList();
+            }
+        } catch (NumberFormatException e) {
+            // Reported below, with the other ways to be wrong.
+        }
+        throw new IllegalArgumentException(
+                "--gpus has '" + part + "', expected numbers of GPUs such as 0,2,5 or 0-3");
+    }
+
+    /** Rank of the root. */
+    private int root() {
+        if (request.root == null) {
+            return 0;
+        }
+        for (int rank = 0; rank < selected.size(); rank++) {
+            if (topology.gpus().get(selected.get(rank)).index() == request.root) {
+                return rank;
+            }
+        }
+        List<Integer> all = selected.stream().map(p -> topology.gpus().get(p).index()).toList();
+        throw new IllegalArgumentException(
+                "--root is GPU "
+                        + request.root
+                        + ", expected one of those that take part: "
+                        + TextReport.ranges(all));
+    }
+
+    private void plan() {
+        if (selected.size() * (long) request.machines < 2) {
+            warnings.add(
+                    selected.isEmpty()
+                            ? "no plan: there is no GPU"
+                            : "no plan: one GPU has nobody to exchange data with");
+            return;
+        }
+        if (!paths) {
+            warnings.add(
+                    "no plan: "
+                            + topology.name()
+                            + " tells of no path between GPUs; nvidia-smi topo -m does");
+            return;
+        }
+        try {
+            if (request.machines == 1) {
+                plan = Planner.plan(topology, request.operation, selected, root);
+                predict(CostModel.nccl().tune(topology, selected, request.operation));
+            } else {
+                Cluster cluster = new Cluster(topology, request.machines);
+                clusterPlan = Planner.plan(cluster, request.operation, selected);
+                predict(CostModel.nccl().tune(cluster, selected, request.operation));
+            }
+        } catch (IllegalArgumentException e) {
+            warnings.add((plan == null && clusterPlan == null ? "no plan: " : "") + e.getMessage());
+        }
+        if (request.simulate) {
+            play();
+        }
+    }
+
+    private void predict(Tuning tuning) {
+        for (long size : request.sizes) {
+            predictions.add(tuning.choose(size));
+        }
+        crossovers.addAll(tuning.crossovers(CostModel.MIN_BYTES, CostModel.MAX_BYTES));
+    }
+
+    private void play() {
+        long bytes = request.sizesGiven ? Collections.max(request.sizes) : SIMULATED;
+        long chunk = Math.max(CHUNK, bytes / MOST_CHUNKS);
+        Simulation s;
+        if (plan != null) {
+            s = Simulator.run(plan, bytes, chunk);
+        } else if (clusterPlan != null) {
+            s = Simulator.run(clusterPlan, bytes, chunk);
+        } else {
+            return;
+        }
+        simulation.add(
+                String.format(
+                        Locale.ROOT,
+                        "%d bytes over %d ranks in chunks of at most %d, links shared, no latency:",
+                        bytes,
+                        s.ranks(),
+                        chunk));
+        simulation.add(
+                String.format(
+                        Locale.ROOT,
+                        "%.1f us, busbw %.1f GB/s, %d transfers",
+                        s.timeUs(),
+                        s.busbwGBps(),
+                        s.transfers()));
+        s.busiest()
+                .ifPresent(a ->
+                        simulation.add(
+                                String.format(
+                                        Locale.ROOT,
+                                        "busiest link: %s, %.0f%% of the time",
+                                        TextReport.printable(a.name()),
+                                        100 * a.use())));
+        simulation.add(
+                s.correct()
+                        ? "every rank ends with the right data"
+                        : "WRONG: "
+                                + s.faultCount()
+                                + " faults, "
+                                + s.stuck()
+                                + " transfers stuck: "
+                                + s.faults());
+        if (!s.correct()) {
+            warnings.add("the simulation of the plan ended with wrong data");
+        }
+    }
+
+    private List<Findings.GpuRow> gpus(@Nullable NvlinkStatus status) {
+        List<Findings.GpuRow> rows = new ArrayList<>();
+        NvlinkStatus known = status;
+        for (Gpu gpu : topology.gpus()) {
+            NvlinkStatus.GpuLinks links =
+                    known == null ? null : known.gpu(gpu.index()).orElse(null);
+            String model = gpu.model() != null || links == null ? gpu.model() : links.model();
+            rows.add(
+                    new Findings.GpuRow(
+                            gpu.index(),
+                            gpu.name(),
+                            gpu.cpuAffinity(),
+                            gpu.numaAffinity(),
+                            gpu.gpuNumaId(),
+                            model,
+                            gpu.sm() == 0 ? null : gpu.sm() / 10 + "." + gpu.sm() % 10,
+                            gpu.busId(),
+                            links == null ? null : links.active(),
+                            links == null || links.rawGbps() == 0 ? null : links.rawGbps()));
+        }
+        return rows;
+    }
+
+    private List<Findings.NicRow> nics() {
+        List<Findings.NicRow> rows = new ArrayList<>();
+        for (Nic nic : topology.nics()) {
+            rows.add(
+                    new Findings.NicRow(
+                            nic.name(), nic.device(), nic.gbps() > 0 ? nic.gbps() : null));
+        }
+        return rows;
+    }
+
+    private List<Findings.Pair> pairs() {
+        List<Findings.Pair> pairs = new ArrayList<>();
+        for (Gpu a : topology.gpus()) {
+            for (Gpu b : topology.gpus()) {
+                if (a.id() < b.id()) {
+                    pairs.add(pair(a, b.id(), b.name(), false));
+                }
+            }
+        }
+        for (Gpu a : topology.gpus()) {
+            for (Nic nic : topology.nics()) {
+                pairs.add(pair(a, nic.id(), nic.name(), true));
+            }
+        }
+        return pairs;
+    }
+
+    private Findings.Pair pair(Gpu a, int b, String name, boolean toNic) {
+        PathCode code = topology.code(a.id(), b);
+        boolean known =
+                paths && code.kind() != PathCode.Kind.P2P && code.kind() != PathCode.Kind.UNKNOWN;
+        Route route = known ? topology.route(a.id(), b) : null;
+        return new Findings.Pair(
+                a.name(),
+                name,
+                toNic,
+                code.text(),
+                kind(code.kind()),
+                switch (code.kind()) {
+                    case NV -> code.count();
+                    case P2P, UNKNOWN -> 0;
+                    default -> 1;
+                },
+                route == null ? null : route.gbps());
+    }
+
+    /** What {@code kind} of a link in JSON can be. */
+    static String kind(PathCode.Kind kind) {
+        return switch (kind) {
+            case SELF -> "self";
+            case NV -> "nvlink";
+            case PIX, PXB -> "pcie";
+            case PHB, NODE -> "host_bridge";
+            case SYS -> "smp";
+            case P2P -> "p2p";
+            case UNKNOWN -> "unknown";
+        };
+    }
+}

@@ -1,0 +1,113 @@
+package io.jccl.bench.topo;
+
+import io.jccl.topology.Operation;
+import io.jccl.topology.cost.Crossover;
+import io.jccl.topology.cost.Prediction;
+import io.jccl.topology.plan.ClusterPlan;
+import io.jccl.topology.plan.Plan;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * All that {@code jccl topo} says.
+ *
+ * @param name of the machine or the file
+ * @param gpus the GPUs, in the order of the source
+ * @param nics the NICs, likewise
+ * @param links every pair of GPUs, then every pair of GPU and NIC; none if the source has no paths
+ * @param operation what is planned
+ * @param machines how many such machines
+ * @param selected places of the GPUs that take part, by rank
+ * @param plan null if none is possible, or if there are several machines
+ * @param clusterPlan null if none is possible, or if there is one machine
+ * @param predictions the fastest way for each size
+ * @param crossovers from which size on which way is the fastest
+ * @param simulation lines of a simulation, if one was asked for
+ * @param warnings what is odd
+ */
+public record Findings(
+        String name,
+        List<GpuRow> gpus,
+        List<NicRow> nics,
+        List<Pair> links,
+        Operation operation,
+        int machines,
+        List<Integer> selected,
+        @Nullable Plan plan,
+        @Nullable ClusterPlan clusterPlan,
+        List<Prediction> predictions,
+        List<Crossover> crossovers,
+        List<String> simulation,
+        List<String> warnings) {
+    /**
+     * A GPU; what is not known is null, and what was printed as nothing is empty.
+     *
+     * @param index its number
+     * @param name as printed
+     * @param cpuAffinity as printed
+     * @param numaAffinity as printed
+     * @param gpuNumaId as printed
+     * @param model marketing name
+     * @param computeCapability such as 9.0
+     * @param busId PCI address
+     * @param nvlinks how many NVLinks are up, by {@code nvidia-smi nvlink -s}
+     * @param nvlinkGbps signalling rate of one of them, GB/s per direction
+     */
+    public record GpuRow(
+            int index,
+            String name,
+            @Nullable String cpuAffinity,
+            @Nullable String numaAffinity,
+            @Nullable String gpuNumaId,
+            @Nullable String model,
+            @Nullable String computeCapability,
+            @Nullable String busId,
+            @Nullable Integer nvlinks,
+            @Nullable Double nvlinkGbps) {}
+
+    /**
+     * A NIC.
+     *
+     * @param name as printed
+     * @param device by the legend
+     * @param gbps GB/s per direction, if known
+     */
+    public record NicRow(String name, @Nullable String device, @Nullable Double gbps) {}
+
+    /**
+     * Two devices and what lies between them.
+     *
+     * @param a name of a GPU
+     * @param b name of a GPU or NIC
+     * @param toNic whether {@code b} is a NIC
+     * @param code as printed
+     * @param kind in words
+     * @param count how many physical links are bonded; 0 if that is not known
+     * @param gbps GB/s per direction of the best route used alone; null if not known
+     */
+    public record Pair(
+            String a,
+            String b,
+            boolean toNic,
+            String code,
+            String kind,
+            int count,
+            @Nullable Double gbps) {}
+
+    /** Copies the lists. */
+    public Findings {
+        gpus = List.copyOf(gpus);
+        nics = List.copyOf(nics);
+        links = List.copyOf(links);
+        selected = List.copyOf(selected);
+        predictions = List.copyOf(predictions);
+        crossovers = List.copyOf(crossovers);
+        simulation = List.copyOf(simulation);
+        warnings = List.copyOf(warnings);
+    }
+
+    /** Number of a GPU by its place in the graph. */
+    int index(int place) {
+        return gpus.get(place).index();
+    }
+}

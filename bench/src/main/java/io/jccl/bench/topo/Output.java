@@ -1,0 +1,93 @@
+package io.jccl.bench.topo;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** Files that appear whole or not at all. */
+public final class Output {
+    private Output() {}
+
+    /**
+     * Fails before the work rather than after it.
+     *
+     * @param option the option that names the file
+     * @param file where something is to go
+     * @throws IOException if it cannot; the message says what to do
+     */
+    public static void checkWritable(String option, Path file) throws IOException {
+        Path folder = folder(file);
+        String fault =
+                Files.isDirectory(file)
+                        ? "it is a folder"
+                        : !Files.isDirectory(folder)
+                                ? "folder " + folder + " does not exist"
+                                : !Files.isWritable(folder)
+                                        ? "folder " + folder + " is not writable"
+                                        : "";
+        if (!fault.isEmpty()) {
+            throw new IOException(
+                    option
+                            + " '"
+                            + file
+                            + "' cannot be written: "
+                            + fault
+                            + "; give a file in a folder that exists and is writable");
+        }
+    }
+
+    /**
+     * Writes files: first all of them beside their places, then moves them there.
+     *
+     * @param texts what to write where
+     * @throws IOException if one cannot be written; then none has changed, unless moving failed
+     */
+    public static void write(Map<Path, String> texts) throws IOException {
+        Map<Path, Path> parts = new LinkedHashMap<>();
+        try {
+            for (Map.Entry<Path, String> e : texts.entrySet()) {
+                Path file = e.getKey();
+                // Not createTempFile, whose files nobody else may read.
+                Path part =
+                        folder(file)
+                                .resolve(
+                                        "."
+                                                + file.getFileName()
+                                                + "."
+                                                + ProcessHandle.current().pid()
+                                                + ".part");
+                parts.put(file, part);
+                Files.writeString(part, e.getValue());
+            }
+            for (Map.Entry<Path, Path> e : parts.entrySet()) {
+                Files.move(
+                        e.getValue(),
+                        e.getKey(),
+                        StandardCopyOption.ATOMIC_MOVE,
+                        StandardCopyOption.REPLACE_EXISTING);
+            }
+        } finally {
+            for (Path part : parts.values()) {
+                Files.deleteIfExists(part);
+            }
+        }
+    }
+
+    /**
+     * A text for a terminal.
+     *
+     * @param text any text
+     * @return the text with a question mark for what a terminal would take for a command
+     */
+    public static String oneLine(String text) {
+        return TextReport.printable(text);
+    }
+
+    private static Path folder(Path file) {
+        Path parent = file.toAbsolutePath().getParent();
+        return parent == null ? file.toAbsolutePath() : parent;
+    }
+}

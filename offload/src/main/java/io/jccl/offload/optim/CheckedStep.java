@@ -1,0 +1,82 @@
+package io.jccl.offload.optim;
+
+import io.jccl.device.Buffer;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Whole steps of one state, left out when a gradient is infinite or NaN: the norm of all gradients
+ * is taken first, and only then is anything written.
+ *
+ * <p><b>Threads:</b> one at a time.
+ */
+public final class CheckedStep {
+    private final Optimizer optimizer;
+    private final OptimizerState state;
+    private final Workers workers;
+    private final GradientNorm norm = new GradientNorm(1);
+    private double lastNorm;
+
+    /**
+     * Puts together what a step needs; none of it is closed here.
+     *
+     * @param optimizer the rule
+     * @param state parameters and moments
+     * @param workers the threads
+     */
+    public CheckedStep(Optimizer optimizer, OptimizerState state, Workers workers) {
+        this.optimizer = optimizer;
+        this.state = state;
+        this.workers = workers;
+    }
+
+    /**
+     * Checks, unscales, clips and steps.
+     *
+     * @param gradients of all parameters: float32, bfloat16 or float16
+     * @param target where the new parameters go besides, or null
+     * @param step the number of this step, 1 or more; a step left out does not count
+     * @param learningRate 0 or more
+     * @param lossScale what the loss was multiplied by; 1 for none
+     * @param maxNorm largest norm of the unscaled gradients, to which they are scaled down;
+     *     infinity for none
+     * @return whether the step was taken; if not, a gradient is infinite or NaN (or becomes so by
+     *     unscaling), and nothing has been written
+     * @throws IllegalArgumentException if a value is out of range, or types, counts or moments do
+     *     not fit
+     * @throws IllegalStateException if a buffer or the workers are closed
+     */
+    public boolean run(
+            Buffer gradients,
+            @Nullable Buffer target,
+            long step,
+            double learningRate,
+            double lossScale,
+            double maxNorm) {
+        if (gradients.count() != state.count()) {
+            throw new IllegalArgumentException(
+                    "there are "
+                            + gradients.count()
+                            + " gradients for a state of "
+                            + state.count()
+                            + " parameters; both need the same. Step pieces with Optimizer.step");
+        }
+        norm.add(workers, 0, gradients);
+        double n = norm.norm();
+        double factor = GradientNorm.factor(n, lossScale, maxNorm);
+        lastNorm = n / lossScale;
+        if (Double.isNaN(factor)) {
+            return false;
+        }
+        optimizer.step(workers, state, 0, gradients, target, step, learningRate, factor);
+        return true;
+    }
+
+    /**
+     * The norm of the unscaled gradients of the last step, before clipping.
+     *
+     * @return 0 or more, infinite or NaN if a gradient was; 0 before the first step
+     */
+    public double lastNorm() {
+        return lastNorm;
+    }
+}

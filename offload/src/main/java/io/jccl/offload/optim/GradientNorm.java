@@ -1,0 +1,222 @@
+package io.jccl.offload.optim;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The Euclidean norm of all gradients, gathered piece by piece as they arrive, and with it whether
+ * all are finite: an infinity or NaN anywhere makes the norm not finite, and nothing else does,
+ * since squares are added up in float64.
+ *
+ * <p>The result depends on the values and on how they are cut into parts, not on the order in which
+ * parts arrive, on the number of threads or on the width of vectors: within a part, chunks of 65536
+ * elements are added in order; parts are added by their number.
+ *
+ * <p><b>Threads:</b> any thread may call; different parts may be added at once.
+ */
+public final class GradientNorm {
+    /** What {@code torch.nn.utils.clip_grad_norm_} adds to the norm before it divides. */
+    private static final double CLIP_EPSILON = 1e-6;
+
+    private final double[] sums;
+
+    /**
+     * A norm of some parts.
+     *
+     * @param parts into how many pieces the gradients are cut, 1 or more; such as one a layer
+     * @throws IllegalArgumentException if it is less than 1
+     */
+    public GradientNorm(int parts) {
+        if (parts < 1) {
+            throw new IllegalArgumentException("parts is " + parts + ", expected 1 or more");
+        }
+        sums = new double[parts];
+        reset();
+    }
+
+    /** Forgets all parts, for the next step. */
+    public void reset() {
+        synchronized (sums) {
+            Arrays.fill(sums, -1);
+        }
+    }
+
+    /**
+     * Adds one part, on the calling thread.
+     *
+     * @param part its number, 0 or more; adding it again replaces it
+     * @param gradients float32, bfloat16 or float16
+     * @throws IndexOutOfBoundsException if there is no such part
+     * @throws IllegalArgumentException if the type is another
+     */
+    public void add(int part, Buffer gradients) {
+        Objects.checkIndex(part, sums.length);
+        SumWork work = SumWork.ofThread();
+        try {
+            work.prepare(gradients);
+            work.run(0, 0, gradients.count());
+            put(part, work.total());
+        } finally {
+            work.clear();
+        }
+    }
+
+    /**
+     * Adds one part, on several threads; the same bits as on one.
+     *
+     * @param workers the threads
+     * @param part its number, 0 or more; adding it again replaces it
+     * @param gradients float32, bfloat16 or float16
+     * @throws IndexOutOfBoundsException if there is no such part
+     * @throws IllegalArgumentException if the type is another
+     * @throws IllegalStateException if the workers are closed
+     */
+    public void add(Workers workers, int part, Buffer gradients) {
+        Objects.checkIndex(part, sums.length);
+        put(part, workers.sumOfSquares(gradients));
+    }
+
+    private void put(int part, double sum) {
+        synchronized (sums) {
+            sums[part] = sum;
+        }
+    }
+
+    /**
+     * The sum of all squares. With gradients sharded over ranks, add up that of all ranks and take
+     * the root.
+     *
+     * @return 0 or more, infinite or NaN if a gradient is
+     * @throws IllegalStateException if a part is missing
+     */
+    public double sumOfSquares() {
+        synchronized (sums) {
+            double sum = 0;
+            for (int i = 0; i < sums.length; i++) {
+                if (sums[i] < 0) {
+                    throw new IllegalStateException(
+                            "part "
+                                    + i
+                                    + " of "
+                                    + sums.length
+                                    + " has not been added since the last reset");
+                }
+                sum += sums[i];
+            }
+            return sum;
+        }
+    }
+
+    /**
+     * The norm, of the gradients as they are: divide by the loss scale.
+     *
+     * @return 0 or more, infinite or NaN if a gradient is
+     * @throws IllegalStateException if a part is missing
+     */
+    public double norm() {
+        return Math.sqrt(sumOfSquares());
+    }
+
+    /**
+     * What gradients are to be multiplied by, to take off the loss scale and, if their norm is too
+     * large then, to clip it: {@code min(1, maxNorm / (norm + 1e-6)) / lossScale}, as {@code
+     * torch.nn.utils.clip_grad_norm_} does.
+     *
+     * @param norm of the gradients as they are, loss scale included
+     * @param lossScale what the loss was multiplied by; 1 for none
+     * @param maxNorm largest norm; infinity for no clipping
+     * @return the factor for {@link Optimizer#step}; NaN if the norm is not finite: skip the step
+     * @throws IllegalArgumentException if lossScale or maxNorm is not positive
+     */
+    public static double factor(double norm, double lossScale, double maxNorm) {
+        if (!(lossScale > 0 && lossScale <= Float.MAX_VALUE)) {
+            throw new IllegalArgumentException(
+                    "the loss scale is " + lossScale + ", expected a finite number more than 0");
+        }
+        if (!(maxNorm > 0)) {
+            throw new IllegalArgumentException(
+                    "the largest norm is "
+                            + maxNorm
+                            + ", expected more than 0; infinity means no clipping");
+        }
+        double unscaled = norm / lossScale;
+        // Unscaling by less than 1 may overflow what is finite before.
+        if (!(unscaled <= Float.MAX_VALUE)) {
+            return Double.NaN;
+        }
+        return Math.min(1, maxNorm / (unscaled + CLIP_EPSILON)) / lossScale;
+    }
+
+    /**
+     * Sums of the chunks of one part. Reused, so that nothing is allocated once it is large enough.
+     */
+    static final class SumWork extends Workers.Work {
+        private static final ThreadLocal<SumWork> OWN =
+                ThreadLocal.withInitial(() -> new SumWork(1));
+        private static final MemorySegment NONE = MemorySegment.ofArray(new byte[0]);
+
+        /** Accumulators of each thread, an array each so that threads share no cache line. */
+        private final double[][] scratch;
+
+        private double[] chunks = new double[1];
+        private int used;
+        private MemorySegment segment = NONE;
+        private @Nullable NormKernel kernel;
+        private int size;
+
+        SumWork(int threads) {
+            // Twice what is used: neighbours in memory must not share cache lines.
+            scratch = new double[threads][2 * NormKernel.LANES];
+        }
+
+        static SumWork ofThread() {
+            return OWN.get();
+        }
+
+        void prepare(Buffer gradients) {
+            DataType type = gradients.dataType();
+            if (type != DataType.FLOAT32 && type != DataType.BFLOAT16 && type != DataType.FLOAT16) {
+                throw new IllegalArgumentException(
+                        "gradients are of "
+                                + type.label()
+                                + ", expected float, bfloat16 or half; convert them first");
+            }
+            segment = gradients.asSegment();
+            size = type.size();
+            kernel = NormKernel.of(type);
+            used = Math.toIntExact((gradients.count() + Workers.CHUNK - 1) / Workers.CHUNK);
+            if (chunks.length < used) {
+                chunks = new double[used];
+            }
+        }
+
+        @Override
+        void run(int thread, long begin, long end) {
+            NormKernel k = Objects.requireNonNull(kernel);
+            for (long i = begin; i < end; i += Workers.CHUNK) {
+                chunks[(int) (i / Workers.CHUNK)] =
+                        k.sum(
+                                segment,
+                                i * size,
+                                (int) Math.min(Workers.CHUNK, end - i),
+                                scratch[thread]);
+            }
+        }
+
+        double total() {
+            double sum = 0;
+            for (int i = 0; i < used; i++) {
+                sum += chunks[i];
+            }
+            return sum;
+        }
+
+        void clear() {
+            segment = NONE;
+        }
+    }
+}

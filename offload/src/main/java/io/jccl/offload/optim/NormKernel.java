@@ -1,0 +1,61 @@
+package io.jccl.offload.optim;
+
+import io.jccl.device.DataType;
+import java.lang.foreign.MemorySegment;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Sums of squares in float64, in an order that neither threads nor vector widths change: element i
+ * goes to accumulator i modulo {@link #LANES}, and these are added in the end, in order. Squares of
+ * float32 are exact in float64 and cannot overflow it.
+ */
+abstract class NormKernel {
+    /** Accumulators: the lanes of the widest vectors of float32 there are on x86-64. */
+    static final int LANES = 16;
+
+    private static final @Nullable NormKernel[] CACHE = new NormKernel[DataType.values().length];
+
+    /**
+     * Adds squares to accumulators.
+     *
+     * @param s the elements
+     * @param at offset of the first in bytes
+     * @param n number of elements
+     * @param sums the accumulators
+     */
+    abstract void add(MemorySegment s, long at, int n, double[] sums);
+
+    /** Sum of the squares of elements; sums is scratch. */
+    final double sum(MemorySegment s, long at, int n, double[] sums) {
+        for (int i = 0; i < LANES; i++) {
+            sums[i] = 0;
+        }
+        add(s, at, n, sums);
+        double sum = 0;
+        for (int i = 0; i < LANES; i++) {
+            sum += sums[i];
+        }
+        return sum;
+    }
+
+    static NormKernel of(DataType type) {
+        NormKernel k = CACHE[type.ordinal()];
+        if (k == null) {
+            synchronized (CACHE) {
+                k = make(type, Templates.VECTOR);
+                CACHE[type.ordinal()] = k;
+            }
+        }
+        return k;
+    }
+
+    /** What a copy on vectors is made from. */
+    record Data(DataType type, NormKernel rest) {}
+
+    static NormKernel make(DataType type, boolean vector) {
+        NormKernel plain = Templates.copy(NormKernel.class, "PlainNorm", type);
+        return vector
+                ? Templates.copy(NormKernel.class, "VectorNorm", new Data(type, plain))
+                : plain;
+    }
+}

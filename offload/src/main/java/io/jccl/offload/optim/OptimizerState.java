@@ -1,0 +1,356 @@
+package io.jccl.offload.optim;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+import java.util.List;
+import java.util.Objects;
+import java.util.zip.CRC32C;
+
+/**
+ * Float32 parameters and moments in host memory, and their file.
+ *
+ * <p>The file has a header of 64 bytes (in little-endian order the magic number, the number of
+ * moments, the count of parameters and the step; the rest 0), then parameters and moments one after
+ * the other in little-endian float32, then the CRC-32C of all that.
+ *
+ * <p><b>Threads:</b> see {@link Optimizer}; save and restore while no step runs.
+ */
+public final class OptimizerState implements AutoCloseable {
+    private static final long MAGIC =
+            ByteBuffer.wrap("JCCLOPT1".getBytes(StandardCharsets.US_ASCII))
+                    .order(ByteOrder.LITTLE_ENDIAN)
+                    .getLong();
+    private static final int HEADER = 64;
+    private static final int BLOCK = 1 << 20;
+
+    private final List<Buffer> buffers;
+    private final boolean owned;
+
+    private OptimizerState(List<Buffer> buffers, boolean owned) {
+        this.buffers = buffers;
+        this.owned = owned;
+    }
+
+    /**
+     * Views memory that the caller allocated, such as from a pool of pinned memory. Moments must be
+     * zero before the first step.
+     *
+     * @param parameters float32 in host memory
+     * @param moments as many buffers as the optimizer keeps, of the type and count of the
+     *     parameters, which share no memory
+     * @return the state; closing it does not close the buffers
+     * @throws IllegalArgumentException if type, count or number are wrong, or memory is shared
+     * @throws UnsupportedOperationException if memory is not the host's
+     */
+    public static OptimizerState of(Buffer parameters, Buffer... moments) {
+        if (moments.length > 2) {
+            throw new IllegalArgumentException(
+                    "there are " + moments.length + " moments, expected 0 to 2");
+        }
+        Buffer[] all = new Buffer[1 + moments.length];
+        all[0] = parameters;
+        System.arraycopy(moments, 0, all, 1, moments.length);
+        for (int i = 0; i < all.length; i++) {
+            String name = i == 0 ? "parameters" : "moment " + (i - 1);
+            if (all[i].dataType() != DataType.FLOAT32) {
+                throw new IllegalArgumentException(
+                        name
+                                + " are of "
+                                + all[i].dataType().label()
+                                + ", expected float: the CPU's optimizers keep float32 state");
+            }
+            if (all[i].count() != parameters.count()) {
+                throw new IllegalArgumentException(
+                        name
+                                + " has "
+                                + all[i].count()
+                                + " elements, the parameters "
+                                + parameters.count()
+                                + "; all need the same");
+            }
+            MemorySegment s = all[i].asSegment();
+            for (int j = 0; j < i; j++) {
+                if (s.asOverlappingSlice(all[j].asSegment()).isPresent()) {
+                    throw new IllegalArgumentException(
+                            name
+                                    + " shares memory with "
+                                    + (j == 0 ? "the parameters" : "moment " + (j - 1))
+                                    + "; each needs its own");
+                }
+            }
+        }
+        return new OptimizerState(List.of(all), false);
+    }
+
+    /**
+     * Allocates parameters and moments, all zero.
+     *
+     * @param optimizer says how many moments
+     * @param device where, the host
+     * @param count number of parameters
+     * @return the state; closing it frees the memory
+     * @throws UnsupportedOperationException if the device's memory is not the host's
+     */
+    public static OptimizerState allocate(Optimizer optimizer, Device device, long count) {
+        Buffer[] moments = new Buffer[optimizer.moments()];
+        Buffer[] all = new Buffer[1 + moments.length];
+        try {
+            for (int i = 0; i < all.length; i++) {
+                all[i] = device.allocate(DataType.FLOAT32, count).zero();
+            }
+            System.arraycopy(all, 1, moments, 0, moments.length);
+            return new OptimizerState(of(all[0], moments).buffers, true);
+        } catch (RuntimeException | Error e) {
+            close(all);
+            throw e;
+        }
+    }
+
+    @SuppressWarnings("NullAway") // an array that allocate has filled in part
+    private static void close(Buffer[] some) {
+        for (Buffer b : some) {
+            if (b != null) {
+                b.close();
+            }
+        }
+    }
+
+    /**
+     * Number of parameters.
+     *
+     * @return 0 or more
+     */
+    public long count() {
+        return buffers.getFirst().count();
+    }
+
+    /**
+     * Number of moments.
+     *
+     * @return 0 to 2
+     */
+    public int moments() {
+        return buffers.size() - 1;
+    }
+
+    /**
+     * The parameters.
+     *
+     * @return float32 in host memory
+     */
+    public Buffer parameters() {
+        return buffers.getFirst();
+    }
+
+    /**
+     * A moment: 0 is the mean of gradients or the momentum, 1 the mean of their squares.
+     *
+     * @param index which
+     * @return float32 in host memory
+     * @throws IndexOutOfBoundsException if there is none
+     */
+    public Buffer moment(int index) {
+        return buffers.get(1 + Objects.checkIndex(index, moments()));
+    }
+
+    /**
+     * Writes everything to a file: first to a neighbour with {@code .part} added to its name, which
+     * takes the place of the file once it is on the disk. A process that ends before leaves the old
+     * file.
+     *
+     * @param file where
+     * @param step the last step that was taken, 0 for none
+     * @throws IOException if writing fails, such as on a full disk
+     * @throws IllegalArgumentException if step is negative
+     */
+    public void save(Path file, long step) throws IOException {
+        if (step < 0) {
+            throw new IllegalArgumentException("step is " + step + ", expected 0 or more");
+        }
+        Path part = file.resolveSibling(file.getFileName() + ".part");
+        try {
+            try (FileChannel c =
+                    FileChannel.open(
+                            part,
+                            StandardOpenOption.CREATE,
+                            StandardOpenOption.TRUNCATE_EXISTING,
+                            StandardOpenOption.WRITE)) {
+                CRC32C crc = new CRC32C();
+                ByteBuffer block = ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
+                block.putLong(MAGIC).putLong(moments()).putLong(count()).putLong(step);
+                write(c, crc, block.position(HEADER));
+                for (Buffer b : buffers) {
+                    MemorySegment s = b.asSegment();
+                    for (long at = 0; at < s.byteSize(); at += BLOCK) {
+                        int n = (int) Math.min(BLOCK, s.byteSize() - at);
+                        block.clear();
+                        copy(s, at, MemorySegment.ofBuffer(block), 0, n, true);
+                        write(c, crc, block.position(n));
+                    }
+                }
+                block.clear();
+                write(c, new CRC32C(), block.putInt((int) crc.getValue()));
+                c.force(true);
+            }
+            Files.move(
+                    part,
+                    file,
+                    StandardCopyOption.ATOMIC_MOVE,
+                    StandardCopyOption.REPLACE_EXISTING);
+        } catch (IOException e) {
+            try {
+                Files.deleteIfExists(part);
+            } catch (IOException second) {
+                e.addSuppressed(second);
+            }
+            throw new IOException(
+                    "cannot save "
+                            + fileSize()
+                            + " bytes of optimizer state to "
+                            + file
+                            + ", which is as it was: "
+                            + e,
+                    e);
+        }
+        // The name too must be on the disk.
+        Path folder = file.toAbsolutePath().getParent();
+        if (folder != null) {
+            try (FileChannel c = FileChannel.open(folder, StandardOpenOption.READ)) {
+                c.force(true);
+            }
+        }
+    }
+
+    private long fileSize() {
+        return HEADER + buffers.size() * count() * Float.BYTES + Integer.BYTES;
+    }
+
+    private static void write(FileChannel c, CRC32C crc, ByteBuffer block) throws IOException {
+        block.flip();
+        crc.update(block);
+        block.rewind();
+        while (block.hasRemaining()) {
+            c.write(block);
+        }
+    }
+
+    /** Copies float32, in little-endian order on the side of the file. */
+    private static void copy(
+            MemorySegment from, long fromAt, MemorySegment to, long toAt, int n, boolean out) {
+        var little = ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
+        var here = ValueLayout.JAVA_INT_UNALIGNED;
+        MemorySegment.copy(
+                from,
+                out ? here : little,
+                fromAt,
+                to,
+                out ? little : here,
+                toAt,
+                n / Integer.BYTES);
+    }
+
+    /**
+     * Reads everything back. The file is checked as a whole before anything is changed.
+     *
+     * @param file that {@link #save} has written, of a state with the same count and moments
+     * @return the last step that was taken
+     * @throws IOException if the file cannot be read, is torn or foreign, or of another state
+     */
+    public long restore(Path file) throws IOException {
+        try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
+            ByteBuffer block = ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
+            if (c.size() < HEADER) {
+                throw new IOException(
+                        file + " is no optimizer state: it has " + c.size() + " bytes");
+            }
+            read(c, block, 0, HEADER, file);
+            if (block.getLong(0) != MAGIC) {
+                throw new IOException(file + " is no optimizer state: it begins otherwise");
+            }
+            long step = block.getLong(24);
+            if (block.getLong(8) != moments() || block.getLong(16) != count()) {
+                throw new IOException(
+                        file
+                                + " holds "
+                                + block.getLong(16)
+                                + " parameters with "
+                                + block.getLong(8)
+                                + " moments, expected "
+                                + count()
+                                + " with "
+                                + moments());
+            }
+            long size = fileSize();
+            if (c.size() != size) {
+                throw new IOException(
+                        file
+                                + " is torn: it has "
+                                + c.size()
+                                + " bytes, expected "
+                                + size
+                                + "; take an older one");
+            }
+            CRC32C crc = new CRC32C();
+            long end = size - Integer.BYTES;
+            for (long at = 0; at < end; at += BLOCK) {
+                read(c, block, at, (int) Math.min(BLOCK, end - at), file);
+                crc.update(block);
+            }
+            read(c, block, end, Integer.BYTES, file);
+            if (block.getInt(0) != (int) crc.getValue()) {
+                throw new IOException(
+                        file
+                                + " is damaged: its checksum is "
+                                + Integer.toHexString(block.getInt(0))
+                                + ", its content gives "
+                                + Integer.toHexString((int) crc.getValue())
+                                + "; take an older one");
+            }
+            long base = HEADER;
+            for (Buffer b : buffers) {
+                MemorySegment s = b.asSegment();
+                for (long at = 0; at < s.byteSize(); at += BLOCK) {
+                    int n = (int) Math.min(BLOCK, s.byteSize() - at);
+                    read(c, block, base + at, n, file);
+                    copy(MemorySegment.ofBuffer(block), 0, s, at, n, false);
+                }
+                base += s.byteSize();
+            }
+            return step;
+        }
+    }
+
+    private static void read(FileChannel c, ByteBuffer block, long at, int n, Path file)
+            throws IOException {
+        block.clear().limit(n);
+        while (block.hasRemaining()) {
+            if (c.read(block, at + block.position()) < 0) {
+                throw new IOException(
+                        file + " ends at byte " + (at + block.position()) + " while it is read");
+            }
+        }
+        block.flip();
+    }
+
+    /** Frees the memory, if it was allocated with the state. Closing twice does nothing. */
+    @Override
+    public void close() {
+        if (owned) {
+            for (Buffer b : buffers) {
+                b.close();
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+package io.jccl.offload.optim;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.lang.invoke.MethodHandles;
+
+/** Makes hidden copies of classes whose static finals come from class data. */
+final class Templates {
+    /** Whether the Vector API's incubator module was resolved when this JVM started. */
+    static final boolean VECTOR = ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
+
+    private Templates() {}
+
+    static <T> T copy(Class<T> type, String template, Object data) {
+        try (InputStream in = Templates.class.getResourceAsStream(template + ".class")) {
+            if (in == null) {
+                throw new IllegalStateException(template + ".class is missing from the jar");
+            }
+            return type.cast(
+                    MethodHandles.lookup()
+                            .defineHiddenClassWithClassData(in.readAllBytes(), data, true)
+                            .lookupClass()
+                            .getDeclaredConstructor()
+                            .newInstance());
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException("no kernel from " + template + " for " + data, e);
+        }
+    }
+}

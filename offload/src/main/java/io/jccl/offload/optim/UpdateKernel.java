@@ -1,0 +1,67 @@
+package io.jccl.offload.optim;
+
+import io.jccl.device.DataType;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The loop of one update rule for one type of gradients and one of the target.
+ *
+ * <p>Each combination gets a hidden copy of {@link VectorUpdate}, or of {@link PlainUpdate} where
+ * the Vector API's module is absent, whose static finals say which it is: the compiler folds what
+ * differs, and a combination's code does not depend on which others have run.
+ */
+abstract class UpdateKernel {
+    /** What is done to an element. */
+    enum Rule {
+        ADAM,
+        ADAMW,
+        SGD,
+        MOMENTUM,
+        NESTEROV
+    }
+
+    /** What a copy is for; a null target means that there is none. */
+    record Spec(Rule rule, DataType gradients, @Nullable DataType target) {}
+
+    /** What a copy on vectors is made from: the plain one does what does not fill a vector. */
+    record Data(Spec spec, UpdateKernel rest) {}
+
+    private static final int TYPES = DataType.values().length;
+    private static final @Nullable UpdateKernel[] CACHE =
+            new UpdateKernel[Rule.values().length * TYPES * (TYPES + 1)];
+
+    /**
+     * Updates elements.
+     *
+     * @param c memory and coefficients
+     * @param s offset in bytes in parameters and moments
+     * @param g offset in bytes in the gradients
+     * @param t offset in bytes in the target
+     * @param n number of elements
+     */
+    abstract void run(StepWork c, long s, long g, long t, int n);
+
+    static UpdateKernel of(Rule rule, DataType gradients, @Nullable DataType target) {
+        int to = target == null ? TYPES : target.ordinal();
+        int key = (rule.ordinal() * TYPES + gradients.ordinal()) * (TYPES + 1) + to;
+        // Kernels have no fields, so reading one without a lock is safe.
+        UpdateKernel k = CACHE[key];
+        if (k == null) {
+            synchronized (CACHE) {
+                k = CACHE[key];
+                if (k == null) {
+                    k = make(new Spec(rule, gradients, target), Templates.VECTOR);
+                    CACHE[key] = k;
+                }
+            }
+        }
+        return k;
+    }
+
+    static UpdateKernel make(Spec spec, boolean vector) {
+        UpdateKernel plain = Templates.copy(UpdateKernel.class, "PlainUpdate", spec);
+        return vector
+                ? Templates.copy(UpdateKernel.class, "VectorUpdate", new Data(spec, plain))
+                : plain;
+    }
+}

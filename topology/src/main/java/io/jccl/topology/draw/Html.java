@@ -1,0 +1,237 @@
+package io.jccl.topology.draw;
+
+import io.jccl.topology.Link;
+import io.jccl.topology.Topology;
+import io.jccl.topology.Warning;
+import io.jccl.topology.plan.ClusterPlan;
+import io.jccl.topology.plan.Plan;
+import java.util.List;
+import java.util.Locale;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A page about a machine and a plan: the picture of {@link Svg} with a box to tick for each
+ * channel, tables of channels, of predictions and of links, and the warnings. One file that needs
+ * nothing else, light or dark as the reader has it. Names are escaped.
+ *
+ * <p>All methods may be called by any thread.
+ */
+public final class Html {
+    private static final String STYLE =
+            """
+            :root{color-scheme:light dark}
+            body{font:15px/1.5 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;margin:0 auto;
+            max-width:1500px;padding:1.2rem;background:light-dark(#fff,#12161c);color:light-dark(#1d2530,#e6eaf0)}
+            h1{font-size:1.4rem;margin:0 0 .2rem}h2{font-size:1.05rem;margin:1.6rem 0 .4rem}
+            .note{color:light-dark(#5b6675,#9aa6b5);margin:.2rem 0}
+            .picture{overflow-x:auto}.picture svg{max-width:100%;height:auto;min-width:min(100%,900px)}
+            table{border-collapse:collapse}
+            th,td{padding:.2rem .7rem;text-align:left;border-bottom:1px solid light-dark(#dde2e8,#2b333d);vertical-align:top}
+            th{font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+            .scroll{max-height:24rem;overflow:auto}
+            .key{display:inline-block;width:1.6rem;height:.3rem;border-radius:.2rem;vertical-align:middle}
+            dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin:.4rem 0}dt{font-weight:600}dd{margin:0}
+            button{font:inherit;margin-right:.5rem}
+            .channels g.off{display:none}
+            tr:hover td{background:light-dark(#f3f6fa,#1a212b)}
+            """;
+
+    private static final String SCRIPT =
+            """
+            const boxes = [...document.querySelectorAll('input[data-channel]')];
+            const show = b => document.getElementById('channel' + b.dataset.channel)
+              .classList.toggle('off', !b.checked);
+            boxes.forEach(b => { b.addEventListener('change', () => show(b)); show(b); });
+            const all = on => boxes.forEach(b => { b.checked = on; show(b); });
+            document.getElementById('all')?.addEventListener('click', () => all(true));
+            document.getElementById('none')?.addEventListener('click', () => all(false));
+            """;
+
+    private final Topology topology;
+    private final List<Drawn> channels;
+    private final StringBuilder out = new StringBuilder();
+
+    private Html(Topology topology, List<Drawn> channels) {
+        this.topology = topology;
+        this.channels = channels;
+    }
+
+    /**
+     * Makes a page.
+     *
+     * @param topology the machine
+     * @param plan what to draw over it, made for this machine; null for nothing
+     * @return an HTML document
+     */
+    public static String of(Topology topology, @Nullable Plan plan) {
+        return of(
+                topology,
+                plan,
+                List.of(),
+                topology.warnings().stream().map(Warning::toString).toList());
+    }
+
+    /**
+     * Makes a page with more on it.
+     *
+     * @param topology the machine
+     * @param plan what to draw over it, made for this machine; null for nothing
+     * @param predictions a table, its first row the headings; may be empty
+     * @param warnings what to warn of
+     * @return an HTML document
+     */
+    public static String of(
+            Topology topology,
+            @Nullable Plan plan,
+            List<List<String>> predictions,
+            List<String> warnings) {
+        Html page = new Html(topology, Drawn.of(plan));
+        page.head();
+        if (plan != null) {
+            page.summary(
+                    plan.operation().command(),
+                    plan.gpus().size(),
+                    plan.bandwidthGBps(),
+                    plan.boundGBps(),
+                    plan.bound(),
+                    plan.why());
+        }
+        return page.rest(predictions, warnings);
+    }
+
+    /**
+     * Makes a page about one machine of a cluster.
+     *
+     * @param plan what is drawn over it: the part of each rail that lies inside a machine
+     * @param predictions a table, its first row the headings; may be empty
+     * @param warnings what to warn of
+     * @return an HTML document
+     */
+    public static String of(
+            ClusterPlan plan, List<List<String>> predictions, List<String> warnings) {
+        Html page = new Html(plan.cluster().machine(), Drawn.of(plan));
+        page.head();
+        page.summary(
+                plan.operation().command() + " on " + plan.cluster().machines() + " machines",
+                plan.gpus().size() * plan.cluster().machines(),
+                plan.bandwidthGBps(),
+                plan.boundGBps(),
+                plan.bound(),
+                plan.why());
+        return page.rest(predictions, warnings);
+    }
+
+    private void head() {
+        out.append("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
+        out.append("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
+        out.append("<title>").append(Text.xml(topology.name())).append(" – topology</title>\n");
+        out.append("<style>\n").append(STYLE).append("</style>\n</head>\n<body>\n<h1>");
+        out.append(Text.xml(topology.name())).append("</h1>\n<p class=\"note\">");
+        out.append(Svg.count(topology.gpus().size(), "GPU")).append(", ");
+        out.append(Svg.count(topology.nics().size(), "NIC"));
+        out.append(". Bandwidths are GB/s (10^9 bytes per second), of links per direction.");
+        out.append(" Bandwidths and times are predictions, not measurements.</p>\n");
+    }
+
+    private void summary(
+            String operation,
+            int ranks,
+            double bandwidth,
+            double bound,
+            String limit,
+            List<String> why) {
+        out.append("<dl>");
+        term("operation", operation + ", " + Svg.count(ranks, "GPU"));
+        term(
+                "bus bandwidth",
+                Text.gbps(bandwidth)
+                        + " GB/s of at most "
+                        + Text.gbps(bound)
+                        + " ("
+                        + Math.round(1000 * (bound == 0 ? 1 : bandwidth / bound)) / 10.0
+                        + "%)");
+        term("limited by", limit);
+        out.append("</dl>\n");
+        if (!why.isEmpty()) {
+            out.append("<h2>Why</h2>\n<ul>\n");
+            why.forEach(w -> out.append("<li>").append(Text.xml(w)).append("</li>\n"));
+            out.append("</ul>\n");
+        }
+    }
+
+    private void term(String term, String value) {
+        out.append("<dt>").append(term).append("</dt><dd>").append(Text.xml(value));
+        out.append("</dd>");
+    }
+
+    private String rest(List<List<String>> predictions, List<String> warnings) {
+        out.append("<div class=\"picture\">\n").append(Svg.of(topology, channels, false));
+        out.append("</div>\n");
+        channelTable();
+        table("Predictions", predictions);
+        if (!warnings.isEmpty()) {
+            out.append("<h2>Warnings</h2>\n<ul>\n");
+            warnings.forEach(w -> out.append("<li>").append(Text.xml(w)).append("</li>\n"));
+            out.append("</ul>\n");
+        }
+        links();
+        out.append("<script>\n").append(SCRIPT).append("</script>\n</body>\n</html>\n");
+        return out.toString();
+    }
+
+    private void channelTable() {
+        if (channels.isEmpty()) {
+            return;
+        }
+        out.append("<h2>Channels</h2>\n<p><button type=\"button\" id=\"all\">all</button>");
+        out.append("<button type=\"button\" id=\"none\">none</button></p>\n");
+        out.append("<div class=\"scroll\"><table>\n");
+        for (int i = 0; i < channels.size(); i++) {
+            Drawn c = channels.get(i);
+            out.append("<tr><td><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
+            out.append(i).append("\"/> <span class=\"key\" style=\"background:");
+            out.append(Svg.COLOURS.get(i % Svg.COLOURS.size())).append("\"></span> ");
+            out.append(Text.xml(c.title())).append("</label></td><td>");
+            out.append(Text.xml(c.path())).append("</td></tr>\n");
+        }
+        out.append("</table></div>\n");
+    }
+
+    private void table(String title, List<List<String>> rows) {
+        if (rows.isEmpty()) {
+            return;
+        }
+        out.append("<h2>").append(title).append("</h2>\n<table>\n");
+        String cell = "th";
+        for (List<String> row : rows) {
+            out.append("<tr>");
+            for (String value : row) {
+                out.append('<').append(cell).append(" class=\"n\">").append(Text.xml(value));
+                out.append("</").append(cell).append('>');
+            }
+            out.append("</tr>\n");
+            cell = "td";
+        }
+        out.append("</table>\n");
+    }
+
+    private void links() {
+        out.append("<h2>Links</h2>\n<div class=\"scroll\"><table>\n<tr><th>from</th><th>to</th>");
+        out.append(
+                "<th>kind</th><th class=\"n\">links</th><th class=\"n\">GB/s per direction</th>");
+        out.append("<th>figure from</th></tr>\n");
+        for (Link link : topology.links()) {
+            out.append("<tr><td>").append(name(link.a())).append("</td><td>");
+            out.append(name(link.b())).append("</td><td>").append(Svg.name(link.kind()));
+            out.append("</td><td class=\"n\">").append(link.count());
+            out.append("</td><td class=\"n\">").append(Text.gbps(link.gbps())).append("</td><td>");
+            out.append(link.source().name().toLowerCase(Locale.ROOT).replace('_', ' '));
+            out.append("</td></tr>\n");
+        }
+        out.append("</table></div>\n");
+    }
+
+    private String name(int node) {
+        return Text.xml(topology.nodes().get(node).name());
+    }
+}

@@ -1,0 +1,526 @@
+package io.jccl.topology.draw;
+
+import io.jccl.topology.Gpu;
+import io.jccl.topology.Hub;
+import io.jccl.topology.Link;
+import io.jccl.topology.LinkKind;
+import io.jccl.topology.Nic;
+import io.jccl.topology.Node;
+import io.jccl.topology.Topology;
+import io.jccl.topology.plan.ClusterPlan;
+import io.jccl.topology.plan.Hop;
+import io.jccl.topology.plan.Plan;
+import java.util.ArrayList;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A picture of a machine as SVG: GPUs and NICs, the switches, bridges and NUMA nodes between them,
+ * links coloured by kind and labelled with GB/s (10^9 bytes per second) per direction, and a plan's
+ * channels drawn over it. The same input gives the same picture. It needs nothing from outside and
+ * adapts to a dark background. Names are escaped.
+ *
+ * <p>All methods may be called by any thread.
+ */
+public final class Svg {
+    /** Colours of channels, which return after the last; told apart on light and on dark. */
+    static final List<String> COLOURS =
+            List.of(
+                    "#d1495b", "#2f7fd0", "#e08e0b", "#2a9d6f", "#8f5bd0", "#c94f9d", "#0f9bb0",
+                    "#8a7a12", "#c4622d", "#5468d4", "#6b9b1e", "#a0616a");
+
+    /** Rings and trees with more hops than this in all are drawn without arrow heads. */
+    private static final int ARROWS = 1200;
+
+    /** More channels than this are counted, not listed, in the legend. */
+    private static final int LISTED = 16;
+
+    private static final double LEGEND_LINE = 20;
+
+    private final Topology topology;
+    private final List<Drawn> channels;
+    private final Layout layout;
+    private final boolean listChannels;
+    private final StringBuilder out = new StringBuilder();
+
+    private Svg(Topology topology, List<Drawn> channels, boolean listChannels) {
+        this.topology = topology;
+        this.channels = channels;
+        this.listChannels = listChannels;
+        layout = new Layout(topology, channels.size());
+    }
+
+    /**
+     * Draws a machine.
+     *
+     * @param topology the machine
+     * @param plan what to draw over it, made for this machine; null for nothing
+     * @return an SVG document
+     */
+    public static String of(Topology topology, @Nullable Plan plan) {
+        return of(topology, Drawn.of(plan), true);
+    }
+
+    /**
+     * Draws one machine of a cluster.
+     *
+     * @param plan what is drawn over it: the part of each rail that lies inside a machine
+     * @return an SVG document
+     */
+    public static String of(ClusterPlan plan) {
+        return of(plan.cluster().machine(), Drawn.of(plan), true);
+    }
+
+    /** The same with the list of channels left out, where there is another one. */
+    static String of(Topology topology, List<Drawn> channels, boolean listChannels) {
+        return new Svg(topology, channels, listChannels).draw();
+    }
+
+    private String draw() {
+        // A page has these words in its own heading.
+        double top = listChannels ? 58 : 0;
+        double legendTop = top + layout.height();
+        String legend = legend(legendTop);
+        double height = legendTop + legendHeight + 8;
+        out.append("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
+        out.append(n(layout.width())).append(' ').append(n(height)).append("\" width=\"");
+        out.append(n(layout.width())).append("\" height=\"").append(n(height));
+        out.append("\" role=\"img\" class=\"jccl-topo\">\n");
+        out.append("<title>").append(Text.xml(topology.name())).append("</title>\n");
+        style();
+        markers();
+        out.append("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n");
+        if (listChannels) {
+            text(24, 32, "title", Text.cut(topology.name(), 60));
+            text(24, 50, "small", counts());
+        }
+        out.append("<g transform=\"translate(0,")
+                .append(n(top))
+                .append(")\">\n<g class=\"links\">\n");
+        for (Link link : topology.links()) {
+            link(link);
+        }
+        out.append("</g>\n<g class=\"nodes\">\n");
+        for (Node node : topology.nodes()) {
+            node(node);
+        }
+        out.append("</g>\n<g class=\"channels\">\n");
+        for (int i = 0; i < channels.size(); i++) {
+            channel(i, channels.get(i));
+        }
+        out.append("</g>\n<g class=\"labels\">\n");
+        for (Link link : topology.links()) {
+            label(link);
+        }
+        for (Hub hub : topology.hubs()) {
+            Layout.Box box = layout.box(hub.id());
+            int fits = Math.max(4, (int) (box.width() / 6.6));
+            out.append("<text class=\"rate hub\" x=\"").append(n(box.x() + 8)).append("\" y=\"");
+            double y = hub.kind() == Hub.Kind.NVSWITCH ? box.y() + 14 : box.centre() + 4;
+            out.append(n(y)).append("\">");
+            out.append(Text.xml(Text.cut(hub.name(), fits))).append("</text>\n");
+        }
+        out.append("</g>\n</g>\n").append(legend).append("</svg>\n");
+        return out.toString();
+    }
+
+    private String counts() {
+        return count(topology.gpus().size(), "GPU")
+                + ", "
+                + count(topology.nics().size(), "NIC")
+                + "; figures are GB/s (10^9 bytes) per direction";
+    }
+
+    static String count(int number, String what) {
+        return number + " " + what + (number == 1 ? "" : "s");
+    }
+
+    private void style() {
+        out.append("<style>\n");
+        out.append(
+                """
+                .jccl-topo text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:#1d2530}
+                .jccl-topo .bg{fill:#ffffff}
+                .jccl-topo .title{font-size:17px;font-weight:600}
+                .jccl-topo .small{font-size:12px;fill:#5b6675}
+                .jccl-topo .name{font-weight:600;text-anchor:middle}
+                .jccl-topo .sub{font-size:10px;text-anchor:middle;fill:#5b6675}
+                .jccl-topo .rate{font-size:10px;fill:#3b4654;stroke:#ffffff;stroke-width:3px;paint-order:stroke;stroke-linejoin:round}
+                .jccl-topo .hub{font-size:11px}
+                .jccl-topo .box{stroke-width:1.2}
+                .jccl-topo .gpu{fill:#e6f4d7;stroke:#5e9414}
+                .jccl-topo .nic{fill:#dff1f4;stroke:#2b8796}
+                .jccl-topo .nvswitch{fill:#eef7e2;stroke:#76b900}
+                .jccl-topo .pcie_switch{fill:#e8eefb;stroke:#5478c4}
+                .jccl-topo .host_bridge{fill:#f1ecfa;stroke:#8a6cc0}
+                .jccl-topo .numa{fill:#f4f1ea;stroke:#9a8a63}
+                .jccl-topo .network{fill:#dff1f4;stroke:#2b8796}
+                .jccl-topo .l-nvlink{stroke:#9fcf4a}
+                .jccl-topo .l-c2c{stroke:#3aa88f}
+                .jccl-topo .l-pcie{stroke:#9db5e6}
+                .jccl-topo .l-host_bridge{stroke:#bfaae2}
+                .jccl-topo .l-smp{stroke:#d9a35b}
+                .jccl-topo .l-network{stroke:#6fbccb}
+                .jccl-topo .link,.jccl-topo .hop{fill:none;stroke-linecap:round;stroke-linejoin:round}
+                .jccl-topo .hop{stroke-width:1.6}
+                .jccl-topo .whole{stroke-width:3;stroke-opacity:.55}
+                @media (prefers-color-scheme:dark){
+                .jccl-topo text{fill:#e6eaf0}
+                .jccl-topo .bg{fill:#12161c}
+                .jccl-topo .small,.jccl-topo .sub{fill:#9aa6b5}
+                .jccl-topo .rate{fill:#c3ccd8;stroke:#12161c}
+                .jccl-topo .gpu{fill:#22330f;stroke:#86c232}
+                .jccl-topo .nic,.jccl-topo .network{fill:#10303a;stroke:#4fb3c4}
+                .jccl-topo .nvswitch{fill:#1b2a0c;stroke:#76b900}
+                .jccl-topo .pcie_switch{fill:#18233d;stroke:#6f93e0}
+                .jccl-topo .host_bridge{fill:#261d38;stroke:#a98be0}
+                .jccl-topo .numa{fill:#2a261b;stroke:#b8a679}
+                .jccl-topo .l-nvlink{stroke:#5f8f16}
+                .jccl-topo .l-c2c{stroke:#1f7f6a}
+                .jccl-topo .l-pcie{stroke:#3f5ea5}
+                .jccl-topo .l-host_bridge{stroke:#6a4fa0}
+                .jccl-topo .l-smp{stroke:#94662a}
+                .jccl-topo .l-network{stroke:#2b7785}
+                }
+                """);
+        // Colours of channels come last, so that they win.
+        for (int i = 0; i < COLOURS.size(); i++) {
+            out.append(".jccl-topo .c").append(i).append("{stroke:").append(COLOURS.get(i));
+            out.append("}\n.jccl-topo .f").append(i).append("{fill:").append(COLOURS.get(i));
+            out.append("}\n");
+        }
+        out.append("</style>\n");
+    }
+
+    private void markers() {
+        if (channels.isEmpty()) {
+            return;
+        }
+        out.append("<defs>\n");
+        for (int i = 0; i < Math.min(COLOURS.size(), channels.size()); i++) {
+            out.append("<marker id=\"arrow").append(i);
+            out.append("\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"4.4\"");
+            out.append(" markerHeight=\"4.4\" orient=\"auto\"><path class=\"f").append(i);
+            out.append("\" d=\"M0 0L8 4L0 8z\"/></marker>\n");
+        }
+        out.append("</defs>\n");
+    }
+
+    /** The legend; sets {@link #legendHeight}. */
+    private String legend(double top) {
+        StringBuilder body = new StringBuilder();
+        Map<LinkKind, List<Link>> kinds = new EnumMap<>(LinkKind.class);
+        for (Link link : topology.links()) {
+            kinds.computeIfAbsent(link.kind(), k -> new ArrayList<>()).add(link);
+        }
+        double y = top + 8;
+        double x = 24;
+        for (Map.Entry<LinkKind, List<Link>> e : kinds.entrySet()) {
+            String text = kindText(e.getKey(), e.getValue());
+            double space = 46 + text.length() * 6.1;
+            if (x > 24 && x + space > layout.width()) {
+                x = 24;
+                y += LEGEND_LINE;
+            }
+            body.append("<line class=\"link l-").append(lower(e.getKey())).append("\" x1=\"");
+            body.append(n(x)).append("\" y1=\"").append(n(y)).append("\" x2=\"").append(n(x + 24));
+            body.append("\" y2=\"").append(n(y)).append("\" stroke-width=\"5\"/>\n");
+            text(body, x + 31, y + 4, "small", text);
+            x += space;
+        }
+        if (!kinds.isEmpty()) {
+            y += LEGEND_LINE;
+        }
+        if (listChannels && !channels.isEmpty()) {
+            int most = (int) ((layout.width() - 90) / 6.1);
+            for (int i = 0; i < Math.min(LISTED, channels.size()); i++) {
+                int colour = i % COLOURS.size();
+                body.append("<line class=\"hop c").append(colour).append("\" x1=\"24\" y1=\"");
+                body.append(n(y)).append("\" x2=\"48\" y2=\"").append(n(y));
+                body.append("\" stroke-width=\"2.5\"/>\n");
+                Drawn c = channels.get(i);
+                text(body, 55, y + 4, "small", Text.cut(c.title() + ": " + c.path(), most));
+                y += LEGEND_LINE;
+            }
+            if (channels.size() > LISTED) {
+                int more = channels.size() - LISTED;
+                text(body, 55, y + 4, "small", "and " + count(more, "more channel"));
+                y += LEGEND_LINE;
+            }
+        }
+        legendHeight = y - top;
+        return body.toString();
+    }
+
+    private double legendHeight;
+
+    private static String kindText(LinkKind kind, List<Link> links) {
+        double least = Double.POSITIVE_INFINITY;
+        double most = 0;
+        for (Link link : links) {
+            least = Math.min(least, link.gbps());
+            most = Math.max(most, link.gbps());
+        }
+        return links.size()
+                + " × "
+                + name(kind)
+                + ", "
+                + Text.gbps(least)
+                + (least == most ? "" : " to " + Text.gbps(most))
+                + " GB/s";
+    }
+
+    /** What a kind of link is called. */
+    static String name(LinkKind kind) {
+        return switch (kind) {
+            case NVLINK -> "NVLink";
+            case C2C -> "NVLink-C2C";
+            case PCIE -> "PCIe";
+            case HOST_BRIDGE -> "host bridge to CPU";
+            case SMP -> "CPU to CPU";
+            case NETWORK -> "network";
+        };
+    }
+
+    private static String lower(Enum<?> e) {
+        return e.name().toLowerCase(Locale.ROOT);
+    }
+
+    private void link(Link link) {
+        String text =
+                topology.nodes().get(link.a()).name()
+                        + " – "
+                        + topology.nodes().get(link.b()).name()
+                        + ": "
+                        + (link.count() > 1 ? link.count() + " × " : "")
+                        + name(link.kind())
+                        + ", "
+                        + Text.gbps(link.gbps())
+                        + " GB/s per direction ("
+                        + lower(link.source()).replace('_', ' ')
+                        + ")";
+        double wide = Math.min(9, 1.6 + 1.5 * Math.log(1 + link.gbps() / 8));
+        out.append("<path id=\"link").append(link.id()).append("\" class=\"link l-");
+        out.append(lower(link.kind())).append("\" stroke-width=\"").append(n(wide));
+        out.append("\" d=\"").append(path(layout.line(link.id()), 0, 0, true));
+        out.append("\"><title>").append(Text.xml(text)).append("</title></path>\n");
+    }
+
+    private void label(Link link) {
+        Layout.Line line = layout.line(link.id());
+        String rate = Text.gbps(link.gbps());
+        double x = (line.x1() + line.x2()) / 2;
+        double y = (line.y1() + line.y2()) / 2;
+        if (line.rise() != 0) {
+            String text = link.count() > 1 ? rate + " (" + link.count() + "×)" : rate;
+            out.append("<text class=\"rate\" text-anchor=\"middle\" x=\"").append(n(x));
+            out.append("\" y=\"")
+                    .append(n(y - line.rise() + (line.rise() > 0 ? -5 : 12)))
+                    .append("\">");
+            out.append(Text.xml(text)).append("</text>\n");
+            return;
+        }
+        boolean flat = Math.abs(line.y1() - line.y2()) < 1;
+        double aside = 5 + lanes() * step() / 2;
+        out.append("<text class=\"rate\" x=\"").append(n(flat ? x : x + aside)).append("\" y=\"");
+        out.append(n(flat ? y - 8 : y + 3)).append(flat ? "\" text-anchor=\"middle\">" : "\">");
+        out.append(rate).append("</text>\n");
+    }
+
+    /** SVG path data, moved aside for a channel's lane. */
+    private static String path(Layout.Line l, double dx, double dy, boolean move) {
+        StringBuilder d = new StringBuilder();
+        d.append(move ? "M" : "L").append(n(l.x1() + dx)).append(' ').append(n(l.y1() + dy));
+        if (l.rise() == 0) {
+            return d.append('L')
+                    .append(n(l.x2() + dx))
+                    .append(' ')
+                    .append(n(l.y2() + dy))
+                    .toString();
+        }
+        // The middle of a cubic Bezier curve is at three quarters of its control points' height.
+        double rise = (l.rise() - Math.signum(l.rise()) * Math.abs(dx)) * 4 / 3;
+        double inset = (l.x2() - l.x1()) * 0.12;
+        d.append('C').append(n(l.x1() + dx + inset)).append(' ').append(n(l.y1() - rise));
+        d.append(' ').append(n(l.x2() + dx - inset)).append(' ').append(n(l.y2() - rise));
+        return d.append(' ').append(n(l.x2() + dx)).append(' ').append(n(l.y2())).toString();
+    }
+
+    private void node(Node node) {
+        Layout.Box box = layout.box(node.id());
+        String kind =
+                switch (node) {
+                    case Gpu g -> "gpu";
+                    case Nic nic -> "nic";
+                    case Hub hub -> lower(hub.kind());
+                };
+        out.append("<g id=\"node").append(node.id()).append("\"><title>");
+        out.append(Text.xml(about(node))).append("</title><rect class=\"box ").append(kind);
+        out.append("\" x=\"").append(n(box.x())).append("\" y=\"").append(n(box.y()));
+        out.append("\" width=\"").append(n(box.width())).append("\" height=\"");
+        out.append(n(box.height())).append("\" rx=\"").append(node instanceof Hub ? 4 : 7);
+        out.append("\"/>");
+        if (!(node instanceof Hub)) {
+            String below = below(node);
+            double y = box.centre() + (below.isEmpty() ? 4 : -2);
+            fitted("name", box, y, Text.cut(node.name(), 14), 12);
+            if (!below.isEmpty()) {
+                fitted("sub", box, box.centre() + 13, Text.cut(below, 16), 10);
+            }
+        }
+        out.append("</g>\n");
+    }
+
+    /** Text in the middle of a box, smaller if it would not fit. */
+    private void fitted(String type, Layout.Box box, double y, String text, double size) {
+        double fits = (box.width() - 4) / (0.62 * Math.max(1, text.length()));
+        out.append("<text class=\"").append(type).append("\" x=\"").append(n(box.middle()));
+        out.append("\" y=\"").append(n(y)).append("\" style=\"font-size:");
+        out.append(n(Math.max(5, Math.min(size, fits)))).append("px\">");
+        out.append(Text.xml(text)).append("</text>");
+    }
+
+    /** The second line of a box. */
+    private String below(Node node) {
+        return switch (node) {
+            case Gpu gpu -> gpu.model() == null ? "" : shortModel(gpu.model());
+            case Nic nic ->
+                    nic.device() != null && !nic.device().equals(nic.name()) ? nic.device() : "";
+            case Hub hub -> "";
+        };
+    }
+
+    /** The word of a model's name that has a digit: of NVIDIA H100 80GB HBM3, H100. */
+    static String shortModel(String model) {
+        for (String word : model.split("[ -]", -1)) {
+            if (!word.isEmpty()
+                    && Character.isLetter(word.charAt(0))
+                    && word.chars().anyMatch(Character::isDigit)) {
+                return word;
+            }
+        }
+        return model;
+    }
+
+    private String about(Node node) {
+        StringBuilder b = new StringBuilder(node.name());
+        switch (node) {
+            case Gpu gpu -> {
+                add(b, "", gpu.model());
+                add(b, "bus ", gpu.busId());
+                add(b, "CPUs ", gpu.cpuAffinity());
+                add(b, "NUMA ", gpu.numaAffinity());
+            }
+            case Nic nic -> {
+                add(b, "", nic.device());
+                add(b, "", nic.gbps() > 0 ? Text.gbps(nic.gbps()) + " GB/s" : null);
+            }
+            case Hub hub -> add(b, "", lower(hub.kind()).replace('_', ' '));
+        }
+        return b.toString();
+    }
+
+    private static void add(StringBuilder b, String label, @Nullable String value) {
+        if (value != null && !value.isEmpty()) {
+            b.append(", ").append(label).append(value);
+        }
+    }
+
+    private void channel(int place, Drawn channel) {
+        int colour = place % COLOURS.size();
+        out.append("<g id=\"channel").append(place).append("\"><title>");
+        out.append(Text.xml(channel.title())).append("</title>\n");
+        if (channel.all()) {
+            // Every pair at once would be a black patch: the links that are used.
+            Set<Integer> used = new TreeSet<>();
+            channel.hops().forEach(h -> h.route().arcs().forEach(arc -> used.add(arc >> 1)));
+            for (int link : used) {
+                out.append("<path class=\"hop whole c").append(colour).append("\" d=\"");
+                out.append(path(layout.line(link), 0, 0, true)).append("\"/>\n");
+            }
+        } else {
+            int hops = channels.stream().mapToInt(c -> c.hops().size()).sum();
+            for (Hop hop : channel.hops()) {
+                out.append("<path class=\"hop c").append(colour).append("\" d=\"");
+                out.append(hopPath(place, hop)).append('"');
+                if (hops <= ARROWS) {
+                    out.append(" marker-end=\"url(#arrow").append(colour).append(")\"");
+                }
+                out.append("/>\n");
+            }
+        }
+        out.append("</g>\n");
+    }
+
+    /** How many channels are drawn side by side. */
+    private int lanes() {
+        return Math.clamp(channels.size(), 1, 48);
+    }
+
+    /** How far apart they are. */
+    private double step() {
+        return Math.min(3.2, 40.0 / lanes());
+    }
+
+    private String hopPath(int place, Hop hop) {
+        double dx = (place % lanes() - (lanes() - 1) / 2.0) * step();
+        double dy = dx;
+        StringBuilder d = new StringBuilder();
+        List<Integer> arcs = hop.route().arcs();
+        for (int i = 0; i < arcs.size(); i++) {
+            int arc = arcs.get(i);
+            Layout.Line line = layout.line(arc >> 1);
+            if ((arc & 1) != 0) {
+                line = line.reversed();
+            }
+            if (line.rise() != 0) {
+                d.append(path(line, dx, 0, d.isEmpty()));
+                continue;
+            }
+            boolean flat = Math.abs(line.y1() - line.y2()) < 1;
+            double y1 = line.y1();
+            double y2 = line.y2();
+            // Inside a bar a channel keeps to its lane.
+            if (!flat && topology.nodes().get(topology.head(arc)) instanceof Hub hub) {
+                y2 = layout.box(hub.id()).centre() + lane(hub, dy);
+            }
+            if (!flat && topology.nodes().get(topology.tail(arc)) instanceof Hub hub) {
+                y1 = layout.box(hub.id()).centre() + lane(hub, dy);
+            }
+            // A GPU's own line is used both ways: out on the left, in on the right.
+            double side = i == 0 ? -0.8 : i == arcs.size() - 1 ? 0.8 : 0;
+            double fx = flat ? 0 : dx + side;
+            double fy = flat ? Math.clamp(dy, -8.0, 8.0) : 0;
+            d.append(d.isEmpty() ? "M" : "L").append(n(line.x1() + fx)).append(' ');
+            d.append(n(y1 + fy)).append('L').append(n(line.x2() + fx)).append(' ');
+            d.append(n(y2 + fy));
+        }
+        return d.toString();
+    }
+
+    private double lane(Hub hub, double dy) {
+        double most = layout.box(hub.id()).height() / 2 - 3;
+        return hub.kind() == Hub.Kind.NVSWITCH
+                ? Math.clamp(dy * 1.2, -most, most)
+                : Math.clamp(dy, -most, most);
+    }
+
+    private void text(double x, double y, String type, String text) {
+        text(out, x, y, type, text);
+    }
+
+    private static void text(StringBuilder to, double x, double y, String type, String text) {
+        to.append("<text class=\"").append(type).append("\" x=\"").append(n(x));
+        to.append("\" y=\"").append(n(y)).append("\">").append(Text.xml(text));
+        to.append("</text>\n");
+    }
+
+    private static String n(double value) {
+        return Text.number(Math.round(value * 10) / 10.0);
+    }
+}

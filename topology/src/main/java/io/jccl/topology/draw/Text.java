@@ -1,0 +1,86 @@
+package io.jccl.topology.draw;
+
+import java.util.Locale;
+
+/** Text from dumps, which may hold anything, made fit for XML, HTML and DOT. */
+final class Text {
+    /** Names longer than this are cut: they come from a file that anyone may have written. */
+    private static final int LONGEST = 200;
+
+    private Text() {}
+
+    /** For element content and attribute values of XML and HTML. */
+    static String xml(String text) {
+        String plain = plain(text);
+        StringBuilder b = new StringBuilder(plain.length() + 16);
+        for (int i = 0; i < plain.length(); i++) {
+            char c = plain.charAt(i);
+            switch (c) {
+                case '&' -> b.append("&amp;");
+                case '<' -> b.append("&lt;");
+                case '>' -> b.append("&gt;");
+                case '"' -> b.append("&quot;");
+                case '\'' -> b.append("&#39;");
+                default -> b.append(c);
+            }
+        }
+        return b.toString();
+    }
+
+    /** A quoted string of the DOT language. */
+    static String dot(String text) {
+        return '"' + plain(text).replace("\\", "\\\\").replace("\"", "\\\"") + '"';
+    }
+
+    /**
+     * Replaces what XML forbids (control characters, halves of surrogate pairs) and what would turn
+     * the direction of the text round.
+     */
+    static String plain(String text) {
+        StringBuilder b = new StringBuilder(Math.min(text.length(), LONGEST) + 1);
+        int shown = 0;
+        for (int i = 0; i < text.length(); ) {
+            if (++shown > LONGEST) {
+                b.append('…');
+                break;
+            }
+            int c = text.codePointAt(i);
+            i += Character.charCount(c);
+            boolean fit =
+                    switch (Character.getType(c)) {
+                        case Character.CONTROL,
+                                Character.FORMAT,
+                                Character.SURROGATE,
+                                Character.LINE_SEPARATOR,
+                                Character.PARAGRAPH_SEPARATOR,
+                                Character.UNASSIGNED ->
+                                false;
+                        default -> true;
+                    };
+            b.appendCodePoint(fit ? c : 0xFFFD);
+        }
+        return b.toString();
+    }
+
+    /** The first characters, if there are more than fit. */
+    static String cut(String text, int length) {
+        String plain = plain(text);
+        int points = plain.codePointCount(0, plain.length());
+        return points <= length
+                ? plain
+                : plain.substring(0, plain.offsetByCodePoints(0, length - 1)) + "…";
+    }
+
+    /** A bandwidth: at most one decimal, none that is zero, none from 100 on. */
+    static String gbps(double gbps) {
+        return gbps >= 100 ? Long.toString(Math.round(gbps)) : number(Math.round(gbps * 10) / 10.0);
+    }
+
+    /** A coordinate, or anything else: without a decimal where there is none. */
+    static String number(double value) {
+        if (value == Math.rint(value) && Math.abs(value) < 1e15) {
+            return Long.toString((long) value);
+        }
+        return String.format(Locale.ROOT, "%.1f", value);
+    }
+}

@@ -1,0 +1,45 @@
+package io.jccl.topology.read;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.List;
+import java.util.Objects;
+
+/** Runs a program and returns what it printed. */
+@FunctionalInterface
+public interface CommandRunner {
+    /**
+     * What a program did.
+     *
+     * @param exit its exit status; meaningless if it was stopped
+     * @param out what it printed to standard output
+     * @param err what it printed to standard error
+     * @param timedOut whether it was stopped because it took too long
+     */
+    record Output(int exit, String out, String err, boolean timedOut) {
+        /** Checks that nothing is missing. */
+        public Output {
+            Objects.requireNonNull(out, "out");
+            Objects.requireNonNull(err, "err");
+        }
+    }
+
+    /**
+     * Runs a program.
+     *
+     * @param command its name, looked up in {@code PATH}, and arguments
+     * @param limit how long it may take; it is stopped after that
+     * @return what it did
+     * @throws IOException if there is no such program, or it cannot be started
+     */
+    Output run(List<String> command, Duration limit) throws IOException;
+
+    /**
+     * Runs programs as processes of the system.
+     *
+     * @return a runner that is safe for use by many threads
+     */
+    static CommandRunner system() {
+        return SystemCommands::run;
+    }
+}

@@ -1,0 +1,180 @@
+package io.jccl.topology.cost;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.topology.Hub;
+import io.jccl.topology.LinkKind;
+import io.jccl.topology.LinkModel;
+import io.jccl.topology.Machines;
+import io.jccl.topology.Nic;
+import io.jccl.topology.Operation;
+import io.jccl.topology.Source;
+import io.jccl.topology.Topology;
+import io.jccl.topology.plan.Cluster;
+import java.io.InputStream;
+import java.util.List;
+import java.util.Properties;
+import java.util.Random;
+import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+class CostModelTest {
+    private static final CostModel MODEL = CostModel.nccl();
+    private static final List<Integer> ALL = IntStream.range(0, 8).boxed().toList();
+
+    private static Cluster machinesWithNics(double gbps) {
+        Topology.Builder b = new Topology.Builder("one NIC");
+        b.addGpu(0, 80);
+        b.addGpu(1, 80);
+        b.add(new Nic(b.nextId(), "mlx5_0", null, gbps));
+        int hub = b.addHub("pcie-switch0", Hub.Kind.PCIE_SWITCH);
+        for (int node = 0; node < 3; node++) {
+            b.link(node, hub, LinkKind.PCIE, 1, 24, Source.DEFAULT);
+        }
+        return new Cluster(b.build(), 4);
+    }
+
+    @Test
+    void aNicOfUnknownBandwidthIsTakenForThePlannersDefault() {
+        List<Integer> both = List.of(0, 1);
+        Prediction p =
+                MODEL.choose(machinesWithNics(0), both, Operation.ALL_REDUCE, 1L << 30);
+        Prediction fast =
+                MODEL.choose(machinesWithNics(24), both, Operation.ALL_REDUCE, 1L << 30);
+        assertTrue(p.busbwGBps() > 0.5 * LinkModel.DEFAULT_NIC, p::toString);
+        assertTrue(p.busbwGBps() < 1.1 * LinkModel.DEFAULT_NIC, p::toString);
+        assertTrue(fast.busbwGBps() > 1.2 * p.busbwGBps(), fast::toString);
+    }
+
+    @ParameterizedTest
+    @EnumSource(Operation.class)
+    void crossoversAreWhereTheChoiceChanges(Operation op) {
+        for (Topology t :
+                List.of(
+                        Machines.dgx1v(),
+                        Machines.nvswitch(8, 80, 12, 20),
+                        Machines.nvswitch(8, 100, 18, 40.1),
+                        Machines.pcieOnly(8, 2, 12, 10))) {
+            if (op == Operation.ALL_TO_ALL && t.name().equals("DGX-1V")) {
+                continue; // not every pair has a link
+            }
+            Tuning tuning = MODEL.tune(t, ALL, op);
+            List<Crossover> ranges = tuning.crossovers(8, 1L << 34);
+            assertEquals(8, ranges.getFirst().fromBytes());
+            assertEquals(1L << 34, ranges.getLast().toBytes());
+            for (int i = 0; i < ranges.size(); i++) {
+                Crossover r = ranges.get(i);
+                if (i > 0) {
+                    Crossover before = ranges.get(i - 1);
+                    assertEquals(before.toBytes() + 1, r.fromBytes());
+                    assertNotEquals(
+                            List.of(before.algorithm(), before.protocol()),
+                            List.of(r.algorithm(), r.protocol()));
+                }
+                for (long at : new long[] {r.fromBytes(), r.toBytes()}) {
+                    assertEquals(r.algorithm(), tuning.choose(at).algorithm(), () -> op + " " + r);
+                    assertEquals(r.protocol(), tuning.choose(at).protocol(), () -> op + " " + r);
+                }
+            }
+            long seed = 7;
+            Random random = new Random(seed);
+            for (int i = 0; i < 200; i++) {
+                long at = 8L + random.nextLong(1L << (4 + random.nextInt(30)));
+                Prediction p = tuning.choose(at);
+                Crossover r =
+                        ranges.stream()
+                                .filter(x -> x.fromBytes() <= at && at <= x.toBytes())
+                                .findFirst()
+                                .orElseThrow();
+                assertEquals(r.algorithm(), p.algorithm(), "seed " + seed + ", " + at + " bytes");
+                assertEquals(r.protocol(), p.protocol(), "seed " + seed + ", " + at + " bytes");
+                assertEquals(tuning.predict(at).getFirst(), p);
+            }
+        }
+    }
+
+    @Test
+    void busbwIsAlgbwTimesTheFactor() {
+        for (Prediction p :
+                MODEL.predict(
+                        Machines.nvswitch(8, 90, 18, 20.6), ALL, Operation.ALL_REDUCE, 1L << 30)) {
+            assertEquals(p.bytes() / p.timeUs() / 1000, p.algbwGBps(), 1e-9);
+            assertEquals(1.75 * p.algbwGBps(), p.busbwGBps(), 1e-9);
+        }
+    }
+
+    /** What each algorithm and protocol needs. */
+    @Test
+    void whatIsThere() {
+        assertEquals(0, count(Machines.pcieOnly(8, 2, 12, 10), Algorithm.RING, Protocol.LL128));
+        assertEquals(1, count(Machines.dgx1v(), Algorithm.RING, Protocol.LL128));
+        assertEquals(0, count(Machines.nvswitch(8, 80, 12, 20), Algorithm.NVLS, Protocol.SIMPLE));
+        assertEquals(1, count(Machines.nvswitch(8, 90, 18, 20.6), Algorithm.NVLS, Protocol.SIMPLE));
+    }
+
+    private static long count(Topology t, Algorithm a, Protocol p) {
+        return MODEL.tune(t, ALL, Operation.ALL_REDUCE).ways().stream()
+                .filter(w -> w.algorithm() == a && w.protocol() == p)
+                .count();
+    }
+
+    /** NCCL 2.30's own constants: 6.6 + 14 * 0.6. */
+    @Test
+    void smallestMessage() {
+        Prediction p = MODEL.choose(Machines.nvswitch(8, 80, 12, 20), ALL, Operation.ALL_REDUCE, 8);
+        assertEquals(15.0, p.timeUs(), 0.01);
+        assertEquals(Protocol.LL, p.protocol());
+    }
+
+    @Test
+    void wrongArguments() {
+        Topology t = Machines.dgx1v();
+        assertThrows(
+                IllegalArgumentException.class,
+                () -> MODEL.predict(t, List.of(0), Operation.ALL_REDUCE, 8));
+        assertThrows(
+                IllegalArgumentException.class,
+                () -> MODEL.predict(t, List.of(0, 8), Operation.ALL_REDUCE, 8));
+        assertThrows(
+                IllegalArgumentException.class,
+                () -> MODEL.predict(t, ALL, Operation.ALL_REDUCE, 0));
+        Tuning tuning = MODEL.tune(t, ALL, Operation.ALL_REDUCE);
+        assertThrows(IllegalArgumentException.class, () -> tuning.crossovers(8, 7));
+    }
+
+    @Test
+    void parametersAreChecked() throws Exception {
+        Properties good = new Properties();
+        try (InputStream in = Parameters.class.getResourceAsStream("nccl.properties")) {
+            good.load(in);
+        }
+        Parameters.of("good", good);
+        for (String key : good.stringPropertyNames()) {
+            assertFault(good, key, null, "no " + key);
+            assertFault(good, key, good.getProperty(key) + " 1", key);
+            assertFault(good, key, good.getProperty(key).replaceFirst("[0-9.]+", "-1"), "-1");
+            assertFault(good, key, good.getProperty(key).replaceFirst("[0-9.]+", "x"), "x");
+        }
+        assertFault(good, "ring.speed", "1", "ring.speed");
+    }
+
+    private static void assertFault(
+            Properties good, String key, @Nullable String value, String named) {
+        Properties bad = new Properties();
+        bad.putAll(good);
+        if (value == null) {
+            bad.remove(key);
+        } else {
+            bad.setProperty(key, value);
+        }
+        String message =
+                "" + assertThrows(IllegalArgumentException.class, () -> Parameters.of("bad", bad));
+        assertTrue(message.contains(named), message);
+    }
+}
