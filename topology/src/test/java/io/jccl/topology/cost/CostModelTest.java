@@ -43,10 +43,8 @@ class CostModelTest {
     @Test
     void aNicOfUnknownBandwidthIsTakenForThePlannersDefault() {
         List<Integer> both = List.of(0, 1);
-        Prediction p =
-                MODEL.choose(machinesWithNics(0), both, Operation.ALL_REDUCE, 1L << 30);
-        Prediction fast =
-                MODEL.choose(machinesWithNics(24), both, Operation.ALL_REDUCE, 1L << 30);
+        Prediction p = MODEL.choose(machinesWithNics(0), both, Operation.ALL_REDUCE, 1L << 30);
+        Prediction fast = MODEL.choose(machinesWithNics(24), both, Operation.ALL_REDUCE, 1L << 30);
         assertTrue(p.busbwGBps() > 0.5 * LinkModel.DEFAULT_NIC, p::toString);
         assertTrue(p.busbwGBps() < 1.1 * LinkModel.DEFAULT_NIC, p::toString);
         assertTrue(fast.busbwGBps() > 1.2 * p.busbwGBps(), fast::toString);
