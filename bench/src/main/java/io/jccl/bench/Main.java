@@ -76,6 +76,8 @@ public final class Main {
                         args -> new BandwidthCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
+        // For bench/peers/nvme alone.
+        COMMANDS.put("nvme-loop", new Entry("", args -> new NvmeLoop()));
         // For the launcher's cache.
         COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
         // For bench/peers/adam alone.

@@ -41,18 +41,23 @@ class FileSpaceTest {
 
     private static long blocks(Path file) throws IOException {
         Process p = new ProcessBuilder("stat", "-c", "%b", file.toString()).start();
-        return Long.parseLong(new String(p.getInputStream().readAllBytes()).strip());
+        return Long.parseLong(
+                new String(
+                                p.getInputStream().readAllBytes(),
+                                java.nio.charset.StandardCharsets.UTF_8)
+                        .strip());
     }
 
     @Test
     void errorsCarryTheSystemsText() throws IOException {
         IOException e =
                 assertThrows(IOException.class, () -> FileSpace.open(folder.resolve("missing")));
-        assertTrue(e.getMessage().contains("No such file"), e.getMessage());
+        assertTrue(String.valueOf(e.getMessage()).contains("No such file"), e.getMessage());
         FileSpace space = open(Files.createFile(folder.resolve("file")));
         assertThrows(IOException.class, () -> space.reserve(-1, 10));
         e = assertThrows(IOException.class, () -> space.reserve(0, Long.MAX_VALUE));
-        assertTrue(e.getMessage().contains(Long.MAX_VALUE + " bytes"), e.getMessage());
+        assertTrue(
+                String.valueOf(e.getMessage()).contains(Long.MAX_VALUE + " bytes"), e.getMessage());
         space.close();
         space.close();
         assertThrows(IllegalStateException.class, () -> space.reserve(0, 1));

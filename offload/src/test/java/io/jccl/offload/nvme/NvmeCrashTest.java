@@ -170,7 +170,9 @@ class NvmeCrashTest {
         try (BufferedReader said = output(child)) {
             assertEquals("0", said.readLine());
             JcclException e = assertThrows(JcclException.class, () -> open(folder));
-            assertTrue(e.getMessage().contains("in use by process " + child.pid()), e.getMessage());
+            assertTrue(
+                    String.valueOf(e.getMessage()).contains("in use by process " + child.pid()),
+                    e.getMessage());
         } finally {
             child.destroyForcibly();
             child.waitFor();

@@ -106,7 +106,7 @@ class NvmeFaultTest {
         assertEquals(e, t.error());
         assertEquals(Tier.NVME, e.tier());
         assertTrue(e.asked() > 0 && e.asked() <= 8192, e.getMessage());
-        assertTrue(e.getMessage().contains("region 'r'"), e.getMessage());
+        assertTrue(String.valueOf(e.getMessage()).contains("region 'r'"), e.getMessage());
         IllegalStateException refused =
                 assertThrows(IllegalStateException.class, () -> store.commit(2));
         assertTrue(String.valueOf(refused.getMessage()).contains("rollback()"));
@@ -151,7 +151,10 @@ class NvmeFaultTest {
                 new ProcessBuilder("mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", "" + small)
                         .redirectErrorStream(true)
                         .start();
-        String said = new String(mount.getInputStream().readAllBytes());
+        String said =
+                new String(
+                        mount.getInputStream().readAllBytes(),
+                        java.nio.charset.StandardCharsets.UTF_8);
         assumeTrue(mount.waitFor() == 0, "no file system can be mounted here: " + said);
         try {
             try (NvmeStore store = NvmeStore.open(small, budgets, SMALL)) {
@@ -167,7 +170,8 @@ class NvmeFaultTest {
                 Path filler = small.resolve("filler");
                 assertThrows(IOException.class, () -> Files.write(filler, new byte[4 << 20]));
                 e = assertThrows(OffloadMemoryException.class, () -> store.commit(2));
-                assertTrue(e.getMessage().contains("No space left"), e.getMessage());
+                assertTrue(
+                        String.valueOf(e.getMessage()).contains("No space left"), e.getMessage());
                 assertEquals(OptionalLong.of(1), store.committedStep());
                 assertHolds(store, b);
                 Files.delete(filler);
@@ -188,14 +192,15 @@ class NvmeFaultTest {
             faults.readsFail = true;
             IoTicket t = region(store).read(c);
             JcclException e = assertThrows(JcclException.class, () -> t.await(WAIT));
-            assertTrue(e.getMessage().contains("Input/output error"), e.getMessage());
-            assertTrue(e.getMessage().contains("region 'r'"), e.getMessage());
+            assertTrue(
+                    String.valueOf(e.getMessage()).contains("Input/output error"), e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("region 'r'"), e.getMessage());
             faults.readsFail = false;
             faults.readsAreShort = true;
             IoTicket s = region(store).read(c);
             CorruptStoreException x =
                     assertThrows(CorruptStoreException.class, () -> s.await(WAIT));
-            assertTrue(x.getMessage().contains("short read"), x.getMessage());
+            assertTrue(String.valueOf(x.getMessage()).contains("short read"), x.getMessage());
             faults.readsAreShort = false;
             assertHolds(store, a);
         }
@@ -207,7 +212,8 @@ class NvmeFaultTest {
         region(store).write(b).await(WAIT);
         faults.forceFails = true;
         JcclException e = assertThrows(JcclException.class, () -> store.commit(2));
-        assertTrue(e.getMessage().contains("step 2 is not committed"), e.getMessage());
+        assertTrue(
+                String.valueOf(e.getMessage()).contains("step 2 is not committed"), e.getMessage());
         faults.forceFails = false;
         // Once a flush has failed, a second one that succeeds says nothing of the first's blocks.
         assertThrows(IllegalStateException.class, () -> store.commit(2));
@@ -220,7 +226,7 @@ class NvmeFaultTest {
             region(store).write(b).await(WAIT);
             faults.folderFlushFails = true;
             JcclException e = assertThrows(JcclException.class, () -> store.commit(2));
-            assertTrue(e.getMessage().contains("opened again"), e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("opened again"), e.getMessage());
             assertThrows(JcclException.class, () -> region(store).write(b));
             assertHolds(store, b);
         }
@@ -245,8 +251,8 @@ class NvmeFaultTest {
     private CorruptStoreException refused(String file) {
         CorruptStoreException e = assertThrows(CorruptStoreException.class, this::open);
         assertEquals(folder.resolve(file).toString(), e.file());
-        assertTrue(e.getMessage().contains("expected"), e.getMessage());
-        assertTrue(e.getMessage().contains("found"), e.getMessage());
+        assertTrue(String.valueOf(e.getMessage()).contains("expected"), e.getMessage());
+        assertTrue(String.valueOf(e.getMessage()).contains("found"), e.getMessage());
         return e;
     }
 
@@ -291,13 +297,15 @@ class NvmeFaultTest {
                     assertThrows(CorruptStoreException.class, () -> t.await(WAIT));
             assertEquals(position, e.offset());
             assertEquals(data.toString(), e.file());
-            assertTrue(e.getMessage().contains("block 3 of region 'r'"), e.getMessage());
-            assertTrue(e.getMessage().contains("CRC32C 0x"), e.getMessage());
+            assertTrue(
+                    String.valueOf(e.getMessage()).contains("block 3 of region 'r'"),
+                    e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("CRC32C 0x"), e.getMessage());
         }
         Files.write(data, java.util.Arrays.copyOf(good, good.length - 1));
-        assertTrue(refused("data").getMessage().contains("" + good.length));
+        assertTrue(String.valueOf(refused("data").getMessage()).contains("" + good.length));
         Files.delete(data);
-        assertTrue(refused("data").getMessage().contains("missing"));
+        assertTrue(String.valueOf(refused("data").getMessage()).contains("missing"));
         Files.write(data, good);
         flip("data", 3);
         assertEquals(0, refused("data").offset());
@@ -314,7 +322,7 @@ class NvmeFaultTest {
             IoTicket t = region(store).read(c);
             CorruptStoreException e =
                     assertThrows(CorruptStoreException.class, () -> t.await(WAIT));
-            assertTrue(e.getMessage().contains("short read"), e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("short read"), e.getMessage());
         }
     }
 
@@ -337,7 +345,7 @@ class NvmeFaultTest {
         }
         Files.move(
                 other.resolve("data"), folder.resolve("data"), StandardCopyOption.REPLACE_EXISTING);
-        assertTrue(refused("data").getMessage().contains("another store"));
+        assertTrue(String.valueOf(refused("data").getMessage()).contains("another store"));
     }
 
     @Test
@@ -359,7 +367,7 @@ class NvmeFaultTest {
                     assertThrows(
                             CollectiveTimeoutException.class,
                             () -> first.await(Duration.ofMillis(1)));
-            assertTrue(e.getMessage().contains("region 'r'"), e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("region 'r'"), e.getMessage());
             faults.gate = null;
             gate.countDown();
             third.join();
@@ -380,11 +388,13 @@ class NvmeFaultTest {
             region.write(a);
             CollectiveTimeoutException e =
                     assertThrows(CollectiveTimeoutException.class, () -> region.write(a));
-            assertTrue(e.getMessage().contains("1 operations are pending"), e.getMessage());
+            assertTrue(
+                    String.valueOf(e.getMessage()).contains("1 operations are pending"),
+                    e.getMessage());
             e = assertThrows(CollectiveTimeoutException.class, () -> store.commit(1));
-            assertTrue(e.getMessage().contains("1 of them writes"), e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("1 of them writes"), e.getMessage());
             e = assertThrows(CollectiveTimeoutException.class, store::close);
-            assertTrue(e.getMessage().contains("hang"), e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("hang"), e.getMessage());
         } finally {
             gate.countDown();
         }

@@ -274,23 +274,25 @@ class NvmeStoreTest {
         Path missing = folder.resolve("missing");
         JcclException e =
                 assertThrows(JcclException.class, () -> NvmeStore.open(missing, budgets, SMALL));
-        assertTrue(e.getMessage().contains(missing + " does not exist"), e.getMessage());
+        assertTrue(
+                String.valueOf(e.getMessage()).contains(missing + " does not exist"),
+                e.getMessage());
         Path file = Files.createFile(folder.resolve("file"));
         e = assertThrows(JcclException.class, () -> NvmeStore.open(file, budgets, SMALL));
-        assertTrue(e.getMessage().contains(file + " is no folder"), e.getMessage());
+        assertTrue(String.valueOf(e.getMessage()).contains(file + " is no folder"), e.getMessage());
         // /proc refuses new files whoever asks.
         e =
                 assertThrows(
                         JcclException.class,
                         () -> NvmeStore.open(Path.of("/proc/self"), budgets, SMALL));
-        assertTrue(e.getMessage().contains("cannot be written"), e.getMessage());
+        assertTrue(String.valueOf(e.getMessage()).contains("cannot be written"), e.getMessage());
         e =
                 assertThrows(
                         JcclException.class,
                         () ->
                                 NvmeStore.open(
                                         Path.of("/proc/self"), budgets, SMALL.withScratch(true)));
-        assertTrue(e.getMessage().contains("/proc/"), e.getMessage());
+        assertTrue(String.valueOf(e.getMessage()).contains("/proc/"), e.getMessage());
     }
 
     @Test
@@ -305,7 +307,7 @@ class NvmeStoreTest {
             assertEquals(Tier.NVME, e.tier());
             assertEquals(2 * 4096, e.asked());
             assertEquals(0, e.free());
-            assertTrue(e.getMessage().contains("region 'b'"), e.getMessage());
+            assertTrue(String.valueOf(e.getMessage()).contains("region 'b'"), e.getMessage());
             store.commit(1);
         }
         assertEquals(0, few.used(Tier.NVME));
@@ -337,7 +339,9 @@ class NvmeStoreTest {
     void oneProcessOpensAStoreOnce() {
         try (NvmeStore store = open()) {
             JcclException e = assertThrows(JcclException.class, this::open);
-            assertTrue(e.getMessage().contains("open in this process already"), e.getMessage());
+            assertTrue(
+                    String.valueOf(e.getMessage()).contains("open in this process already"),
+                    e.getMessage());
             store.region("r", DataType.INT8, 1);
         }
         open().close();
