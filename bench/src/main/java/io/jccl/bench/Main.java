@@ -59,6 +59,11 @@ public final class Main {
                         "Say what this machine has, what is wrong, and what to do.",
                         args -> new DoctorCommand()));
         COMMANDS.put(
+                "offload",
+                new Entry(
+                        "Measure how far copies of layers hide behind their work.",
+                        args -> new OffloadCommand()));
+        COMMANDS.put(
                 "bandwidth",
                 new Entry(
                         "Measure copies between host, devices and drives.",

@@ -146,7 +146,7 @@ public final class LayerSchedule implements AutoCloseable {
     private boolean draining;
     private boolean closed;
     private boolean broken;
-    private boolean failedOnce;
+    private boolean startsAnew;
     private @Nullable Throwable failure;
 
     /** The slot of each step that is fed and not released, and whether it was fetched for it. */
@@ -523,7 +523,7 @@ public final class LayerSchedule implements AutoCloseable {
 
     /** Reads and writes of drives want whole pages. */
     private static long stagePadded(LayerTensor t) {
-        return (t.byteSize() + 4095) / 4096 * 4096;
+        return Math.max(1, (t.byteSize() + 4095) / 4096) * 4096;
     }
 
     /**
@@ -695,7 +695,7 @@ public final class LayerSchedule implements AutoCloseable {
                         "a pass is under way: end or abort it before the next");
             }
             int n = kind == Pass.TRAINING ? 2 * layers.size() : layers.size();
-            goOn = options.cyclic() && length == n && base + length == released && !failedOnce;
+            goOn = options.cyclic() && length == n && base + length == released && !startsAnew;
             if (goOn) {
                 base += length;
             }
@@ -715,7 +715,7 @@ public final class LayerSchedule implements AutoCloseable {
                     s.loaded = null;
                 }
             }
-            failedOnce = false;
+            startsAnew = false;
             limit = base + (options.cyclic() ? 2L : 1L) * length;
             learn();
             pass = kind;
@@ -1075,7 +1075,25 @@ public final class LayerSchedule implements AutoCloseable {
             }
             pass = null;
             held = false;
-            failedOnce = true;
+            startsAnew = true;
+        }
+        drain();
+    }
+
+    /**
+     * Forgets what a cyclic schedule has fetched for the next pass, because the parameters in their
+     * homes have changed or are about to.
+     *
+     * @throws IllegalStateException if a pass is under way
+     */
+    public void invalidate() {
+        synchronized (this) {
+            checkOpen();
+            if (pass != null) {
+                throw new IllegalStateException(
+                        "a pass is under way and reads the parameters: end or abort it first");
+            }
+            startsAnew = true;
         }
         drain();
     }
