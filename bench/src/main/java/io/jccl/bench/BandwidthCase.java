@@ -31,8 +31,7 @@ enum BandwidthCase {
     NVME_READ("nvme_read", "drive(row) -> pinned CPU(column)"),
     NVME_WRITE("nvme_write", "drive(row) <- pinned CPU(column)");
 
-    static final List<String> LABELS =
-            Arrays.stream(values()).map(BandwidthCase::label).toList();
+    static final List<String> LABELS = Arrays.stream(values()).map(BandwidthCase::label).toList();
 
     private final String label;
     private final String what;
@@ -67,12 +66,11 @@ enum BandwidthCase {
         return Arrays.stream(values())
                 .filter(c -> c.label.equals(label))
                 .findFirst()
-                .orElseThrow(
-                        () ->
-                                new IllegalArgumentException(
-                                        "test case '"
-                                                + label
-                                                + "' is unknown, expected one of "
-                                                + String.join(", ", LABELS)));
+                .orElseThrow(() ->
+                        new IllegalArgumentException(
+                                "test case '"
+                                        + label
+                                        + "' is unknown, expected one of "
+                                        + String.join(", ", LABELS)));
     }
 }

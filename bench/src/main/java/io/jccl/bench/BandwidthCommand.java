@@ -107,8 +107,7 @@ final class BandwidthCommand implements Callable<Integer> {
     }
 
     /** One case and what came of it. */
-    private record Result(
-            BandwidthCase test, double[][] matrix, @Nullable String error) {
+    private record Result(BandwidthCase test, double[][] matrix, @Nullable String error) {
         String status() {
             return error != null ? "Error" : matrix.length == 0 ? "Waived" : "Passed";
         }
@@ -259,8 +258,12 @@ final class BandwidthCommand implements Callable<Integer> {
                             : "host memory; no GPU, so every copy is memory to memory on the CPU";
             names.add(name);
             if (!json) {
-                out.println((i == 0 ? "jccl bandwidth " + Version.TEXT + "\n" : "")
-                        + "Device " + i + ": " + name);
+                out.println(
+                        (i == 0 ? "jccl bandwidth " + Version.TEXT + "\n" : "")
+                                + "Device "
+                                + i
+                                + ": "
+                                + name);
             }
         }
         if (!json) {
@@ -305,7 +308,10 @@ final class BandwidthCommand implements Callable<Integer> {
             if (!r.test.isLatency()) {
                 out.println(
                         String.format(
-                                Locale.ROOT, "SUM %s %.2f", name, Arrays.stream(r.numbers()).sum()));
+                                Locale.ROOT,
+                                "SUM %s %.2f",
+                                name,
+                                Arrays.stream(r.numbers()).sum()));
             }
         }
         out.println();

@@ -7,9 +7,9 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.offload.TierStore;
+import io.jccl.offload.Transfer;
 import io.jccl.offload.TransferEngine;
 import io.jccl.offload.TransferOptions;
-import io.jccl.offload.Transfer;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.Arrays;
@@ -137,7 +137,8 @@ final class BandwidthRun {
     }
 
     /** GB/s of copies on a stream of one device, while others run in the opposite direction. */
-    private double copied(Device device, Buffer source, Buffer target, Buffer @Nullable [] against) {
+    private double copied(
+            Device device, Buffer source, Buffer target, Buffer @Nullable [] against) {
         byte[] pattern = fill(source);
         try (Stream stream = device.newStream();
                 Stream opposite = device.newStream();
@@ -173,10 +174,7 @@ final class BandwidthRun {
         try (TransferEngine engine = TransferEngine.create(device, TransferOptions.DEFAULT)) {
             Transfer[] all = new Transfer[copies];
             for (int i = 0; i < copies; i++) {
-                all[i] =
-                        up
-                                ? engine.toDevice(source, target, 0)
-                                : engine.toHost(source, target, 0);
+                all[i] = up ? engine.toDevice(source, target, 0) : engine.toHost(source, target, 0);
                 all[i].await(PATIENCE);
             }
             double result =

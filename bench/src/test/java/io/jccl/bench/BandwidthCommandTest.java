@@ -51,13 +51,15 @@ class BandwidthCommandTest {
             }
         }
         assertTrue(r.out.contains("WAIVED: needs two GPUs"), r.out);
-        assertTrue(r.out.matches("(?s).*SUM host_to_device_memcpy_ce [0-9]+\\.[0-9]{2}\n.*"), r.out);
+        assertTrue(
+                r.out.matches("(?s).*SUM host_to_device_memcpy_ce [0-9]+\\.[0-9]{2}\n.*"), r.out);
     }
 
     @Test
     void jsonHasTheNumbersOfTheCasesThatWereAskedFor() throws Exception {
         Result r =
-                run("--engine host -b 64K -t device_to_host_memcpy_ce,0 -t device_local_copy --json");
+                run(
+                        "--engine host -b 64K -t device_to_host_memcpy_ce,0 -t device_local_copy --json");
         assertEquals(0, r.status, r::toString);
         JsonNode top = new ObjectMapper().readTree(r.out).get("jccl_bandwidth");
         assertEquals(65536, top.get("buffer_bytes").asLong());

@@ -32,8 +32,6 @@ final class HostEvent implements Event {
         }
     }
 
-    private static final Runnable NOTHING = () -> {};
-
     private @Nullable Mark last;
     private boolean closed;
 
@@ -86,11 +84,13 @@ final class HostEvent implements Event {
     synchronized Runnable waiting() {
         Mark mark = last;
         if (mark == null || mark.done) {
-            return NOTHING;
+            return HostEvent::nothing;
         }
         mark.waiters++;
         return mark.waiting;
     }
+
+    private static void nothing() {}
 
     private boolean await(@Nullable Mark mark, long deadline) {
         boolean interrupted = false;

@@ -587,7 +587,7 @@ final class Lane {
             Chunk c;
             synchronized (this) {
                 while (pending.isEmpty()) {
-                    if (closed && inFlight == 0 || abandoned) {
+                    if ((closed && inFlight == 0) || abandoned) {
                         return;
                     }
                     try {

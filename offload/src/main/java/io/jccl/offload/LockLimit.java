@@ -23,7 +23,8 @@ record LockLimit(long limit, long hard, long used) {
             long hard = Long.MAX_VALUE;
             for (String line : Files.readAllLines(folder.resolve("limits"))) {
                 if (line.startsWith("Max locked memory")) {
-                    String[] columns = line.substring("Max locked memory".length()).trim().split(" +");
+                    String[] columns =
+                            line.substring("Max locked memory".length()).trim().split(" +", -1);
                     soft = number(columns[0]);
                     hard = number(columns[1]);
                 }

@@ -320,7 +320,10 @@ public final class OffloadedBuffer implements AutoCloseable {
                         this + " is in use on tier " + pinnedOn + ": unpin it first");
             }
             up = tier == Tier.DEVICE;
-            read = tier != Tier.NVME && !valid.contains(Tier.DEVICE) && !valid.contains(Tier.PINNED);
+            read =
+                    tier != Tier.NVME
+                            && !valid.contains(Tier.DEVICE)
+                            && !valid.contains(Tier.PINNED);
             down = !up && valid.contains(Tier.DEVICE) && !valid.contains(Tier.PINNED);
             write = tier == Tier.NVME && !valid.contains(Tier.NVME);
             down &= tier == Tier.PINNED || write;

@@ -150,8 +150,7 @@ public final class TransferEngine implements AutoCloseable {
      * @return the transfer
      */
     public Transfer toDevice(Buffer host, Buffer device, int priority, Event after) {
-        return start(
-                true, host, device, priority, Objects.requireNonNull(after, "after"), null);
+        return start(true, host, device, priority, Objects.requireNonNull(after, "after"), null);
     }
 
     /**
@@ -176,8 +175,7 @@ public final class TransferEngine implements AutoCloseable {
      * @return the transfer
      */
     public Transfer toHost(Buffer device, Buffer host, int priority, Event after) {
-        return start(
-                false, device, host, priority, Objects.requireNonNull(after, "after"), null);
+        return start(false, device, host, priority, Objects.requireNonNull(after, "after"), null);
     }
 
     /** Starts a copy; {@code whenDone} is {@link Transfer#whenDone}. */

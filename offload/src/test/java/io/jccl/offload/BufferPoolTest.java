@@ -204,8 +204,7 @@ class BufferPoolTest {
                 """);
         Files.writeString(proc.resolve("status"), "VmPeak:\t  9 kB\nVmLck:\t    1024 kB\n");
         List<Long> asked = new ArrayList<>();
-        PoolOptions options =
-                PoolOptions.DEFAULT.withSlabBytes(4 * MIB).withLockLimitCheck(true);
+        PoolOptions options = PoolOptions.DEFAULT.withSlabBytes(4 * MIB).withLockLimitCheck(true);
         try (BufferPool pool =
                 new BufferPool(
                         Tier.PINNED,
@@ -274,8 +273,7 @@ class BufferPoolTest {
                             for (int i = 0; i < 5000; i++) {
                                 if (mine.size() < 20) {
                                     Buffer b =
-                                            pool.allocate(
-                                                    DataType.INT32, 1 + random.nextInt(5000));
+                                            pool.allocate(DataType.INT32, 1 + random.nextInt(5000));
                                     b.setLong(0, mark);
                                     b.setLong(b.count() - 1, mark);
                                     mine.add(b);

@@ -269,10 +269,8 @@ class CudaTransferTest {
     void buffersMoveBetweenTheTiersOfAGpu() {
         TransferEngine engine = engine();
         Budgets budgets = new Budgets(Map.of(Tier.DEVICE, 1L << 20, Tier.PINNED, 1L << 20));
-        BufferPool device =
-                closing(BufferPool.device(gpu(), budgets, PoolOptions.DEFAULT));
-        BufferPool pinned =
-                closing(BufferPool.pinned(gpu(), budgets, PoolOptions.DEFAULT));
+        BufferPool device = closing(BufferPool.device(gpu(), budgets, PoolOptions.DEFAULT));
+        BufferPool pinned = closing(BufferPool.pinned(gpu(), budgets, PoolOptions.DEFAULT));
         Tiers tiers = new Tiers(engine, device, pinned, null);
         try (OffloadedBuffer b =
                 OffloadedBuffer.create(tiers, "w", DataType.INT32, 5000, Tier.PINNED, false)) {

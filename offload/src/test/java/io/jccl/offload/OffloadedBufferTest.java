@@ -15,10 +15,10 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.jspecify.annotations.Nullable;
 
 @Timeout(value = 60, unit = TimeUnit.SECONDS)
 class OffloadedBufferTest {
@@ -35,8 +35,7 @@ class OffloadedBufferTest {
 
         @Override
         public Place place(String name, DataType type, long count) {
-            byte[] file =
-                    files.computeIfAbsent(name, n -> new byte[(int) (count * type.size())]);
+            byte[] file = files.computeIfAbsent(name, n -> new byte[(int) (count * type.size())]);
             return new Place() {
                 @Override
                 public Completion read(Buffer pinned) {
@@ -186,8 +185,7 @@ class OffloadedBufferTest {
             fill(b, Tier.PINNED, 3);
             Buffer occupant = device.allocate(DataType.UINT8, 62 * KIB);
             OffloadMemoryException e =
-                    assertThrows(
-                            OffloadMemoryException.class, () -> b.moveTo(Tier.DEVICE, WAIT));
+                    assertThrows(OffloadMemoryException.class, () -> b.moveTo(Tier.DEVICE, WAIT));
             assertEquals(Tier.DEVICE, e.tier());
             assertEquals(Tier.PINNED, b.tier());
             check(b, Tier.PINNED, 3);
@@ -205,8 +203,7 @@ class OffloadedBufferTest {
         try (OffloadedBuffer b = buffer(Tier.DEVICE, false)) {
             fill(b, Tier.DEVICE, 4);
             store.failure = new JcclException("the drive is gone");
-            JcclException e =
-                    assertThrows(JcclException.class, () -> b.moveTo(Tier.NVME, WAIT));
+            JcclException e = assertThrows(JcclException.class, () -> b.moveTo(Tier.NVME, WAIT));
             assertTrue(String.valueOf(e.getMessage()).contains("drive is gone"), e::getMessage);
             assertEquals(0, pinned.stats().blocks());
             check(b, Tier.DEVICE, 4);
@@ -247,7 +244,6 @@ class OffloadedBufferTest {
             assertThrows(IllegalStateException.class, () -> b.moveTo(Tier.NVME, WAIT));
             assertEquals(Tier.DEVICE, b.tier());
         }
-        assertThrows(
-                IllegalArgumentException.class, () -> new Tiers(engine, pinned, device, null));
+        assertThrows(IllegalArgumentException.class, () -> new Tiers(engine, pinned, device, null));
     }
 }

@@ -120,8 +120,7 @@ class TransferEngineTest {
         }
         all.forEach(t -> t.await(WAIT));
         pairs.forEach(p -> same(p[0], p[1]));
-        assertEquals(
-                200, engine.toDeviceStats().transfers() + engine.toHostStats().transfers());
+        assertEquals(200, engine.toDeviceStats().transfers() + engine.toHostStats().transfers());
         assertEquals(
                 pairs.stream().mapToLong(p -> p[0].byteSize()).sum(),
                 engine.toDeviceStats().bytes() + engine.toHostStats().bytes());
@@ -181,12 +180,12 @@ class TransferEngineTest {
         Buffer device = ints(1000);
         Buffer back = ints(1000);
         Event computed = closing(Device.host().newEvent());
-        Transfer in = null;
+        Transfer in = engine.toDevice(host, device, 0);
+        in.await(WAIT);
         Transfer out = null;
         for (int step = 0; step < 50; step++) {
             host.setLong(999, step);
-            in = in == null ? engine.toDevice(host, device, 0) : in.restart();
-            in.before(engine.compute());
+            in.restart().before(engine.compute());
             engine.compute()
                     .launchHostFunction(() -> {
                         for (long i = 0; i < 1000; i++) {
@@ -308,8 +307,7 @@ class TransferEngineTest {
     @Test
     void closingCancelsWhatWaitsAndIsBounded() {
         TransferEngine engine =
-                TransferEngine.create(
-                        Device.host(), SMALL.withCloseTimeout(Duration.ofMillis(50)));
+                TransferEngine.create(Device.host(), SMALL.withCloseTimeout(Duration.ofMillis(50)));
         Gate gate = new Gate();
         Buffer a = counting(64 * 50, 0);
         Transfer stuck = engine.toDevice(a, ints(a.count()), 0, gate.event);
@@ -334,9 +332,7 @@ class TransferEngineTest {
         assertThrows(IllegalArgumentException.class, () -> engine.toDevice(a, ints(11), 0));
         assertThrows(
                 IllegalArgumentException.class,
-                () ->
-                        engine.toDevice(
-                                a, closing(Device.host().allocate(DataType.FLOAT32, 10)), 0));
+                () -> engine.toDevice(a, closing(Device.host().allocate(DataType.FLOAT32, 10)), 0));
         assertThrows(
                 IllegalArgumentException.class,
                 () -> engine.toDevice(a.slice(0, 6), a.slice(4, 6), 0));
