@@ -913,13 +913,15 @@ public final class LayerSchedule implements AutoCloseable {
             Event worked = slot.worked[phase.ordinal()];
             worked.record(compute);
             if (outputs != null) {
+                synchronized (this) {
+                    lastOut[phase.ordinal()][layer] = r;
+                }
                 boolean store = false;
                 for (Seat s : outputs) {
                     s.sendOut(worked);
                     store |= s.tensor.place() != null;
                 }
                 synchronized (this) {
-                    lastOut[phase.ordinal()][layer] = r;
                     if (store) {
                         r.writing[phase.ordinal()] = true;
                         toWrite[(toWriteHead + toWriteCount++) % toWrite.length] = r;
@@ -1040,6 +1042,11 @@ public final class LayerSchedule implements AutoCloseable {
         for (Seat s : outputs) {
             s.out.await(timeout);
         }
+        awaitWritten(r, phase, timeout);
+    }
+
+    /** Waits until the writer has no more to do with a layer's outputs, however that ends. */
+    private void awaitWritten(Resident r, Phase phase, Duration timeout) {
         long deadline = System.nanoTime() + nanos(timeout);
         boolean interrupted = false;
         synchronized (this) {
@@ -1048,7 +1055,7 @@ public final class LayerSchedule implements AutoCloseable {
                 if (left <= 0) {
                     throw new CollectiveTimeoutException(
                             "the outputs of layer '"
-                                    + layers.get(layer).name()
+                                    + layers.get(r.layer).name()
                                     + "' were not written within "
                                     + timeout);
                 }
@@ -1125,9 +1132,9 @@ public final class LayerSchedule implements AutoCloseable {
                 r = slots.get(i).loaded;
             }
             if (r != null) {
-                settle(r.parameters, true);
+                clean &= settle(r.parameters, true, deadline);
                 if (r.checkpoint != null) {
-                    settle(r.checkpoint, true);
+                    clean &= settle(r.checkpoint, true, deadline);
                 }
             }
         }
@@ -1145,14 +1152,12 @@ public final class LayerSchedule implements AutoCloseable {
                     r = lastOut[phase.ordinal()][layer];
                 }
                 Seat[] outputs = r == null ? null : r.outputs(phase);
-                if (outputs != null) {
-                    settle(outputs, false);
+                if (r != null && outputs != null) {
+                    clean &= settle(outputs, false, deadline);
                     try {
-                        awaitOut(layer, phase, left(deadline));
+                        awaitWritten(r, phase, left(deadline));
                     } catch (CollectiveTimeoutException e) {
                         clean = false;
-                    } catch (JcclException | IllegalStateException e) {
-                        // The pass has failed already.
                     }
                 }
                 synchronized (this) {
@@ -1206,17 +1211,21 @@ public final class LayerSchedule implements AutoCloseable {
         return clean;
     }
 
-    /** Waits for transfers, however they end. */
-    private void settle(Seat[] seats, boolean in) {
+    /** Waits for transfers, however they end; tells whether they did. */
+    private static boolean settle(Seat[] seats, boolean in, long deadline) {
+        boolean ended = true;
         for (Seat s : seats) {
             Transfer t = in ? s.in : s.out;
             t.cancel();
             try {
-                t.await(options.timeout());
+                t.await(left(deadline));
+            } catch (CollectiveTimeoutException e) {
+                ended = false;
             } catch (RuntimeException e) {
                 // The pass has failed already.
             }
         }
+        return ended;
     }
 
     private long deadline() {

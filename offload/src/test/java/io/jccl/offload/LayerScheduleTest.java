@@ -1,6 +1,8 @@
 package io.jccl.offload;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveTimeoutException;
@@ -9,19 +11,30 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.offload.LayerSchedule.Pass;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Random;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import jdk.jfr.Recording;
+import jdk.jfr.consumer.RecordedEvent;
+import jdk.jfr.consumer.RecordingFile;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 /** The schedule on the host device, against a model that has all layers in plain memory. */
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
@@ -338,6 +351,361 @@ class LayerScheduleTest {
             }
             closeAll();
             assertEquals(0, f.budgets.used(Tier.DEVICE));
+        }
+    }
+
+    /** A model of six layers with gradients and checkpoints, all in memory or all in the store. */
+    private Fixture six(boolean nvme, int slots) {
+        Fixture f =
+                new Fixture(
+                        slots * (2560 + 2560 + 256L), // 300 int64 twice, three once, padded
+                        TransferOptions.DEFAULT.withChunkBytes(1024));
+        Random homes =
+                new Random(0) {
+                    private static final long serialVersionUID = 1;
+
+                    @Override
+                    public int nextInt(int bound) {
+                        return nvme ? 0 : 1;
+                    }
+                };
+        for (int i = 0; i < 6; i++) {
+            f.add(new int[] {300}, true, true, homes);
+        }
+        f.update();
+        return f;
+    }
+
+    private LayerSchedule schedule(Fixture f, ScheduleOptions options) {
+        return closing(LayerSchedule.create(f.layers, f.tiers, options));
+    }
+
+    private static void gate(CountDownLatch latch) {
+        try {
+            if (!latch.await(WAIT.toSeconds(), TimeUnit.SECONDS)) {
+                throw new AssertionError("nobody opened the gate");
+            }
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    /** The pass fails with this in its message, and runs well afterwards. */
+    private static void failsOnce(Fixture f, LayerSchedule s, String message, Runnable pass) {
+        Throwable e = assertThrows(RuntimeException.class, pass::run);
+        assertTrue(String.valueOf(e.getMessage()).contains(message), e::toString);
+        f.ran.clear();
+        f.wrong.clear();
+        s.train(f::forward, f::backward);
+        f.checkRan(true);
+        f.checkGradients();
+        f.update();
+    }
+
+    @Test
+    void anErrorAnywhereLeavesAScheduleThatRunsAgain() {
+        for (boolean cyclic : new boolean[] {false, true}) {
+            for (int slots = 1; slots <= 3; slots++) {
+                Fixture f = six(slots == 2, slots);
+                LayerSchedule s = schedule(f, OPTIONS.withDepth(slots - 1).withCyclic(cyclic));
+                assertEquals(slots, s.stats().slots());
+                for (int l = 0; l < 6; l++) {
+                    int at = l;
+                    // In the caller's code.
+                    failsOnce(f, s, "forward " + at, () -> s.train((i, b, c) -> {
+                        f.forward(i, b, c);
+                        if (i == at) {
+                            throw new IllegalStateException("forward " + at);
+                        }
+                    }, f::backward));
+                    failsOnce(f, s, "backward " + at, () -> s.train(f::forward, (i, b, c) -> {
+                        if (i == at) {
+                            throw new IllegalStateException("backward " + at);
+                        }
+                        f.backward(i, b, c);
+                    }));
+                    // On the stream.
+                    failsOnce(f, s, "stream " + at, () -> s.train(f::forward, (i, b, c) -> {
+                        f.backward(i, b, c);
+                        if (i == at) {
+                            c.launchHostFunction(() -> {
+                                throw new JcclException("stream " + at);
+                            });
+                        }
+                    }));
+                    if (slots == 2) {
+                        for (String what :
+                                List.of("read layer%d.p0", "read layer%d.c", "write layer%d.g",
+                                        "write layer%d.c")) {
+                            if (what.equals("read layer%d.c") && at > 3) {
+                                continue; // still on the device when the pass turns
+                            }
+                            f.store.failing = String.format(what, at);
+                            Throwable e =
+                                    assertThrows(
+                                            JcclException.class,
+                                            () -> s.train(f::forward, f::backward),
+                                            f.store.failing);
+                            assertTrue(e.getMessage().contains("the drive refused"), e::toString);
+                            f.store.failing = null;
+                            f.ran.clear();
+                            f.wrong.clear();
+                            s.train(f::forward, f::backward);
+                            f.checkRan(true);
+                            f.checkGradients();
+                        }
+                    }
+                    if (cyclic) {
+                        s.invalidate();
+                    }
+                }
+            }
+        }
+    }
+
+    @Test
+    void aHomeThatIsClosedFailsThePass() {
+        Fixture f = six(false, 2);
+        LayerSchedule s = schedule(f, OPTIONS.withDepth(1));
+        s.train(f::forward, f::backward);
+        Objects.requireNonNull(f.homes.get(3).getFirst()).close();
+        Throwable e =
+                assertThrows(RuntimeException.class, () -> s.train(f::forward, f::backward));
+        assertTrue(e.getMessage().contains("closed"), e::toString);
+    }
+
+    @Test
+    void aBudgetForLessThanALayerSaysWhatIsMissing() {
+        Fixture f = new Fixture(1000, TransferOptions.DEFAULT);
+        f.add(new int[] {10}, false, false, new Random(1));
+        f.add(new int[] {300}, false, false, new Random(1));
+        OffloadMemoryException e =
+                assertThrows(OffloadMemoryException.class, () -> schedule(f, OPTIONS));
+        assertTrue(e.getMessage().contains("layer 'layer1' needs 2560 bytes"), e::toString);
+        assertTrue(e.getMessage().contains("1560 bytes are missing"), e::toString);
+        assertEquals(0, f.budgets.used(Tier.DEVICE));
+        Fixture wide = six(false, 3);
+        OffloadMemoryException limited =
+                assertThrows(
+                        OffloadMemoryException.class,
+                        () -> schedule(wide, OPTIONS.withDeviceBytes(5000)));
+        assertTrue(limited.getMessage().contains("376 bytes are missing"), limited::toString);
+        assertEquals(2, schedule(wide, OPTIONS.withDepth(5).withDeviceBytes(11_000)).stats().slots());
+    }
+
+    @Test
+    void callsOutOfTurnSayWhatIsExpected() {
+        Fixture f = six(false, 2);
+        LayerSchedule s = schedule(f, OPTIONS.withDepth(1));
+        assertThrows(IllegalStateException.class, () -> s.acquire(0));
+        s.begin(Pass.FORWARD);
+        assertThrows(IllegalStateException.class, () -> s.begin(Pass.FORWARD));
+        assertThrows(IllegalStateException.class, s::release);
+        Throwable e = assertThrows(IllegalArgumentException.class, () -> s.acquire(2));
+        assertTrue(e.getMessage().contains("layer is 2, expected 0"), e::toString);
+        f.forward(0, s.acquire(0), s.compute());
+        e = assertThrows(IllegalStateException.class, () -> s.acquire(1));
+        assertTrue(e.getMessage().contains("layer 0 is held"), e::toString);
+        s.release();
+        e = assertThrows(IllegalStateException.class, s::end);
+        assertTrue(e.getMessage().contains("layer 1 has not run"), e::toString);
+        s.abort();
+        s.abort();
+        f.ran.clear();
+        s.forward(f::forward);
+        f.checkRan(false);
+        s.begin(Pass.TRAINING);
+        s.acquire(0);
+        s.close();
+        s.close();
+        assertThrows(IllegalStateException.class, () -> s.begin(Pass.FORWARD));
+    }
+
+    @Test
+    void gradientsAreOutWhileOtherLayersStillCompute() {
+        Fixture f = six(false, 3);
+        LayerSchedule s = schedule(f, OPTIONS.withDepth(2));
+        CountDownLatch gradientsSeen = new CountDownLatch(1);
+        s.train(f::forward, (i, b, c) -> {
+            if (i == 3) {
+                c.launchHostFunction(() -> gate(gradientsSeen));
+            }
+            f.backward(i, b, c);
+            if (i == 3) {
+                s.awaitGradients(5, WAIT);
+                s.awaitGradients(4, WAIT);
+                Buffer home = f.gradientHomes.get(5);
+                assertEquals(-f.value(5, 0, 7), Objects.requireNonNull(home).getLong(7));
+                gradientsSeen.countDown();
+            }
+        });
+        f.checkGradients();
+    }
+
+    private record Span(String track, String name, double start, double end) {}
+
+    private static final Pattern EVENT =
+            Pattern.compile(
+                    "\\{\"ph\":\"X\",\"pid\":1,\"tid\":(\\d+),\"name\":\"(.*)\",\"cat\":\"(.*)\","
+                            + "\"ts\":([0-9.]+),\"dur\":([0-9.]+),\"args\":\\{\"bytes\":(\\d+)}},?");
+
+    private static List<Span> spans(Path file) throws IOException {
+        List<String> lines = Files.readAllLines(file);
+        assertEquals("[", lines.getFirst());
+        assertEquals("]", lines.getLast());
+        List<Span> spans = new ArrayList<>();
+        for (String line : lines) {
+            Matcher m = EVENT.matcher(line);
+            if (m.matches()) {
+                double start = Double.parseDouble(m.group(4));
+                spans.add(
+                        new Span(
+                                m.group(1),
+                                m.group(2),
+                                start,
+                                start + Double.parseDouble(m.group(5))));
+            } else if (line.startsWith("{\"ph\":\"X\"")) {
+                throw new AssertionError("cannot read " + line);
+            }
+        }
+        Map<String, Double> ends = new HashMap<>();
+        for (Span span : spans) {
+            assertTrue(
+                    span.start >= ends.getOrDefault(span.track, 0.0) - 0.0015,
+                    () -> span + " overlaps the event before");
+            ends.put(span.track, span.end);
+        }
+        return spans;
+    }
+
+    @Test
+    void theTraceShowsTheNextLayerComeInDuringWork(@TempDir Path folder) throws Exception {
+        Path file = folder.resolve("trace.json");
+        Fixture f = six(false, 2);
+        try (ChromeTrace trace = ChromeTrace.open(file)) {
+            LayerSchedule s = schedule(f, OPTIONS.withDepth(1).withTrace(trace));
+            s.begin(Pass.FORWARD);
+            for (int i = 0; i < 6; i++) {
+                LayerBuffers b = s.acquire(i);
+                int layer = i;
+                long next = Math.min(6, i + 2) * 2400L;
+                CountDownLatch started = new CountDownLatch(1);
+                s.compute().launchHostFunction(() -> {
+                    started.countDown();
+                    // Work that lasts until the next layer is there.
+                    long deadline = System.nanoTime() + WAIT.toNanos();
+                    while (s.stats().bytesIn() < next && System.nanoTime() < deadline) {
+                        Thread.onSpinWait();
+                    }
+                    if (s.stats().bytesIn() < next) {
+                        throw new JcclException("layer " + layer + " + 1 did not come in");
+                    }
+                });
+                f.forward(i, b, s.compute());
+                gate(started);
+                s.release();
+            }
+            s.end();
+            assertFalse(Files.exists(file));
+        }
+        List<Span> spans = spans(file);
+        String compute = Integer.toString(ChromeTrace.Track.COMPUTE.ordinal() + 1);
+        String in = Integer.toString(ChromeTrace.Track.TO_DEVICE.ordinal() + 1);
+        List<Span> works = spans.stream().filter(x -> x.track.equals(compute)).toList();
+        List<Span> fetches = spans.stream().filter(x -> x.track.equals(in)).toList();
+        assertEquals(6, works.size());
+        assertEquals(6, fetches.size());
+        for (int i = 1; i < 5; i++) {
+            Span work = works.get(i);
+            Span fetch = fetches.get(i + 1);
+            assertEquals("layer" + i, work.name);
+            assertEquals("layer" + (i + 1), fetch.name);
+            // It may begin in the gap before the work, as the slot is free from then on.
+            double free = works.get(i - 1).end - 0.0015;
+            assertTrue(
+                    fetch.start >= free && fetch.end <= work.end,
+                    () -> fetch + " is not within " + work + ", slot free at " + free);
+        }
+    }
+
+    @Test
+    void aTraceIsBoundedAndAppearsWhole(@TempDir Path folder) throws Exception {
+        Path file = folder.resolve("trace.json");
+        Files.writeString(file, "old");
+        try (ChromeTrace trace = ChromeTrace.open(file, 9000)) {
+            for (int i = 0; i < 10_000; i++) {
+                trace.record(
+                        ChromeTrace.Track.COMPUTE, "a \"name\"\n", "x\\y", i * 10L, i * 10L + 5, i);
+            }
+            assertEquals(1000, trace.dropped());
+            assertEquals("old", Files.readString(file));
+        }
+        assertEquals(9000, spans(file).size());
+        assertEquals("a \\\"name\\\"\\u000a", spans(file).getFirst().name);
+        try (var files = Files.list(folder)) {
+            assertEquals(1, files.count());
+        }
+        assertThrows(IOException.class, () -> ChromeTrace.open(folder));
+        assertThrows(IOException.class, () -> ChromeTrace.open(folder.resolve("no").resolve("t")));
+    }
+
+    @Test
+    void aFlightRecordingHasTheEvents(@TempDir Path folder) throws Exception {
+        Path file = folder.resolve("schedule.jfr");
+        Fixture f = six(false, 2);
+        LayerSchedule s = schedule(f, OPTIONS.withDepth(1));
+        try (Recording recording = new Recording()) {
+            for (String kind : List.of("Transfer", "Compute", "Stall", "Evict")) {
+                recording.enable("io.jccl.offload." + kind).withoutThreshold();
+            }
+            recording.start();
+            s.train(f::forward, f::backward);
+            recording.stop();
+            recording.dump(file);
+        }
+        Map<String, Integer> counts = new HashMap<>();
+        for (RecordedEvent e : RecordingFile.readAllEvents(file)) {
+            counts.merge(e.getEventType().getName(), 1, Integer::sum);
+            if (e.getEventType().getName().equals("io.jccl.offload.Transfer")) {
+                assertTrue(e.getLong("bytes") > 0);
+            }
+        }
+        LayerSchedule.Stats stats = s.stats();
+        // Parameters and checkpoints in; checkpoints and gradients out.
+        assertEquals((int) stats.fetches() + 4 + 6 + 6, counts.get("io.jccl.offload.Transfer"));
+        assertEquals(12, counts.get("io.jccl.offload.Compute"));
+        assertEquals((int) stats.evictions(), counts.get("io.jccl.offload.Evict"));
+        assertEquals(10, stats.fetches());
+        assertEquals(2, stats.hits());
+    }
+
+    @Test
+    void depthFollowsTimes() {
+        long[] even = {10, 10, 10, 10, 10, 10};
+        assertEquals(60 * 3, DepthModel.time(even, new long[6], 0, false));
+        assertEquals(120 * 3, DepthModel.time(even, even, 0, false));
+        assertEquals(70 * 3, DepthModel.time(even, even, 1, false));
+        assertEquals(60 * 3 + 10, DepthModel.time(even, even, 1, true));
+        assertEquals(1, DepthModel.choose(even, even, 5, true));
+        assertEquals(0, DepthModel.choose(even, new long[6], 5, true));
+        // One long layer in front of short ones: the short ones' copies need more room.
+        long[] work = {60, 1, 1, 1, 1, 1};
+        assertTrue(DepthModel.choose(even, work, 5, true) > 2);
+    }
+
+    @Test
+    void anAutomaticDepthTakesWhatPays() {
+        Fixture f = new Fixture(6 * 2560, TransferOptions.DEFAULT);
+        for (int i = 0; i < 6; i++) {
+            f.add(new int[] {300}, false, false, new Random(1));
+        }
+        f.update();
+        LayerSchedule s = schedule(f, OPTIONS.withCyclic(true));
+        assertEquals(1, s.depth());
+        for (int i = 0; i < 6; i++) {
+            s.forward(f::forward);
+            f.checkRan(false);
+            assertTrue(s.depth() >= 1 && s.depth() <= 5, () -> s + " " + s.stats());
         }
     }
 }
