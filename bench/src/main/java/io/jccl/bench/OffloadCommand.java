@@ -64,7 +64,8 @@ final class OffloadCommand implements Callable<Integer> {
             paramLabel = "<size>",
             converter = Sizes.Converter.class,
             defaultValue = "16M",
-            description = "Parameters of a layer, a multiple of 8 bytes. Default: ${DEFAULT-VALUE}.")
+            description =
+                    "Parameters of a layer, a multiple of 8 bytes. Default: ${DEFAULT-VALUE}.")
     private long layerBytes;
 
     @Option(
@@ -124,7 +125,8 @@ final class OffloadCommand implements Callable<Integer> {
             names = "--samples",
             paramLabel = "<n>",
             defaultValue = "5",
-            description = "Samples of each time, whose medians are shown. Default: ${DEFAULT-VALUE}.")
+            description =
+                    "Samples of each time, whose medians are shown. Default: ${DEFAULT-VALUE}.")
     private int samples;
 
     @Option(
@@ -167,10 +169,10 @@ final class OffloadCommand implements Callable<Integer> {
      * Creates the command.
      *
      * @param stores makes the store under a folder; null for none
-     * @param afterFill sees the parameters once their checksums are known; for tests that spoil them
+     * @param afterFill sees the parameters once their checksums are known; for tests that spoil
+     *     them
      */
-    OffloadCommand(
-            @Nullable Function<Path, TierStore> stores, Consumer<List<Buffer>> afterFill) {
+    OffloadCommand(@Nullable Function<Path, TierStore> stores, Consumer<List<Buffer>> afterFill) {
         this.stores = stores;
         this.afterFill = afterFill;
     }
@@ -222,8 +224,7 @@ final class OffloadCommand implements Callable<Integer> {
         range(spec, "--iterations", iterations, 1, 1_000_000);
         range(spec, "--samples", samples, 1, 10_000);
         if (layerBytes % 8 != 0) {
-            throw mistake(
-                    spec, "--layer-bytes is " + layerBytes + ", expected a multiple of 8");
+            throw mistake(spec, "--layer-bytes is " + layerBytes + ", expected a multiple of 8");
         }
         if (chunk < 64 || chunk % 64 != 0) {
             throw mistake(spec, "--chunk is " + chunk + ", expected a multiple of 64");
@@ -231,7 +232,8 @@ final class OffloadCommand implements Callable<Integer> {
         if (depth != null) {
             range(spec, "--depth", depth, 0, 1024);
         }
-        int kinds = (computeMicros != null ? 1 : 0) + (ratio != null ? 1 : 0) + (gemm != null ? 1 : 0);
+        int kinds =
+                (computeMicros != null ? 1 : 0) + (ratio != null ? 1 : 0) + (gemm != null ? 1 : 0);
         if (kinds > 1) {
             throw mistake(
                     spec,
@@ -239,8 +241,7 @@ final class OffloadCommand implements Callable<Integer> {
                             + " them");
         }
         if (computeMicros != null && !(computeMicros >= 0 && computeMicros <= 60e6)) {
-            throw mistake(
-                    spec, "--compute-us is " + computeMicros + ", expected 0 to 60000000");
+            throw mistake(spec, "--compute-us is " + computeMicros + ", expected 0 to 60000000");
         }
         if (ratio != null && !(ratio >= 0 && ratio <= 1000)) {
             throw mistake(spec, "--ratio is " + ratio + ", expected 0 to 1000");
@@ -339,8 +340,7 @@ final class OffloadCommand implements Callable<Integer> {
                 }
                 return Cuda.device(0);
             }
-            default ->
-                    throw mistake(spec, "--engine is '" + engine + "', expected host or cuda");
+            default -> throw mistake(spec, "--engine is '" + engine + "', expected host or cuda");
         }
     }
 
@@ -372,8 +372,7 @@ final class OffloadCommand implements Callable<Integer> {
 
     private static void range(CommandSpec spec, String name, long value, long least, long most) {
         if (value < least || value > most) {
-            throw mistake(
-                    spec, name + " is " + value + ", expected " + least + " to " + most);
+            throw mistake(spec, name + " is " + value + ", expected " + least + " to " + most);
         }
     }
 
@@ -458,7 +457,8 @@ final class OffloadCommand implements Callable<Integer> {
     }
 
     private static void line(PrintWriter out, String name, double value, String unit) {
-        out.println(String.format(Locale.ROOT, "%-26s %10.3f %s", name, value, unit).stripTrailing());
+        out.println(
+                String.format(Locale.ROOT, "%-26s %10.3f %s", name, value, unit).stripTrailing());
     }
 
     private ObjectNode document(OffloadConfig c, OffloadRun.Result r) {

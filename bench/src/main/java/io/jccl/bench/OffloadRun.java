@@ -8,8 +8,8 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.offload.BufferPool;
 import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
 import io.jccl.offload.ChromeTrace;
 import io.jccl.offload.Layer;
 import io.jccl.offload.LayerBuffers;
@@ -35,7 +35,9 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** Layers of made-up parameters through a {@link LayerSchedule}: times, and whether all was right. */
+/**
+ * Layers of made-up parameters through a {@link LayerSchedule}: times, and whether all was right.
+ */
 final class OffloadRun implements AutoCloseable {
     private static final Duration TIMEOUT = Duration.ofMinutes(10);
     private static final int WARM_PASSES = 6;
@@ -183,8 +185,20 @@ final class OffloadRun implements AutoCloseable {
             int plain = cublas_h.CUBLAS_OP_N();
             cublas.check(
                     cublas.cublasSgemm(
-                            handle, plain, plain, n, n, n, one, a, n, a + bytes, n, zero,
-                            a + 2 * bytes, n),
+                            handle,
+                            plain,
+                            plain,
+                            n,
+                            n,
+                            n,
+                            one,
+                            a,
+                            n,
+                            a + bytes,
+                            n,
+                            zero,
+                            a + 2 * bytes,
+                            n),
                     "cublasSgemm");
         }
 
@@ -201,10 +215,10 @@ final class OffloadRun implements AutoCloseable {
      *
      * @param config what to measure
      * @param store where layers live if not in pinned memory
-     * @param afterFill sees the parameters once their checksums are known; for tests that spoil them
+     * @param afterFill sees the parameters once their checksums are known; for tests that spoil
+     *     them
      */
-    OffloadRun(
-            OffloadConfig config, @Nullable TierStore store, Consumer<List<Buffer>> afterFill) {
+    OffloadRun(OffloadConfig config, @Nullable TierStore store, Consumer<List<Buffer>> afterFill) {
         this.config = config;
         this.budgets = new Budgets(Map.of(Tier.DEVICE, config.deviceBudget()));
         this.sums = new long[config.layers()];
@@ -223,8 +237,7 @@ final class OffloadRun implements AutoCloseable {
                                     budgets,
                                     PoolOptions.DEFAULT.withSlabBytes(config.slotBytes())));
             BufferPool pinned =
-                    open.add(
-                            BufferPool.pinned(config.device(), budgets, PoolOptions.DEFAULT));
+                    open.add(BufferPool.pinned(config.device(), budgets, PoolOptions.DEFAULT));
             tiers = new Tiers(engine, device, pinned, store);
             fill(store);
             afterFill.accept(homes);
@@ -251,8 +264,7 @@ final class OffloadRun implements AutoCloseable {
 
     private void fill(@Nullable TierStore store) {
         long count = config.layerBytes() / 8;
-        Buffer through =
-                store == null ? null : tiers.pinned().allocate(DataType.INT64, count);
+        Buffer through = store == null ? null : tiers.pinned().allocate(DataType.INT64, count);
         for (int i = 0; i < config.layers(); i++) {
             Buffer home = through;
             if (home == null) {
@@ -270,8 +282,7 @@ final class OffloadRun implements AutoCloseable {
             if (store == null) {
                 parameters = LayerTensor.pinned("parameters", home);
             } else {
-                TierStore.Place place =
-                        open.add(store.place("layer" + i, DataType.INT64, count));
+                TierStore.Place place = open.add(store.place("layer" + i, DataType.INT64, count));
                 place.write(home).await(TIMEOUT);
                 parameters = LayerTensor.nvme("parameters", DataType.INT64, count, place);
             }
@@ -325,8 +336,7 @@ final class OffloadRun implements AutoCloseable {
             depth = s.depth();
         }
         LayerSchedule.Stats stats;
-        try (ChromeTrace trace =
-                config.trace() == null ? null : ChromeTrace.open(config.trace())) {
+        try (ChromeTrace trace = config.trace() == null ? null : ChromeTrace.open(config.trace())) {
             ScheduleOptions timed = options.withDepth(depth).withTiming(true).withTrace(trace);
             try (LayerSchedule s = LayerSchedule.create(layers, tiers, timed)) {
                 passes(s, this::enqueue);
@@ -432,8 +442,8 @@ final class OffloadRun implements AutoCloseable {
             seen = copy;
         }
         Buffer summed = seen;
-        stream.launchHostFunction(() ->
-                compare("layer " + layer + " on the device", sums[layer], checksum(summed)));
+        stream.launchHostFunction(
+                () -> compare("layer " + layer + " on the device", sums[layer], checksum(summed)));
         if (config.backward()) {
             stream.copy(parameters, b.gradients().getFirst());
         }

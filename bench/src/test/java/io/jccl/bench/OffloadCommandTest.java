@@ -70,8 +70,12 @@ class OffloadCommandTest {
 
     @ParameterizedTest
     @CsvSource({
-        "'', 3", "--depth 0, 1", "--device-budget 64K, 1", "--backward --depth 1, 4",
-        "--gemm 32 --depth 2, 3", "--ratio 2 --depth 1, 2",
+        "'', 3",
+        "--depth 0, 1",
+        "--device-budget 64K, 1",
+        "--backward --depth 1, 4",
+        "--gemm 32 --depth 2, 3",
+        "--ratio 2 --depth 1, 2",
     })
     void jsonAgreesWithItself(String options, int mostSlots) throws Exception {
         String line = SMALL + " --json " + options;
@@ -135,32 +139,38 @@ class OffloadCommandTest {
     @Test
     void layersComeFromAStore(@TempDir Path folder) {
         Map<String, MemorySegment> drive = new HashMap<>();
-        TierStore store = new TierStore() {
-            @Override
-            public Place place(String name, DataType type, long count) {
-                MemorySegment at =
-                        drive.computeIfAbsent(
-                                name,
-                                k -> MemorySegment.ofArray(new byte[(int) count * type.size()]));
-                return new Place() {
+        TierStore store =
+                new TierStore() {
                     @Override
-                    public Completion read(Buffer pinned) {
-                        pinned.copyFrom(at);
-                        return done();
-                    }
+                    public Place place(String name, DataType type, long count) {
+                        MemorySegment at =
+                                drive.computeIfAbsent(
+                                        name,
+                                        k ->
+                                                MemorySegment.ofArray(
+                                                        new byte[(int) count * type.size()]));
+                        return new Place() {
+                            @Override
+                            public Completion read(Buffer pinned) {
+                                pinned.copyFrom(at);
+                                return done();
+                            }
 
-                    @Override
-                    public Completion write(Buffer pinned) {
-                        pinned.copyTo(at);
-                        return done();
-                    }
+                            @Override
+                            public Completion write(Buffer pinned) {
+                                pinned.copyTo(at);
+                                return done();
+                            }
 
-                    @Override
-                    public void close() {}
+                            @Override
+                            public void close() {}
+                        };
+                    }
                 };
-            }
-        };
-        Result r = run(new OffloadCommand(f -> store, homes -> {}), SMALL + " --tier nvme --nvme " + folder);
+        Result r =
+                run(
+                        new OffloadCommand(f -> store, homes -> {}),
+                        SMALL + " --tier nvme --nvme " + folder);
         assertEquals(0, r.status, r::toString);
         assertEquals(5, drive.size());
         assertTrue(r.out.contains("on tier nvme"), r.out);
@@ -180,22 +190,24 @@ class OffloadCommandTest {
     }
 
     @ParameterizedTest
-    @CsvSource(delimiter = '|', value = {
-        "--layers 0 | --layers is 0, expected 1 to 100000",
-        "--layer-bytes 100 | --layer-bytes is 100, expected a multiple of 8",
-        "--layer-bytes 16M --device-budget 1M | 15728640 bytes are missing",
-        "--layer-bytes 1M --device-budget 1M --backward | 1048576 bytes are missing",
-        "--engine mps | --engine is 'mps', expected host or cuda",
-        "--tier tape | --tier is 'tape', expected pinned or nvme",
-        "--tier nvme | give --nvme <folder>",
-        "--nvme /tmp | --nvme is for --tier nvme",
-        "--gemm 8 --ratio 2 | give one of them",
-        "--ratio -1 | --ratio is -1.0, expected 0 to 1000",
-        "--compute-us -5 | --compute-us is -5.0, expected 0 to 60000000",
-        "--chunk 100 | --chunk is 100, expected a multiple of 64",
-        "--depth -1 | --depth is -1, expected 0 to 1024",
-        "--trace /no/such/folder/t.json | folder /no/such/folder does not exist",
-    })
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "--layers 0 | --layers is 0, expected 1 to 100000",
+                "--layer-bytes 100 | --layer-bytes is 100, expected a multiple of 8",
+                "--layer-bytes 16M --device-budget 1M | 15728640 bytes are missing",
+                "--layer-bytes 1M --device-budget 1M --backward | 1048576 bytes are missing",
+                "--engine mps | --engine is 'mps', expected host or cuda",
+                "--tier tape | --tier is 'tape', expected pinned or nvme",
+                "--tier nvme | give --nvme <folder>",
+                "--nvme /tmp | --nvme is for --tier nvme",
+                "--gemm 8 --ratio 2 | give one of them",
+                "--ratio -1 | --ratio is -1.0, expected 0 to 1000",
+                "--compute-us -5 | --compute-us is -5.0, expected 0 to 60000000",
+                "--chunk 100 | --chunk is 100, expected a multiple of 64",
+                "--depth -1 | --depth is -1, expected 0 to 1024",
+                "--trace /no/such/folder/t.json | folder /no/such/folder does not exist",
+            })
     void mistakesSayWhatIsExpected(String line, String message) {
         Result r = run(line);
         assertEquals(2, r.status, r::toString);

@@ -111,6 +111,7 @@ public final class LayerSchedule implements AutoCloseable {
             long stalls,
             long stallNanos) {}
 
+    private static final Duration FOREVER = Duration.ofDays(36_500);
     private static final Phase[] PHASES = Phase.values();
 
     /** Passes after which an automatic depth is looked at again. */
@@ -184,7 +185,6 @@ public final class LayerSchedule implements AutoCloseable {
 
     /** A part of device memory that holds one layer at a time. */
     private static final class Slot {
-        final int number;
         final Buffer memory;
         final @Nullable Buffer stage;
 
@@ -206,8 +206,7 @@ public final class LayerSchedule implements AutoCloseable {
         /** The event behind the work of the last released step; null if none since a reset. */
         @Nullable Event free;
 
-        Slot(int number, Buffer memory, @Nullable Buffer stage, Event[] worked, int layers) {
-            this.number = number;
+        Slot(Buffer memory, @Nullable Buffer stage, Event[] worked, int layers) {
             this.memory = memory;
             this.stage = stage;
             this.worked = worked;
@@ -287,8 +286,7 @@ public final class LayerSchedule implements AutoCloseable {
             }
         }
 
-        private long report(
-                Track track, Transfer t, ScheduleEvents.@Nullable TransferEvent event) {
+        private long report(Track track, Transfer t, ScheduleEvents.@Nullable TransferEvent event) {
             long began = t.startedNanos();
             long ended = t.finishedNanos();
             if (began == 0) {
@@ -335,12 +333,7 @@ public final class LayerSchedule implements AutoCloseable {
                 long ended = System.nanoTime();
                 if (trace != null) {
                     trace.record(
-                            track,
-                            layer.name(),
-                            tensor.name(),
-                            ioBegan,
-                            ended,
-                            tensor.byteSize());
+                            track, layer.name(), tensor.name(), ioBegan, ended, tensor.byteSize());
                 }
                 if (track == Track.NVME_READ) {
                     synchronized (LayerSchedule.this) {
@@ -535,8 +528,8 @@ public final class LayerSchedule implements AutoCloseable {
      *     which tensors in a store pass; open as long as the schedule is
      * @param options depth and what is recorded
      * @return the schedule
-     * @throws OffloadMemoryException if there is no room for the largest layer; the message says how
-     *     much is missing
+     * @throws OffloadMemoryException if there is no room for the largest layer; the message says
+     *     how much is missing
      */
     public static LayerSchedule create(List<Layer> layers, Tiers tiers, ScheduleOptions options) {
         LayerSchedule s = new LayerSchedule(layers, tiers, options);
@@ -598,7 +591,7 @@ public final class LayerSchedule implements AutoCloseable {
                 stage = tiers.pinned().allocate(DataType.UINT8, stageBytes);
             }
             Event[] worked = {engine.device().newEvent(), engine.device().newEvent()};
-            slots.add(new Slot(slots.size(), memory, stage, worked, layers.size()));
+            slots.add(new Slot(memory, stage, worked, layers.size()));
             done = true;
         } finally {
             if (!done) {
@@ -700,7 +693,7 @@ public final class LayerSchedule implements AutoCloseable {
                 base += length;
             }
         }
-        if (!goOn) {
+        if (!goOn && options.cyclic()) {
             drain(); // fetches for another kind of pass
         }
         synchronized (this) {
@@ -708,7 +701,8 @@ public final class LayerSchedule implements AutoCloseable {
             if (!goOn) {
                 base = released;
                 fed = released;
-                for (Slot s : slots) {
+                for (int i = 0; i < slots.size(); i++) { // no iterator: no garbage
+                    Slot s = slots.get(i);
                     s.layer = -1;
                     s.lastStep = -1;
                     s.free = null;
@@ -724,8 +718,7 @@ public final class LayerSchedule implements AutoCloseable {
                             || trace != null
                             || ScheduleEvents.COMPUTE.isEnabled()
                             || ScheduleEvents.STALL.isEnabled()
-                            || (options.depth() == ScheduleOptions.AUTOMATIC
-                                    && passes < LEARNING);
+                            || (options.depth() == ScheduleOptions.AUTOMATIC && passes < LEARNING);
             lastWorked = System.nanoTime();
             notifyAll();
         }
@@ -733,9 +726,7 @@ public final class LayerSchedule implements AutoCloseable {
 
     /** Takes as many slots as measured times make worthwhile. */
     private synchronized void learn() {
-        if (options.depth() != ScheduleOptions.AUTOMATIC
-                || timedPasses == 0
-                || passes > LEARNING) {
+        if (options.depth() != ScheduleOptions.AUTOMATIC || timedPasses == 0 || passes > LEARNING) {
             return;
         }
         long[] fetch = new long[length];
@@ -1072,8 +1063,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Gives a pass up: drops what is not in the streams yet, and waits for the rest. Does nothing if
-     * none is under way.
+     * Gives a pass up: drops what is not in the streams yet, and waits for the rest. Does nothing
+     * if none is under way.
      */
     public void abort() {
         synchronized (this) {
@@ -1237,7 +1228,7 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     private static long nanos(Duration timeout) {
-        return timeout.compareTo(Duration.ofDays(36_500)) > 0
+        return timeout.compareTo(FOREVER) > 0
                 ? Long.MAX_VALUE / 2
                 : Math.max(0, timeout.toNanos());
     }
@@ -1287,6 +1278,8 @@ public final class LayerSchedule implements AutoCloseable {
         }
     }
 
+    /** Waits once; whoever calls it loops. */
+    @SuppressWarnings("WaitNotInLoop")
     private synchronized void await() {
         try {
             wait();
@@ -1348,8 +1341,7 @@ public final class LayerSchedule implements AutoCloseable {
         }
     }
 
-    private boolean bringIn(
-            long step, Slot slot, Resident r, Phase phase, int old, long lastStep) {
+    private boolean bringIn(long step, Slot slot, Resident r, Phase phase, int old, long lastStep) {
         int layer = r.layer;
         Seat[] checkpoint = phase == Phase.BACKWARD ? r.checkpoint : null;
         if (stageBytes > 0) {
@@ -1492,10 +1484,7 @@ public final class LayerSchedule implements AutoCloseable {
                 toWrite[toWriteHead] = null;
                 toWriteHead = (toWriteHead + 1) % toWrite.length;
                 toWriteCount--;
-                phase =
-                        r.writing[Phase.FORWARD.ordinal()]
-                                ? Phase.FORWARD
-                                : Phase.BACKWARD;
+                phase = r.writing[Phase.FORWARD.ordinal()] ? Phase.FORWARD : Phase.BACKWARD;
             }
             Throwable error = null;
             try {

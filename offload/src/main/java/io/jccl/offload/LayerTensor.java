@@ -85,8 +85,7 @@ public record LayerTensor(
      * @param home a place of that type and count, open as long as the schedule is used
      * @return the tensor
      */
-    public static LayerTensor nvme(
-            String name, DataType type, long count, TierStore.Place home) {
+    public static LayerTensor nvme(String name, DataType type, long count, TierStore.Place home) {
         return new LayerTensor(name, type, count, null, home);
     }
 

@@ -48,8 +48,7 @@ public record ScheduleOptions(
                     "deviceBytes is " + deviceBytes + ", expected 0 or more");
         }
         if (timeout.isNegative() || timeout.isZero()) {
-            throw new IllegalArgumentException(
-                    "timeout is " + timeout + ", expected more than 0");
+            throw new IllegalArgumentException("timeout is " + timeout + ", expected more than 0");
         }
     }
 

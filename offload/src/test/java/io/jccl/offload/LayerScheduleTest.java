@@ -68,20 +68,24 @@ class LayerScheduleTest {
             return new TierStore.Place() {
                 @Override
                 public Completion read(Buffer pinned) {
-                    return start("read " + name, () -> {
-                        for (int i = 0; i < content.length; i++) {
-                            pinned.setLong(i, content[i]);
-                        }
-                    });
+                    return start(
+                            "read " + name,
+                            () -> {
+                                for (int i = 0; i < content.length; i++) {
+                                    pinned.setLong(i, content[i]);
+                                }
+                            });
                 }
 
                 @Override
                 public Completion write(Buffer pinned) {
-                    return start("write " + name, () -> {
-                        for (int i = 0; i < content.length; i++) {
-                            content[i] = pinned.getLong(i);
-                        }
-                    });
+                    return start(
+                            "write " + name,
+                            () -> {
+                                for (int i = 0; i < content.length; i++) {
+                                    content[i] = pinned.getLong(i);
+                                }
+                            });
                 }
 
                 @Override
@@ -92,19 +96,20 @@ class LayerScheduleTest {
         private Completion start(String what, Runnable body) {
             CountDownLatch done = new CountDownLatch(1);
             boolean fails = what.equals(failing);
-            Thread.ofVirtual().start(() -> {
-                try {
-                    if (delayMicros > 0) {
-                        TimeUnit.MICROSECONDS.sleep(delayMicros);
-                    }
-                } catch (InterruptedException e) {
-                    Thread.currentThread().interrupt();
-                }
-                if (!fails) {
-                    body.run();
-                }
-                done.countDown();
-            });
+            Thread.ofVirtual()
+                    .start(() -> {
+                        try {
+                            if (delayMicros > 0) {
+                                TimeUnit.MICROSECONDS.sleep(delayMicros);
+                            }
+                        } catch (InterruptedException e) {
+                            Thread.currentThread().interrupt();
+                        }
+                        if (!fails) {
+                            body.run();
+                        }
+                        done.countDown();
+                    });
             return new Completion() {
                 @Override
                 public boolean isDone() {
@@ -412,31 +417,55 @@ class LayerScheduleTest {
                 for (int l = 0; l < 6; l++) {
                     int at = l;
                     // In the caller's code.
-                    failsOnce(f, s, "forward " + at, () -> s.train((i, b, c) -> {
-                        f.forward(i, b, c);
-                        if (i == at) {
-                            throw new IllegalStateException("forward " + at);
-                        }
-                    }, f::backward));
-                    failsOnce(f, s, "backward " + at, () -> s.train(f::forward, (i, b, c) -> {
-                        if (i == at) {
-                            throw new IllegalStateException("backward " + at);
-                        }
-                        f.backward(i, b, c);
-                    }));
+                    failsOnce(
+                            f,
+                            s,
+                            "forward " + at,
+                            () ->
+                                    s.train(
+                                            (i, b, c) -> {
+                                                f.forward(i, b, c);
+                                                if (i == at) {
+                                                    throw new IllegalStateException(
+                                                            "forward " + at);
+                                                }
+                                            },
+                                            f::backward));
+                    failsOnce(
+                            f,
+                            s,
+                            "backward " + at,
+                            () ->
+                                    s.train(
+                                            f::forward,
+                                            (i, b, c) -> {
+                                                if (i == at) {
+                                                    throw new IllegalStateException(
+                                                            "backward " + at);
+                                                }
+                                                f.backward(i, b, c);
+                                            }));
                     // On the stream.
-                    failsOnce(f, s, "stream " + at, () -> s.train(f::forward, (i, b, c) -> {
-                        f.backward(i, b, c);
-                        if (i == at) {
-                            c.launchHostFunction(() -> {
-                                throw new JcclException("stream " + at);
-                            });
-                        }
-                    }));
+                    failsOnce(
+                            f,
+                            s,
+                            "stream " + at,
+                            () ->
+                                    s.train(
+                                            f::forward,
+                                            (i, b, c) -> {
+                                                f.backward(i, b, c);
+                                                if (i == at) {
+                                                    c.launchHostFunction(() -> {
+                                                        throw new JcclException("stream " + at);
+                                                    });
+                                                }
+                                            }));
                     if (slots == 2) {
                         for (String what :
-                                List.of("read layer%d.p0", "read layer%d.c", "write layer%d.g",
-                                        "write layer%d.c")) {
+                                List.of(
+                                        "read layer%d.p0",
+                                        "read layer%d.c", "write layer%d.g", "write layer%d.c")) {
                             if (what.equals("read layer%d.c") && at > 3) {
                                 continue; // still on the device when the pass turns
                             }
@@ -469,8 +498,7 @@ class LayerScheduleTest {
         LayerSchedule s = schedule(f, OPTIONS.withDepth(1));
         s.train(f::forward, f::backward);
         Objects.requireNonNull(f.homes.get(3).getFirst()).close();
-        Throwable e =
-                assertThrows(RuntimeException.class, () -> s.train(f::forward, f::backward));
+        Throwable e = assertThrows(RuntimeException.class, () -> s.train(f::forward, f::backward));
         assertTrue(e.getMessage().contains("closed"), e::toString);
     }
 
@@ -490,7 +518,8 @@ class LayerScheduleTest {
                         OffloadMemoryException.class,
                         () -> schedule(wide, OPTIONS.withDeviceBytes(5000)));
         assertTrue(limited.getMessage().contains("376 bytes are missing"), limited::toString);
-        assertEquals(2, schedule(wide, OPTIONS.withDepth(5).withDeviceBytes(11_000)).stats().slots());
+        assertEquals(
+                2, schedule(wide, OPTIONS.withDepth(5).withDeviceBytes(11_000)).stats().slots());
     }
 
     @Test
@@ -526,19 +555,21 @@ class LayerScheduleTest {
         Fixture f = six(false, 3);
         LayerSchedule s = schedule(f, OPTIONS.withDepth(2));
         CountDownLatch gradientsSeen = new CountDownLatch(1);
-        s.train(f::forward, (i, b, c) -> {
-            if (i == 3) {
-                c.launchHostFunction(() -> gate(gradientsSeen));
-            }
-            f.backward(i, b, c);
-            if (i == 3) {
-                s.awaitGradients(5, WAIT);
-                s.awaitGradients(4, WAIT);
-                Buffer home = f.gradientHomes.get(5);
-                assertEquals(-f.value(5, 0, 7), Objects.requireNonNull(home).getLong(7));
-                gradientsSeen.countDown();
-            }
-        });
+        s.train(
+                f::forward,
+                (i, b, c) -> {
+                    if (i == 3) {
+                        c.launchHostFunction(() -> gate(gradientsSeen));
+                    }
+                    f.backward(i, b, c);
+                    if (i == 3) {
+                        s.awaitGradients(5, WAIT);
+                        s.awaitGradients(4, WAIT);
+                        Buffer home = f.gradientHomes.get(5);
+                        assertEquals(-f.value(5, 0, 7), Objects.requireNonNull(home).getLong(7));
+                        gradientsSeen.countDown();
+                    }
+                });
         f.checkGradients();
     }
 
@@ -590,17 +621,18 @@ class LayerScheduleTest {
                 int layer = i;
                 long next = Math.min(6, i + 2) * 2400L;
                 CountDownLatch started = new CountDownLatch(1);
-                s.compute().launchHostFunction(() -> {
-                    started.countDown();
-                    // Work that lasts until the next layer is there.
-                    long deadline = System.nanoTime() + WAIT.toNanos();
-                    while (s.stats().bytesIn() < next && System.nanoTime() < deadline) {
-                        Thread.onSpinWait();
-                    }
-                    if (s.stats().bytesIn() < next) {
-                        throw new JcclException("layer " + layer + " + 1 did not come in");
-                    }
-                });
+                s.compute()
+                        .launchHostFunction(() -> {
+                            started.countDown();
+                            // Work that lasts until the next layer is there.
+                            long deadline = System.nanoTime() + WAIT.toNanos();
+                            while (s.stats().bytesIn() < next && System.nanoTime() < deadline) {
+                                Thread.onSpinWait();
+                            }
+                            if (s.stats().bytesIn() < next) {
+                                throw new JcclException("layer " + layer + " + 1 did not come in");
+                            }
+                        });
                 f.forward(i, b, s.compute());
                 gate(started);
                 s.release();
