@@ -422,6 +422,7 @@ final class OffloadCommand implements Callable<Integer> {
                         r.efficiency(),
                         r.worst(),
                         r.best()));
+        line(out, "  from the shortest times", r.fastest(), "");
         line(out, "compute : copy", r.compute() / r.copy(), "");
         if (!c.backward()) {
             // Passes that turn find some layers on the device.
@@ -484,6 +485,7 @@ final class OffloadCommand implements Callable<Integer> {
         top.put("overlapped_ms", r.overlapped());
         top.put("ideal_ms", r.ideal());
         top.put("overlap_efficiency", r.efficiency());
+        top.put("overlap_efficiency_of_shortest", r.fastest());
         ArrayNode all = top.putArray("sample_efficiencies");
         r.samples().forEach(s -> all.add(s.efficiency()));
         top.put("device_budget_bytes", c.deviceBudget());

@@ -150,6 +150,14 @@ final class OffloadRun implements AutoCloseable {
             return ideal() / overlapped();
         }
 
+        /** From the shortest of each time, for a machine that others use too. */
+        double fastest() {
+            double copy = samples.stream().mapToDouble(Sample::copy).min().orElse(0);
+            double compute = samples.stream().mapToDouble(Sample::compute).min().orElse(0);
+            double both = samples.stream().mapToDouble(Sample::overlapped).min().orElse(1);
+            return Math.max(copy, compute) / both;
+        }
+
         double best() {
             return samples.stream().mapToDouble(Sample::efficiency).max().orElse(0);
         }
@@ -368,7 +376,7 @@ final class OffloadRun implements AutoCloseable {
             }
             Arrays.sort(copies);
             double steps = (double) config.passes() * layers.size() * (config.backward() ? 2 : 1);
-            workMicros = copies[PROBES / 2] * 1e3 / steps * config.ratio();
+            workMicros = copies[0] * 1e3 / steps * config.ratio();
         }
         steps = busy.steps(workMicros);
     }

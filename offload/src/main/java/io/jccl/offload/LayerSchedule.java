@@ -1228,9 +1228,7 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     private static long nanos(Duration timeout) {
-        return timeout.compareTo(FOREVER) > 0
-                ? Long.MAX_VALUE / 2
-                : Math.max(0, timeout.toNanos());
+        return timeout.compareTo(FOREVER) > 0 ? Long.MAX_VALUE / 2 : Math.max(0, timeout.toNanos());
     }
 
     private synchronized void checkOpen() {
