@@ -116,15 +116,15 @@ class CudaScheduleTest {
                 parameters.clear();
                 gradients.clear();
                 checkpoints.clear();
-                Tiers tiers = tiers(slots * 3 * 4096L, pinned);
+                Tiers tiers = tiers(slots * 3L * 4096, pinned);
                 try (LayerSchedule s =
                         LayerSchedule.create(layers, tiers, OPTIONS.withDepth(slots - 1))) {
                     assertEquals(slots, s.stats().slots());
                     for (int version = 1; version <= 3; version++) {
                         train(s, version);
                     }
-                    assertEquals(3 * slots, s.stats().hits());
-                    assertEquals(3 * (2 * LAYERS - slots), s.stats().fetches());
+                    assertEquals(3L * slots, s.stats().hits());
+                    assertEquals(3L * (2 * LAYERS - slots), s.stats().fetches());
                 }
             }
         }
