@@ -1,6 +1,7 @@
 /** Training what does not fit: tiers of memory, transfers behind compute, state on the CPU. */
 module io.jccl.offload {
     requires transitive io.jccl.collectives;
+    requires jdk.jfr;
     requires static transitive org.jspecify;
     requires static jdk.management; // tests read how much a thread allocates
     requires jdk.unsupported; // ExtendedOpenOption.DIRECT

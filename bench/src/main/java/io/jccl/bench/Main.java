@@ -70,6 +70,11 @@ public final class Main {
                                 + " expect.",
                         args -> new TopoCommand()));
         COMMANDS.put(
+                "offload",
+                new Entry(
+                        "Measure how far copies of layers hide behind their work.",
+                        args -> new OffloadCommand()));
+        COMMANDS.put(
                 "bandwidth",
                 new Entry(
                         "Measure copies between host, devices and drives.",

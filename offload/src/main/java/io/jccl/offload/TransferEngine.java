@@ -186,6 +186,19 @@ public final class TransferEngine implements AutoCloseable {
             int priority,
             @Nullable Event after,
             @Nullable Runnable whenDone) {
+        Transfer t = prepare(toDevice, source, target, priority, whenDone);
+        t.after = after;
+        t.lane.submit(t);
+        return t;
+    }
+
+    /** A transfer to {@linkplain Transfer#restart start} later. */
+    Transfer prepare(
+            boolean toDevice,
+            Buffer source,
+            Buffer target,
+            int priority,
+            @Nullable Runnable whenDone) {
         Lane lane = toDevice ? up : down;
         check(toDevice ? source : target, toDevice ? target : source);
         if (source.dataType() != target.dataType() || source.count() != target.count()) {
@@ -207,9 +220,7 @@ public final class TransferEngine implements AutoCloseable {
         }
         Transfer t = new Transfer(lane, source, target, numbers.incrementAndGet());
         t.priority = priority;
-        t.after = after;
         t.whenDone = whenDone;
-        lane.submit(t);
         return t;
     }
 

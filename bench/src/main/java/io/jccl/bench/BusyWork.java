@@ -1,0 +1,78 @@
+package io.jccl.bench;
+
+import java.util.Arrays;
+
+/** Arithmetic that takes a given time on a core, or a given matrix product. */
+final class BusyWork {
+    private static final int CALIBRATIONS = 15;
+    private static final long SAMPLE_NANOS = 2_000_000;
+
+    /** Keeps the results, so that no compiler leaves the work out. */
+    private volatile double sink;
+
+    private final double stepsPerMicro;
+    private float[] a = {};
+    private float[] b = {};
+    private float[] c = {};
+
+    BusyWork() {
+        long steps = 1000;
+        long[] times = new long[CALIBRATIONS];
+        // The loop is compiled, and a sample long enough for the clock, once it takes this long.
+        while (time(steps) < SAMPLE_NANOS) {
+            steps *= 2;
+        }
+        for (int i = 0; i < times.length; i++) {
+            times[i] = time(steps);
+        }
+        Arrays.sort(times);
+        // The fastest: whatever else runs on the machine only ever adds.
+        stepsPerMicro = steps * 1e3 / times[0];
+    }
+
+    private long time(long steps) {
+        long began = System.nanoTime();
+        spin(steps);
+        return System.nanoTime() - began;
+    }
+
+    /** Steps that keep a core busy for so long, in registers alone. */
+    long steps(double micros) {
+        return Math.round(micros * stepsPerMicro);
+    }
+
+    /** A chain of multiplications and additions, each waiting for the one before. */
+    void spin(long steps) {
+        double x = sink;
+        for (long i = 0; i < steps; i++) {
+            x = x * 0.999999 + 1e-6;
+        }
+        sink = x;
+    }
+
+    /** Makes operands for {@link #gemm}. */
+    void prepareGemm(int n) {
+        a = new float[n * n];
+        b = new float[n * n];
+        c = new float[n * n];
+        Arrays.fill(a, 1f / n);
+        Arrays.fill(b, 1f);
+    }
+
+    /** {@code c = a b}, row by row; the inner loop is one that the JIT vectorises. */
+    void gemm(int n) {
+        for (int i = 0; i < n; i++) {
+            Arrays.fill(c, i * n, (i + 1) * n, 0);
+            for (int k = 0; k < n; k++) {
+                row(a[i * n + k], k * n, i * n, n);
+            }
+        }
+        sink = c[n * n - 1];
+    }
+
+    private void row(float factor, int from, int to, int n) {
+        for (int j = 0; j < n; j++) {
+            c[to + j] += factor * b[from + j];
+        }
+    }
+}

@@ -1,0 +1,505 @@
+package io.jccl.bench;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.NativeLibraryUnavailableException;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.Device;
+import io.jccl.offload.OffloadMemoryException;
+import io.jccl.offload.Tier;
+import io.jccl.offload.TierStore;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.function.Consumer;
+import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** Measures how far the layers' copies hide behind their work. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "With the host engine the device's memory is host memory too, and a layer's work is"
+                    + " arithmetic in one thread. With CUDA that thread holds the compute stream as a"
+                    + " kernel would, unless --gemm is given.",
+            "Exit status: 0; 1 if a copy failed or a layer was wrong; 2 for a mistake on the command"
+                    + " line.",
+        })
+final class OffloadCommand implements Callable<Integer> {
+    private static final long MAX_LAYERS = 100_000;
+    private static final int DEFAULT_SLOTS = 3;
+
+    /** Makes the store under a folder; null if this build has none. */
+    private final @Nullable Function<Path, TierStore> stores;
+
+    private final Consumer<List<Buffer>> afterFill;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = "--layers",
+            paramLabel = "<n>",
+            defaultValue = "16",
+            description = "Layers of the model. Default: ${DEFAULT-VALUE}.")
+    private int layers;
+
+    @Option(
+            names = "--layer-bytes",
+            paramLabel = "<size>",
+            converter = Sizes.Converter.class,
+            defaultValue = "16M",
+            description =
+                    "Parameters of a layer, a multiple of 8 bytes. Default: ${DEFAULT-VALUE}.")
+    private long layerBytes;
+
+    @Option(
+            names = "--device-budget",
+            paramLabel = "<size>",
+            converter = Sizes.Converter.class,
+            description = "Device memory to use. Default: three layers.")
+    private @Nullable Long deviceBudget;
+
+    @Option(
+            names = "--tier",
+            paramLabel = "<pinned|nvme>",
+            defaultValue = "pinned",
+            description = "Where the layers live. Default: ${DEFAULT-VALUE}.")
+    private String tier = "pinned";
+
+    @Option(
+            names = "--nvme",
+            paramLabel = "<folder>",
+            description = "A folder on the drive, for --tier nvme; its files are removed.")
+    private @Nullable Path nvme;
+
+    @Option(
+            names = "--compute-us",
+            paramLabel = "<time>",
+            description = "Work of a layer, in microseconds.")
+    private @Nullable Double computeMicros;
+
+    @Option(
+            names = "--ratio",
+            paramLabel = "<r>",
+            description =
+                    "Work of a layer, as a multiple of the time that its copy takes. Default: 1.")
+    private @Nullable Double ratio;
+
+    @Option(
+            names = "--gemm",
+            paramLabel = "<n>",
+            description = "Work of a layer: a float32 matrix product of n by n.")
+    private @Nullable Integer gemm;
+
+    @Option(
+            names = "--engine",
+            paramLabel = "<host|cuda>",
+            defaultValue = "host",
+            description = "Where the layers compute. Default: ${DEFAULT-VALUE}.")
+    private String engine = "host";
+
+    @Option(
+            names = "--iterations",
+            paramLabel = "<n>",
+            defaultValue = "8",
+            description = "Passes over all layers in a sample. Default: ${DEFAULT-VALUE}.")
+    private int iterations;
+
+    @Option(
+            names = "--samples",
+            paramLabel = "<n>",
+            defaultValue = "5",
+            description =
+                    "Samples of each time, whose medians are shown. Default: ${DEFAULT-VALUE}.")
+    private int samples;
+
+    @Option(
+            names = "--depth",
+            paramLabel = "<n>",
+            description =
+                    "Layers that are fetched ahead, as far as the budget reaches. Default: as"
+                            + " measured times say.")
+    private @Nullable Integer depth;
+
+    @Option(
+            names = "--chunk",
+            paramLabel = "<size>",
+            converter = Sizes.Converter.class,
+            defaultValue = "4M",
+            description = "Bytes of a chunk of a copy. Default: ${DEFAULT-VALUE}.")
+    private long chunk;
+
+    @Option(
+            names = "--backward",
+            description =
+                    "Passes go forward and back again, with gradients as large as the parameters"
+                            + " going out.")
+    private boolean backward;
+
+    @Option(names = "--json", description = "Print one JSON document.")
+    private boolean json;
+
+    @Option(
+            names = "--trace",
+            paramLabel = "<file>",
+            description = "Write what ran when, for Perfetto (ui.perfetto.dev).")
+    private @Nullable Path trace;
+
+    OffloadCommand() {
+        this(null, homes -> {});
+    }
+
+    /**
+     * Creates the command.
+     *
+     * @param stores makes the store under a folder; null for none
+     * @param afterFill sees the parameters once their checksums are known; for tests that spoil
+     *     them
+     */
+    OffloadCommand(@Nullable Function<Path, TierStore> stores, Consumer<List<Buffer>> afterFill) {
+        this.stores = stores;
+        this.afterFill = afterFill;
+    }
+
+    @Override
+    public Integer call() throws Exception {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        OffloadConfig config = config(spec);
+        TierStore store = store(spec);
+        OffloadRun.Result result;
+        try (OffloadRun run = new OffloadRun(config, store, afterFill)) {
+            result = run.run();
+        } catch (OffloadMemoryException e) {
+            if (e.tier() != Tier.DEVICE) {
+                throw e;
+            }
+            throw new ParameterException(
+                    spec.commandLine(), "--device-budget: " + e.getMessage(), e);
+        } finally {
+            if (store instanceof AutoCloseable c) {
+                c.close();
+            }
+        }
+        PrintWriter out = spec.commandLine().getOut();
+        if (json) {
+            out.println(document(config, result).toPrettyString());
+        } else {
+            print(out, config, result);
+        }
+        out.flush();
+        if (result.wrong() != null) {
+            PrintWriter err = spec.commandLine().getErr();
+            err.println(
+                    spec.commandLine().getCommandName()
+                            + ": wrong data: "
+                            + result.wrong()
+                            + "; please report it with this command line");
+            err.flush();
+            return 1;
+        }
+        return 0;
+    }
+
+    private OffloadConfig config(CommandSpec spec) throws IOException {
+        range(spec, "--layers", layers, 1, MAX_LAYERS);
+        range(spec, "--layer-bytes", layerBytes, 64, 1L << 40);
+        range(spec, "--iterations", iterations, 1, 1_000_000);
+        range(spec, "--samples", samples, 1, 10_000);
+        if (layerBytes % 8 != 0) {
+            throw mistake(spec, "--layer-bytes is " + layerBytes + ", expected a multiple of 8");
+        }
+        if (chunk < 64 || chunk % 64 != 0) {
+            throw mistake(spec, "--chunk is " + chunk + ", expected a multiple of 64");
+        }
+        if (depth != null) {
+            range(spec, "--depth", depth, 0, 1024);
+        }
+        int kinds =
+                (computeMicros != null ? 1 : 0) + (ratio != null ? 1 : 0) + (gemm != null ? 1 : 0);
+        if (kinds > 1) {
+            throw mistake(
+                    spec,
+                    "--compute-us, --ratio and --gemm each say what a layer's work is; give one of"
+                            + " them");
+        }
+        if (computeMicros != null && !(computeMicros >= 0 && computeMicros <= 60e6)) {
+            throw mistake(spec, "--compute-us is " + computeMicros + ", expected 0 to 60000000");
+        }
+        if (ratio != null && !(ratio >= 0 && ratio <= 1000)) {
+            throw mistake(spec, "--ratio is " + ratio + ", expected 0 to 1000");
+        }
+        if (gemm != null) {
+            range(spec, "--gemm", gemm, 1, 16_384);
+        }
+        Device device = device(spec);
+        OffloadConfig config =
+                new OffloadConfig(
+                        device,
+                        layers,
+                        layerBytes,
+                        0,
+                        nvme,
+                        computeMicros == null ? -1 : computeMicros,
+                        ratio == null ? 1 : ratio,
+                        gemm == null ? 0 : gemm,
+                        iterations,
+                        samples,
+                        depth == null ? -1 : depth,
+                        backward,
+                        chunk,
+                        trace);
+        long slot = config.slotBytes();
+        long budget = deviceBudget == null ? DEFAULT_SLOTS * slot : deviceBudget;
+        if (budget < slot) {
+            throw mistake(
+                    spec,
+                    "--device-budget is "
+                            + budget
+                            + " bytes, but one layer needs "
+                            + slot
+                            + (backward ? " with its gradients" : "")
+                            + ": "
+                            + (slot - budget)
+                            + " bytes are missing; raise it, or lower --layer-bytes");
+        }
+        if (config.isCuda() && gemm != null) {
+            try {
+                NativeLibraries.cublas();
+            } catch (NativeLibraryUnavailableException e) {
+                throw new IllegalStateException(
+                        "--gemm with --engine cuda needs cuBLAS: "
+                                + e.getMessage()
+                                + "; or use --compute-us",
+                        e);
+            }
+        }
+        checkTrace(spec);
+        return new OffloadConfig(
+                device,
+                layers,
+                layerBytes,
+                budget,
+                nvme,
+                config.computeMicros(),
+                config.ratio(),
+                config.gemm(),
+                iterations,
+                samples,
+                config.depth(),
+                backward,
+                chunk,
+                trace);
+    }
+
+    private void checkTrace(CommandSpec spec) {
+        if (trace == null) {
+            return;
+        }
+        Path folder = trace.toAbsolutePath().getParent();
+        if (folder == null || !Files.isDirectory(folder) || Files.isDirectory(trace)) {
+            throw mistake(
+                    spec,
+                    "--trace '"
+                            + trace
+                            + "' cannot be written: "
+                            + (Files.isDirectory(trace)
+                                    ? "it is a folder"
+                                    : "folder " + folder + " does not exist")
+                            + "; give a file in a folder that exists");
+        }
+    }
+
+    private Device device(CommandSpec spec) {
+        switch (engine) {
+            case "host" -> {
+                return Device.host();
+            }
+            case "cuda" -> {
+                if (Cuda.deviceCount() == 0) {
+                    throw new IllegalStateException(
+                            "--engine cuda: this process sees no GPU; use --engine host, or see"
+                                    + " jccl doctor");
+                }
+                return Cuda.device(0);
+            }
+            default -> throw mistake(spec, "--engine is '" + engine + "', expected host or cuda");
+        }
+    }
+
+    private @Nullable TierStore store(CommandSpec spec) {
+        switch (tier) {
+            case "pinned" -> {
+                if (nvme != null) {
+                    throw mistake(spec, "--nvme is for --tier nvme; give both, or neither");
+                }
+                return null;
+            }
+            case "nvme" -> {
+                if (nvme == null) {
+                    throw mistake(
+                            spec, "--tier nvme needs a folder on the drive; give --nvme <folder>");
+                }
+                if (stores == null) {
+                    throw mistake(spec, "--tier nvme: this build has no store for drives");
+                }
+                return stores.apply(nvme);
+            }
+            default -> throw mistake(spec, "--tier is '" + tier + "', expected pinned or nvme");
+        }
+    }
+
+    private static ParameterException mistake(CommandSpec spec, String message) {
+        return new ParameterException(spec.commandLine(), message);
+    }
+
+    private static void range(CommandSpec spec, String name, long value, long least, long most) {
+        if (value < least || value > most) {
+            throw mistake(spec, name + " is " + value + ", expected " + least + " to " + most);
+        }
+    }
+
+    private String deviceName(OffloadConfig c) {
+        return c.isCuda()
+                ? Cuda.info(c.device()).model()
+                : "host memory; no GPU, so every copy is memory to memory on the CPU";
+    }
+
+    private static String workName(OffloadConfig c, OffloadRun.Result r) {
+        return c.gemm() > 0
+                ? "float32 matrix product of " + c.gemm() + " by " + c.gemm()
+                : String.format(Locale.ROOT, "%.1f us of arithmetic", r.workMicros());
+    }
+
+    private void print(PrintWriter out, OffloadConfig c, OffloadRun.Result r) {
+        out.println("# jccl " + Version.TEXT + " offload");
+        out.println("# device: " + deviceName(c));
+        out.println(
+                "# "
+                        + c.layers()
+                        + " layers of "
+                        + Sizes.format(c.layerBytes())
+                        + " bytes on tier "
+                        + tier
+                        + (c.backward() ? ", forward and backward" : ", forward")
+                        + "; a layer's work: "
+                        + workName(c, r));
+        out.println(
+                "# a sample: "
+                        + c.passes()
+                        + " passes from an empty device, so that the first layer's copy, which"
+                        + " nothing hides, counts; medians of "
+                        + c.samples()
+                        + " samples");
+        out.println("# copy-only: the passes without work; compute-only: the work without copies");
+        out.println("# overlapped: both; the three are taken in turn");
+        line(out, "copy-only", r.copy(), "ms");
+        line(out, "compute-only", r.compute(), "ms");
+        line(out, "overlapped", r.overlapped(), "ms");
+        line(out, "ideal max(copy, compute)", r.ideal(), "ms");
+        out.println(
+                String.format(
+                        Locale.ROOT,
+                        "%-26s %10.3f    (samples: %.3f to %.3f)",
+                        "overlap efficiency",
+                        r.efficiency(),
+                        r.worst(),
+                        r.best()));
+        line(out, "  from the shortest times", r.fastest(), "");
+        line(out, "compute : copy", r.compute() / r.copy(), "");
+        if (!c.backward()) {
+            // Passes that turn find some layers on the device.
+            double bytes = (double) c.passes() * c.layers() * c.layerBytes();
+            line(out, "copy-only, bandwidth", bytes / r.copy() / 1e6, "GB/s");
+        }
+        out.println(
+                String.format(
+                        Locale.ROOT,
+                        "%-26s %10d of %d bytes",
+                        "device memory, peak",
+                        r.peak(),
+                        c.deviceBudget()));
+        out.println(String.format(Locale.ROOT, "%-26s %10d", "layers fetched ahead", r.depth()));
+        out.println(
+                String.format(
+                        Locale.ROOT,
+                        "%-26s %10d of %d layers, %.3f ms in all",
+                        "stalls",
+                        r.stalls(),
+                        r.stats().fetches() + r.stats().hits(),
+                        r.stallMillis()));
+        out.println(
+                String.format(
+                        Locale.ROOT,
+                        "%-26s %10d layers, %s",
+                        "checked",
+                        r.checked(),
+                        r.wrong() == null ? "all right" : "WRONG: " + r.wrong()));
+        if (c.trace() != null) {
+            out.println("# trace: " + c.trace());
+        }
+    }
+
+    private static void line(PrintWriter out, String name, double value, String unit) {
+        out.println(
+                String.format(Locale.ROOT, "%-26s %10.3f %s", name, value, unit).stripTrailing());
+    }
+
+    private ObjectNode document(OffloadConfig c, OffloadRun.Result r) {
+        ObjectNode root = new ObjectMapper().createObjectNode();
+        ObjectNode top = root.putObject("jccl_offload");
+        top.put("version", Version.TEXT);
+        top.put("engine", c.isCuda() ? "cuda" : "host");
+        top.put("device", deviceName(c));
+        top.put("layers", c.layers());
+        top.put("layer_bytes", c.layerBytes());
+        top.put("tier", tier);
+        top.put("backward", c.backward());
+        if (c.gemm() > 0) {
+            top.put("gemm", c.gemm());
+        } else {
+            top.put("compute_us", r.workMicros());
+        }
+        top.put("iterations", c.passes());
+        top.put("samples", c.samples());
+        top.put("depth", r.depth());
+        top.put("copy_only_ms", r.copy());
+        top.put("compute_only_ms", r.compute());
+        top.put("overlapped_ms", r.overlapped());
+        top.put("ideal_ms", r.ideal());
+        top.put("overlap_efficiency", r.efficiency());
+        top.put("overlap_efficiency_of_shortest", r.fastest());
+        ArrayNode all = top.putArray("sample_efficiencies");
+        r.samples().forEach(s -> all.add(s.efficiency()));
+        top.put("device_budget_bytes", c.deviceBudget());
+        top.put("device_peak_bytes", r.peak());
+        top.put("stalls", r.stalls());
+        top.put("stall_ms", r.stallMillis());
+        top.put("bytes_to_device", r.stats().bytesIn());
+        top.put("bytes_to_host", r.stats().bytesOut());
+        top.put("checked_layers", r.checked());
+        if (r.wrong() == null) {
+            top.putNull("wrong");
+        } else {
+            top.put("wrong", r.wrong());
+        }
+        return root;
+    }
+}

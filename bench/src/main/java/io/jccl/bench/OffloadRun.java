@@ -1,0 +1,476 @@
+package io.jccl.bench;
+
+import io.jccl.bindings.CublasApi;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.generated.cublas.cublas_h;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
+import io.jccl.offload.ChromeTrace;
+import io.jccl.offload.Layer;
+import io.jccl.offload.LayerBuffers;
+import io.jccl.offload.LayerSchedule;
+import io.jccl.offload.LayerTensor;
+import io.jccl.offload.PoolOptions;
+import io.jccl.offload.ScheduleOptions;
+import io.jccl.offload.Tier;
+import io.jccl.offload.TierStore;
+import io.jccl.offload.Tiers;
+import io.jccl.offload.TransferEngine;
+import io.jccl.offload.TransferOptions;
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Layers of made-up parameters through a {@link LayerSchedule}: times, and whether all was right.
+ */
+final class OffloadRun implements AutoCloseable {
+    private static final Duration TIMEOUT = Duration.ofMinutes(10);
+    private static final int WARM_PASSES = 6;
+    private static final int PROBES = 5;
+    private static final long SEED = 0x9E3779B97F4A7C15L;
+
+    private final OffloadConfig config;
+    private final Budgets budgets;
+    private final BusyWork busy = new BusyWork();
+    private final ArrayDequeOfCloseables open = new ArrayDequeOfCloseables();
+    private final Tiers tiers;
+    private final List<Layer> layers = new ArrayList<>();
+    private final List<Buffer> homes = new ArrayList<>();
+    private final List<Buffer> gradientHomes = new ArrayList<>();
+    private final long[] sums;
+    private final AtomicReference<@Nullable String> wrong = new AtomicReference<>();
+    private final @Nullable Buffer back;
+    private final Runnable work;
+    private final @Nullable Gemm gemm;
+    private long steps;
+    private double workMicros;
+
+    /** Closes the last one first. */
+    private static final class ArrayDequeOfCloseables {
+        private final List<AutoCloseable> all = new ArrayList<>();
+
+        <T extends AutoCloseable> T add(T t) {
+            all.add(t);
+            return t;
+        }
+
+        void close() {
+            for (AutoCloseable c : all.reversed()) {
+                try {
+                    c.close();
+                } catch (RuntimeException e) {
+                    throw e;
+                } catch (Exception e) {
+                    throw new IllegalStateException(e);
+                }
+            }
+            all.clear();
+        }
+    }
+
+    /**
+     * Times of a sample, in milliseconds.
+     *
+     * @param copy the passes with no work
+     * @param compute the work with no copies
+     * @param overlapped the passes with the work
+     */
+    record Sample(double copy, double compute, double overlapped) {
+        double ideal() {
+            return Math.max(copy, compute);
+        }
+
+        double efficiency() {
+            return ideal() / overlapped;
+        }
+    }
+
+    /**
+     * What came of it.
+     *
+     * @param samples each taken in a row: copy, compute, overlapped
+     * @param workMicros work of a layer, as asked for or derived from the ratio; 0 for a matrix
+     *     product
+     * @param depth layers ahead
+     * @param peak most bytes of device memory
+     * @param stats of the passes after the samples, which alone are timed layer by layer
+     * @param stalls of those
+     * @param stallMillis of those
+     * @param checked layers whose checksum was compared
+     * @param wrong what was not as it should be; null if all was
+     */
+    record Result(
+            List<Sample> samples,
+            double workMicros,
+            int depth,
+            long peak,
+            LayerSchedule.Stats stats,
+            long stalls,
+            double stallMillis,
+            int checked,
+            @Nullable String wrong) {
+        double median(java.util.function.ToDoubleFunction<Sample> of) {
+            double[] all = samples.stream().mapToDouble(of).sorted().toArray();
+            int half = all.length / 2;
+            return all.length % 2 == 1 ? all[half] : (all[half - 1] + all[half]) / 2;
+        }
+
+        double copy() {
+            return median(Sample::copy);
+        }
+
+        double compute() {
+            return median(Sample::compute);
+        }
+
+        double overlapped() {
+            return median(Sample::overlapped);
+        }
+
+        double ideal() {
+            return Math.max(copy(), compute());
+        }
+
+        double efficiency() {
+            return ideal() / overlapped();
+        }
+
+        /** From the shortest of each time, for a machine that others use too. */
+        double fastest() {
+            double copy = samples.stream().mapToDouble(Sample::copy).min().orElse(0);
+            double compute = samples.stream().mapToDouble(Sample::compute).min().orElse(0);
+            double both = samples.stream().mapToDouble(Sample::overlapped).min().orElse(1);
+            return Math.max(copy, compute) / both;
+        }
+
+        double best() {
+            return samples.stream().mapToDouble(Sample::efficiency).max().orElse(0);
+        }
+
+        double worst() {
+            return samples.stream().mapToDouble(Sample::efficiency).min().orElse(0);
+        }
+    }
+
+    /** A product of matrices of a GPU; not yet run on a GPU. */
+    private static final class Gemm implements AutoCloseable {
+        private final CublasApi cublas = NativeLibraries.cublas();
+        private final Arena arena = Arena.ofShared();
+        private final MemorySegment one = arena.allocateFrom(ValueLayout.JAVA_FLOAT, 1f);
+        private final MemorySegment zero = arena.allocateFrom(ValueLayout.JAVA_FLOAT, 0f);
+        private final Buffer operands;
+        private final long handle;
+        private final int n;
+
+        Gemm(Device device, Stream stream, int n) {
+            this.n = n;
+            MemorySegment out = arena.allocate(ValueLayout.JAVA_LONG);
+            cublas.check(cublas.cublasCreate(out), "cublasCreate");
+            handle = out.get(ValueLayout.JAVA_LONG, 0);
+            cublas.check(
+                    cublas.cublasSetStream(handle, Cuda.streamHandle(stream)), "cublasSetStream");
+            operands = device.allocate(DataType.FLOAT32, 3L * n * n);
+        }
+
+        void enqueue() {
+            long bytes = 4L * n * n;
+            long a = operands.address();
+            int plain = cublas_h.CUBLAS_OP_N();
+            cublas.check(
+                    cublas.cublasSgemm(
+                            handle,
+                            plain,
+                            plain,
+                            n,
+                            n,
+                            n,
+                            one,
+                            a,
+                            n,
+                            a + bytes,
+                            n,
+                            zero,
+                            a + 2 * bytes,
+                            n),
+                    "cublasSgemm");
+        }
+
+        @Override
+        public void close() {
+            cublas.check(cublas.cublasDestroy(handle), "cublasDestroy");
+            operands.close();
+            arena.close();
+        }
+    }
+
+    /**
+     * Fills the layers.
+     *
+     * @param config what to measure
+     * @param store where layers live if not in pinned memory
+     * @param afterFill sees the parameters once their checksums are known; for tests that spoil
+     *     them
+     */
+    OffloadRun(OffloadConfig config, @Nullable TierStore store, Consumer<List<Buffer>> afterFill) {
+        this.config = config;
+        this.budgets = new Budgets(Map.of(Tier.DEVICE, config.deviceBudget()));
+        this.sums = new long[config.layers()];
+        boolean made = false;
+        try {
+            TransferEngine engine =
+                    open.add(
+                            TransferEngine.create(
+                                    config.device(),
+                                    TransferOptions.DEFAULT.withChunkBytes(config.chunkBytes())));
+            // A slab for each slot, so that the pool takes what the schedule uses and no more.
+            BufferPool device =
+                    open.add(
+                            BufferPool.device(
+                                    config.device(),
+                                    budgets,
+                                    PoolOptions.DEFAULT.withSlabBytes(config.slotBytes())));
+            BufferPool pinned =
+                    open.add(BufferPool.pinned(config.device(), budgets, PoolOptions.DEFAULT));
+            tiers = new Tiers(engine, device, pinned, store);
+            fill(store);
+            afterFill.accept(homes);
+            back =
+                    config.isCuda()
+                            ? open.add(pinned.allocate(DataType.INT64, config.layerBytes() / 8))
+                            : null;
+            boolean onGpu = config.gemm() > 0 && config.isCuda();
+            gemm =
+                    onGpu
+                            ? open.add(new Gemm(config.device(), engine.compute(), config.gemm()))
+                            : null;
+            if (config.gemm() > 0 && !onGpu) {
+                busy.prepareGemm(config.gemm());
+            }
+            work = config.gemm() > 0 ? () -> busy.gemm(config.gemm()) : () -> busy.spin(steps);
+            made = true;
+        } finally {
+            if (!made) {
+                open.close();
+            }
+        }
+    }
+
+    private void fill(@Nullable TierStore store) {
+        long count = config.layerBytes() / 8;
+        Buffer through = store == null ? null : tiers.pinned().allocate(DataType.INT64, count);
+        for (int i = 0; i < config.layers(); i++) {
+            Buffer home = through;
+            if (home == null) {
+                home = open.add(tiers.pinned().allocate(DataType.INT64, count));
+                homes.add(home);
+            }
+            MemorySegment memory = home.asSegment();
+            long x = SEED * (i + 1);
+            for (long at = 0; at < count; at++) {
+                x = x * 6364136223846793005L + 1442695040888963407L;
+                memory.setAtIndex(ValueLayout.JAVA_LONG, at, x);
+            }
+            sums[i] = checksum(home);
+            LayerTensor parameters;
+            if (store == null) {
+                parameters = LayerTensor.pinned("parameters", home);
+            } else {
+                TierStore.Place place = open.add(store.place("layer" + i, DataType.INT64, count));
+                place.write(home).await(TIMEOUT);
+                parameters = LayerTensor.nvme("parameters", DataType.INT64, count, place);
+            }
+            Layer layer = Layer.of("layer" + i, parameters);
+            if (config.backward()) {
+                Buffer g = open.add(tiers.pinned().allocate(DataType.INT64, count));
+                gradientHomes.add(g.zero());
+                layer = layer.withGradients(LayerTensor.pinned("gradients", g));
+            }
+            layers.add(layer);
+        }
+        if (through != null) {
+            through.close();
+        }
+    }
+
+    /** Every element counts, and so does its place. */
+    static long checksum(Buffer b) {
+        MemorySegment memory = b.asSegment();
+        long sum = 0;
+        for (long i = 0; i < b.count(); i++) {
+            sum = sum * 31 + memory.getAtIndex(ValueLayout.JAVA_LONG, i);
+        }
+        return sum;
+    }
+
+    /** Measures and checks. */
+    Result run() throws IOException {
+        ScheduleOptions options =
+                ScheduleOptions.DEFAULT
+                        .withDepth(config.depth() < 0 ? ScheduleOptions.AUTOMATIC : config.depth())
+                        .withCyclic(true)
+                        .withTimeout(TIMEOUT);
+        List<Sample> samples = new ArrayList<>();
+        int depth;
+        try (LayerSchedule s = LayerSchedule.create(layers, tiers, options)) {
+            check(s);
+            setWork(s);
+            // The depth follows what these take; and all code is compiled behind them.
+            for (int i = 0; i < WARM_PASSES; i++) {
+                pass(s, this::enqueue);
+            }
+            for (int i = 0; i < config.samples(); i++) {
+                samples.add(
+                        new Sample(
+                                passes(s, OffloadRun::nothing),
+                                compute(s.compute()),
+                                passes(s, this::enqueue)));
+            }
+            check(s);
+            depth = s.depth();
+        }
+        LayerSchedule.Stats stats;
+        try (ChromeTrace trace = config.trace() == null ? null : ChromeTrace.open(config.trace())) {
+            ScheduleOptions timed = options.withDepth(depth).withTiming(true).withTrace(trace);
+            try (LayerSchedule s = LayerSchedule.create(layers, tiers, timed)) {
+                passes(s, this::enqueue);
+                stats = s.stats();
+            }
+        }
+        return new Result(
+                samples,
+                workMicros,
+                depth,
+                budgets.peak(Tier.DEVICE),
+                stats,
+                stats.stalls(),
+                stats.stallNanos() / 1e6,
+                2 * layers.size(),
+                wrong.get());
+    }
+
+    /** How much a layer computes. */
+    private void setWork(LayerSchedule s) {
+        if (config.gemm() > 0) {
+            return;
+        }
+        workMicros = config.computeMicros();
+        if (workMicros < 0) {
+            double[] copies = new double[PROBES];
+            for (int i = 0; i < PROBES; i++) {
+                copies[i] = passes(s, OffloadRun::nothing);
+            }
+            Arrays.sort(copies);
+            double steps = (double) config.passes() * layers.size() * (config.backward() ? 2 : 1);
+            workMicros = copies[0] * 1e3 / steps * config.ratio();
+        }
+        steps = busy.steps(workMicros);
+    }
+
+    private void enqueue(int layer, LayerBuffers buffers, Stream stream) {
+        enqueueWork(stream);
+    }
+
+    private void enqueueWork(Stream stream) {
+        if (gemm != null) {
+            gemm.enqueue();
+        } else {
+            stream.launchHostFunction(work);
+        }
+    }
+
+    private static void nothing(int layer, LayerBuffers buffers, Stream stream) {}
+
+    private void pass(LayerSchedule s, LayerSchedule.Work w) {
+        if (config.backward()) {
+            s.train(w, w);
+        } else {
+            s.forward(w);
+        }
+    }
+
+    /** Milliseconds of a sample's passes, from nothing on the device to all work complete. */
+    private double passes(LayerSchedule s, LayerSchedule.Work w) {
+        s.invalidate();
+        long began = System.nanoTime();
+        for (int i = 0; i < config.passes(); i++) {
+            pass(s, w);
+        }
+        long ended = System.nanoTime();
+        s.invalidate(); // what was fetched ahead must not run beside the next measurement
+        return (ended - began) / 1e6;
+    }
+
+    /** Milliseconds of the same work with no copies beside it. */
+    private double compute(Stream stream) {
+        int each = layers.size() * (config.backward() ? 2 : 1);
+        long began = System.nanoTime();
+        for (int i = 0; i < config.passes(); i++) {
+            for (int k = 0; k < each; k++) {
+                enqueueWork(stream);
+            }
+            stream.synchronize(TIMEOUT);
+        }
+        return (System.nanoTime() - began) / 1e6;
+    }
+
+    /** A pass in which each layer's memory on the device is summed, and goes out as gradients. */
+    private void check(LayerSchedule s) {
+        s.invalidate();
+        for (Buffer g : gradientHomes) {
+            g.zero();
+        }
+        pass(s, this::enqueueCheck);
+        for (int i = 0; i < gradientHomes.size(); i++) {
+            compare("the gradients of layer " + i, sums[i], checksum(gradientHomes.get(i)));
+        }
+        s.invalidate();
+    }
+
+    private void enqueueCheck(int layer, LayerBuffers b, Stream stream) {
+        Buffer parameters = b.parameters().getFirst();
+        Buffer seen = parameters;
+        Buffer copy = back;
+        if (copy != null) {
+            stream.copy(parameters, copy);
+            seen = copy;
+        }
+        Buffer summed = seen;
+        stream.launchHostFunction(
+                () -> compare("layer " + layer + " on the device", sums[layer], checksum(summed)));
+        if (config.backward()) {
+            stream.copy(parameters, b.gradients().getFirst());
+        }
+    }
+
+    private void compare(String what, long expected, long sum) {
+        if (expected != sum) {
+            wrong.compareAndSet(
+                    null,
+                    what
+                            + " has checksum 0x"
+                            + Long.toHexString(sum)
+                            + ", expected 0x"
+                            + Long.toHexString(expected));
+        }
+    }
+
+    @Override
+    public void close() {
+        open.close();
+    }
+}

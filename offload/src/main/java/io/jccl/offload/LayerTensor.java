@@ -1,0 +1,100 @@
+package io.jccl.offload;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A tensor of a layer, and where it lives while the layer does not compute: in host memory, or in a
+ * store of tier {@link Tier#NVME}.
+ *
+ * @param name unique among the tensors of its kind in the layer
+ * @param type element type
+ * @param count number of elements, 0 or more
+ * @param host its home in host memory; pinned, or a GPU copies it by way of pinned slots. Null if
+ *     it lives in a store
+ * @param place its home in a store; null if it lives in host memory
+ */
+public record LayerTensor(
+        String name,
+        DataType type,
+        long count,
+        @Nullable Buffer host,
+        TierStore.@Nullable Place place) {
+
+    /** Checks that there is exactly one home. */
+    public LayerTensor {
+        Objects.requireNonNull(name, "name");
+        Objects.requireNonNull(type, "type");
+        if (count < 0) {
+            throw new IllegalArgumentException(
+                    "tensor '" + name + "' has count " + count + ", expected 0 or more");
+        }
+        if ((host == null) == (place == null)) {
+            throw new IllegalArgumentException(
+                    "tensor '"
+                            + name
+                            + "' has "
+                            + (host == null ? "no home" : "two homes")
+                            + ", expected either host memory or a place in a store");
+        }
+        if (host != null && host.device().kind() != Device.Kind.HOST) {
+            throw new IllegalArgumentException(
+                    "tensor '"
+                            + name
+                            + "' lives on "
+                            + host.device()
+                            + ", expected host memory: what always stays on the device needs no"
+                            + " schedule");
+        }
+        if (host != null && (host.dataType() != type || host.count() != count)) {
+            throw new IllegalArgumentException(
+                    "tensor '"
+                            + name
+                            + "' has "
+                            + count
+                            + " elements of "
+                            + type.label()
+                            + ", its home "
+                            + host.count()
+                            + " of "
+                            + host.dataType().label()
+                            + "; both need the same");
+        }
+    }
+
+    /**
+     * A tensor in host memory.
+     *
+     * @param name unique among the tensors of its kind in the layer
+     * @param home its elements; the buffer stays open as long as the schedule is used
+     * @return the tensor
+     */
+    public static LayerTensor pinned(String name, Buffer home) {
+        return new LayerTensor(name, home.dataType(), home.count(), home, null);
+    }
+
+    /**
+     * A tensor in a store.
+     *
+     * @param name unique among the tensors of its kind in the layer
+     * @param type element type
+     * @param count number of elements
+     * @param home a place of that type and count, open as long as the schedule is used
+     * @return the tensor
+     */
+    public static LayerTensor nvme(String name, DataType type, long count, TierStore.Place home) {
+        return new LayerTensor(name, type, count, null, home);
+    }
+
+    /**
+     * Size of all elements.
+     *
+     * @return bytes
+     */
+    public long byteSize() {
+        return count * type.size();
+    }
+}
