@@ -38,7 +38,7 @@ final class MemoryView {
         long size = memory.byteSize();
         windows = new ByteBuffer[memory.isNative() ? workers : 0][];
         for (int w = 0; w < windows.length; w++) {
-            windows[w] = new ByteBuffer[(int) (size - 1 >> WINDOW_LOG2) + 1];
+            windows[w] = new ByteBuffer[(int) ((size - 1) >> WINDOW_LOG2) + 1];
             for (int i = 0; i < windows[w].length; i++) {
                 long from = (long) i << WINDOW_LOG2;
                 long length = Math.min(size - from, (1L << WINDOW_LOG2) + blockBytes);
@@ -58,13 +58,13 @@ final class MemoryView {
 
     /** Whether the drive can reach the bytes from an offset on without a copy. */
     boolean isAligned(long at, int alignment) {
-        return windows.length > 0 && (memory.address() + at & alignment - 1) == 0;
+        return windows.length > 0 && ((memory.address() + at) & (alignment - 1)) == 0;
     }
 
     /** Some of the bytes, for one worker until it asks again. */
     ByteBuffer bytes(int worker, long at, int length) {
         ByteBuffer window = windows[worker][(int) (at >> WINDOW_LOG2)];
-        int from = (int) (at & (1L << WINDOW_LOG2) - 1);
+        int from = (int) (at & ((1L << WINDOW_LOG2) - 1));
         window.limit(from + length).position(from);
         return window;
     }

@@ -702,7 +702,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     private MemoryView view(Buffer buffer, MemorySegment memory) {
-        int home = (System.identityHashCode(buffer) * WAYS) & VIEWS - 1;
+        int home = (System.identityHashCode(buffer) * WAYS) & (VIEWS - 1);
         for (int i = home; i < home + WAYS; i++) {
             MemoryView v = views[i];
             if (v != null && v.isOf(buffer, memory)) {
@@ -710,7 +710,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             }
         }
         MemoryView fresh = new MemoryView(buffer, workers.length, blockBytes);
-        views[home + (evict++ & WAYS - 1)] = fresh;
+        views[home + (evict++ & (WAYS - 1))] = fresh;
         return fresh;
     }
 

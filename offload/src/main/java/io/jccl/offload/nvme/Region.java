@@ -239,7 +239,7 @@ public final class Region implements TierStore.Place {
     synchronized void committed() {
         for (int b = 0; b < flags.length; b++) {
             if ((flags[b] & DIRTY) != 0) {
-                flags[b] = (byte) (~flags[b] & SLOT | WRITTEN);
+                flags[b] = (byte) ((~flags[b] & SLOT) | WRITTEN);
             }
         }
     }
