@@ -204,7 +204,8 @@ class LayerScheduleTest {
                         if (home != null) {
                             home.setLong(i, value(l, t, i));
                         } else {
-                            store.contents.get("layer" + l + ".p" + t)[i] = value(l, t, i);
+                            Objects.requireNonNull(store.contents.get("layer" + l + ".p" + t))[i] =
+                                    value(l, t, i);
                         }
                     }
                 }
@@ -223,7 +224,7 @@ class LayerScheduleTest {
                 check("forward", layer, b);
                 if (b.layer().checkpoint() != null) {
                     for (int i = 0; i < 3; i++) {
-                        b.checkpoint().setLong(i, v * 31 + layer * 7 + i);
+                        b.checkpoint().setLong(i, v * 31 + layer * 7L + i);
                     }
                 }
                 assertEquals(v, version);
@@ -236,7 +237,7 @@ class LayerScheduleTest {
                 check("backward", layer, b);
                 if (b.layer().checkpoint() != null) {
                     for (int i = 0; i < 3; i++) {
-                        if (b.checkpoint().getLong(i) != version * 31 + layer * 7 + i) {
+                        if (b.checkpoint().getLong(i) != version * 31 + layer * 7L + i) {
                             wrong.add("checkpoint of " + layer);
                         }
                     }
@@ -270,7 +271,7 @@ class LayerScheduleTest {
                 long[] stored = store.contents.get("layer" + l + ".g");
                 int count = (int) layers.get(l).gradients().getFirst().count();
                 for (int i = 0; i < count; i++) {
-                    long is = home != null ? home.getLong(i) : stored[i];
+                    long is = home != null ? home.getLong(i) : Objects.requireNonNull(stored)[i];
                     int at = l;
                     assertEquals(-value(l, 0, i), is, () -> "gradient of layer " + at);
                 }
@@ -321,7 +322,7 @@ class LayerScheduleTest {
         for (int round = 0; round < 150; round++) {
             long own = seeds.nextLong();
             Random random = new Random(own);
-            long slots = 1 + random.nextInt(5);
+            long slots = 1L + random.nextInt(5);
             Fixture probe = random(new Random(own ^ 1), Budgets.UNLIMITED);
             long budget = probe.largest() * slots + random.nextInt(100);
             Fixture f = random(new Random(own ^ 1), budget);
@@ -475,7 +476,9 @@ class LayerScheduleTest {
                                             JcclException.class,
                                             () -> s.train(f::forward, f::backward),
                                             f.store.failing);
-                            assertTrue(e.getMessage().contains("the drive refused"), e::toString);
+                            assertTrue(
+                                    String.valueOf(e.getMessage()).contains("the drive refused"),
+                                    e::toString);
                             f.store.failing = null;
                             f.ran.clear();
                             f.wrong.clear();
@@ -499,7 +502,7 @@ class LayerScheduleTest {
         s.train(f::forward, f::backward);
         Objects.requireNonNull(f.homes.get(3).getFirst()).close();
         Throwable e = assertThrows(RuntimeException.class, () -> s.train(f::forward, f::backward));
-        assertTrue(e.getMessage().contains("closed"), e::toString);
+        assertTrue(String.valueOf(e.getMessage()).contains("closed"), e::toString);
     }
 
     @Test
@@ -509,15 +512,19 @@ class LayerScheduleTest {
         f.add(new int[] {300}, false, false, new Random(1));
         OffloadMemoryException e =
                 assertThrows(OffloadMemoryException.class, () -> schedule(f, OPTIONS));
-        assertTrue(e.getMessage().contains("layer 'layer1' needs 2560 bytes"), e::toString);
-        assertTrue(e.getMessage().contains("1560 bytes are missing"), e::toString);
+        assertTrue(
+                String.valueOf(e.getMessage()).contains("layer 'layer1' needs 2560 bytes"),
+                e::toString);
+        assertTrue(String.valueOf(e.getMessage()).contains("1560 bytes are missing"), e::toString);
         assertEquals(0, f.budgets.used(Tier.DEVICE));
         Fixture wide = six(false, 3);
         OffloadMemoryException limited =
                 assertThrows(
                         OffloadMemoryException.class,
                         () -> schedule(wide, OPTIONS.withDeviceBytes(5000)));
-        assertTrue(limited.getMessage().contains("376 bytes are missing"), limited::toString);
+        assertTrue(
+                String.valueOf(limited.getMessage()).contains("376 bytes are missing"),
+                limited::toString);
         assertEquals(
                 2, schedule(wide, OPTIONS.withDepth(5).withDeviceBytes(11_000)).stats().slots());
     }
@@ -531,13 +538,13 @@ class LayerScheduleTest {
         assertThrows(IllegalStateException.class, () -> s.begin(Pass.FORWARD));
         assertThrows(IllegalStateException.class, s::release);
         Throwable e = assertThrows(IllegalArgumentException.class, () -> s.acquire(2));
-        assertTrue(e.getMessage().contains("layer is 2, expected 0"), e::toString);
+        assertTrue(String.valueOf(e.getMessage()).contains("layer is 2, expected 0"), e::toString);
         f.forward(0, s.acquire(0), s.compute());
         e = assertThrows(IllegalStateException.class, () -> s.acquire(1));
-        assertTrue(e.getMessage().contains("layer 0 is held"), e::toString);
+        assertTrue(String.valueOf(e.getMessage()).contains("layer 0 is held"), e::toString);
         s.release();
         e = assertThrows(IllegalStateException.class, s::end);
-        assertTrue(e.getMessage().contains("layer 1 has not run"), e::toString);
+        assertTrue(String.valueOf(e.getMessage()).contains("layer 1 has not run"), e::toString);
         s.abort();
         s.abort();
         f.ran.clear();

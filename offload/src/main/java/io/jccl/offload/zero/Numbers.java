@@ -19,7 +19,7 @@ final class Numbers {
         if ((bits & 0x7fff_ffff) > 0x7f80_0000) {
             return (short) (bits >>> 16 | 0x40);
         }
-        return (short) (bits + 0x7fff + (bits >>> 16 & 1) >>> 16);
+        return (short) ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16);
     }
 
     static float fromBfloat16(short x) {

@@ -182,7 +182,6 @@ public final class ZeroOptimizer implements AutoCloseable {
 
         boolean begun;
         @Nullable Slot open;
-        long mark;
 
         Part(int index, Layer layer) {
             this.index = index;
@@ -852,7 +851,7 @@ public final class ZeroOptimizer implements AutoCloseable {
             if (w.held == 0
                     && (best == null
                             || (w.layer < 0 && best.layer >= 0)
-                            || (w.layer < 0) == (best.layer < 0) && w.lastUse < best.lastUse)) {
+                            || ((w.layer < 0) == (best.layer < 0) && w.lastUse < best.lastUse))) {
                 best = w;
             }
         }
@@ -1055,8 +1054,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         boolean last = p.done == options.accumulation();
         if (direct) {
             if (last) {
-                reduceSums(p, p.gradients.memory());
-                p.mark = marksBehind();
+                reduceSums(p.gradients.memory());
             }
             return;
         }
@@ -1077,8 +1075,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         }
         if (p.gradients.tier == Tier.DEVICE) {
             s.part = null;
-            reduceSums(p, p.gradients.memory());
-            p.mark = marksBehind();
+            reduceSums(p.gradients.memory());
             return;
         }
         // The sums go to the device and come back reduced.
@@ -1089,7 +1086,7 @@ public final class ZeroOptimizer implements AutoCloseable {
                         : p.gradients.memory();
         Transfer t = tiers.engine().toDevice(sums, wide, 0);
         t.before(stream);
-        reduceSums(p, wide);
+        reduceSums(wide);
         s.mark = mark(s.ready);
         s.reducing = true;
         s.sums = true;
@@ -1115,7 +1112,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         reduce(layer);
     }
 
-    private void reduceSums(Part p, Buffer all) {
+    private void reduceSums(Buffer all) {
         if (options.stage() == 0) {
             comm.allReduce(all, ReduceOp.SUM, stream);
         } else {
@@ -1676,7 +1673,7 @@ public final class ZeroOptimizer implements AutoCloseable {
                 }
             }
         }
-        vote(crc.getValue(), FINE);
+        vote((double) crc.getValue(), FINE);
         for (int r = 1; r < size; r++) {
             if (received[VOTE * r] != received[0]) {
                 throw new JcclException(
@@ -1781,7 +1778,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         checkOpen();
         checkState();
         // One number for the files of all ranks, so that those of different calls are not mixed.
-        vote(rank == 0 ? Checkpoint.newId() : 0, FINE);
+        vote(rank == 0 ? (double) Checkpoint.newId() : 0, FINE);
         long id = (long) received[0];
         IOException failure = null;
         try {
@@ -1867,7 +1864,9 @@ public final class ZeroOptimizer implements AutoCloseable {
         } catch (IOException e) {
             failure = e;
         }
-        vote(checkpoint == null ? -1 : checkpoint.steps(), failure == null ? FINE : FAILED);
+        vote(
+                checkpoint == null ? -1 : (double) checkpoint.steps(),
+                failure == null ? FINE : FAILED);
         if (failure != null) {
             throw failure;
         }

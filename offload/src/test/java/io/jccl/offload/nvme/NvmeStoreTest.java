@@ -135,7 +135,7 @@ class NvmeStoreTest {
                 NvmeStore store = NvmeStore.open(folder, budgets, SMALL.withScratch(scratch))) {
             for (DataType type :
                     new DataType[] {DataType.INT8, DataType.BFLOAT16, DataType.FLOAT64}) {
-                long count = 1 + random.nextInt(60_000);
+                long count = 1L + random.nextInt(60_000);
                 Region region = store.region(type.label(), type, count);
                 byte[] model = new byte[(int) region.byteSize()];
                 byte[] committed = model.clone();

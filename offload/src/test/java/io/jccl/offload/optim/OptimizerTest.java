@@ -168,7 +168,7 @@ class OptimizerTest {
             }
         }
 
-        void step(Buffer gradients, long t, double rate, double factor) {
+        void step(Buffer gradients, double t, double rate, double factor) {
             for (int i = 0; i < p.length; i++) {
                 double g = gradients.get(i) * factor;
                 switch (optimizer) {

@@ -27,6 +27,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -95,8 +96,8 @@ final class Demo {
     /** Files that are arrays; can be told to fail. */
     static final class Store implements TierStore {
         final Map<String, byte[]> files = new ConcurrentHashMap<>();
-        volatile int failWritesAfter = Integer.MAX_VALUE;
-        volatile int failReadsAfter = Integer.MAX_VALUE;
+        final AtomicInteger writesLeft = new AtomicInteger(Integer.MAX_VALUE);
+        final AtomicInteger readsLeft = new AtomicInteger(Integer.MAX_VALUE);
 
         long bytes() {
             return files.values().stream().mapToLong(b -> b.length).sum();
@@ -108,7 +109,7 @@ final class Demo {
             return new Place() {
                 @Override
                 public Completion read(Buffer pinned) {
-                    if (failReadsAfter-- <= 0) {
+                    if (readsLeft.getAndDecrement() <= 0) {
                         return new Ended(new JcclException("tier NVME: cannot read " + name));
                     }
                     pinned.copyFrom(MemorySegment.ofArray(file));
@@ -117,7 +118,7 @@ final class Demo {
 
                 @Override
                 public Completion write(Buffer pinned) {
-                    if (failWritesAfter-- <= 0) {
+                    if (writesLeft.getAndDecrement() <= 0) {
                         java.util.Arrays.fill(file, (byte) 0x55); // undefined now
                         return new Ended(new JcclException("tier NVME: no room left for " + name));
                     }

@@ -179,7 +179,7 @@ class ZeroEqualityTest {
                                 .withAccumulation(micros)
                                 .withTiers(t[0], t[1], t[2]);
                 float[] actual = sharded(ranks, o, optimizer, STEPS, seed);
-                if (stage <= 1 || ranks == 1 || micros == 1 && accumulator == type) {
+                if (stage <= 1 || ranks == 1 || (micros == 1 && accumulator == type)) {
                     assertArrayEquals(expected, actual, what);
                     continue;
                 }

@@ -252,7 +252,7 @@ class ZeroFaultTest {
                             Demo.initialize(zero, 1);
                             Demo.step(zero, 1, 0, 2, comm.rank(), RATE);
                             if (comm.rank() == 1) {
-                                memory.store.failWritesAfter = after;
+                                memory.store.writesLeft.set(after);
                             }
                             boolean failed = false;
                             try {
@@ -260,16 +260,16 @@ class ZeroFaultTest {
                             } catch (JcclException e) {
                                 failed = true;
                                 failures.incrementAndGet();
-                                String m = e.getMessage();
+                                String m = String.valueOf(e.getMessage());
                                 assertTrue(
                                         m.contains(comm.rank() == 1 ? "tier NVME" : "rank 1"), m);
                                 assertEquals(1, zero.steps());
-                                memory.store.failWritesAfter = Integer.MAX_VALUE;
+                                memory.store.writesLeft.set(Integer.MAX_VALUE);
                                 assertArrayEquals(one, Demo.parameters(zero));
                                 zero.clearGradients();
                                 Demo.step(zero, 1, 1, 2, comm.rank(), RATE);
                             }
-                            memory.store.failWritesAfter = Integer.MAX_VALUE;
+                            memory.store.writesLeft.set(Integer.MAX_VALUE);
                             Demo.step(zero, 1, 2, 2, comm.rank(), RATE);
                             assertArrayEquals(three, Demo.parameters(zero), "after " + after);
                             if (!failed) {
@@ -298,12 +298,12 @@ class ZeroFaultTest {
                         Demo.microStep(zero, Demo.data(1, 1, 0, comm.rank()));
                         for (int k = 0; k < 3; k++) {
                             if (comm.rank() == k) {
-                                memory.store.failWritesAfter = 2 * k;
-                                memory.store.failReadsAfter = 4;
+                                memory.store.writesLeft.set(2 * k);
+                                memory.store.readsLeft.set(4);
                             }
                             assertThrows(JcclException.class, () -> zero.step(RATE));
-                            memory.store.failWritesAfter = Integer.MAX_VALUE;
-                            memory.store.failReadsAfter = Integer.MAX_VALUE;
+                            memory.store.writesLeft.set(Integer.MAX_VALUE);
+                            memory.store.readsLeft.set(Integer.MAX_VALUE);
                         }
                         assertTrue(zero.step(RATE).taken());
                         assertArrayEquals(two, Demo.parameters(zero));
@@ -321,9 +321,9 @@ class ZeroFaultTest {
                             ZeroOptimizer zero = create(comm, o, memory)) {
                         Demo.initialize(zero, 1);
                         if (comm.rank() == 1) {
-                            memory.store.failReadsAfter = 0;
+                            memory.store.readsLeft.set(0);
                             assertThrows(JcclException.class, () -> zero.gather(1));
-                            memory.store.failReadsAfter = Integer.MAX_VALUE;
+                            memory.store.readsLeft.set(Integer.MAX_VALUE);
                         }
                         assertEquals(
                                 (float) Demo.initial(1, "second", "w", 0), zero.gather(1).get(0));

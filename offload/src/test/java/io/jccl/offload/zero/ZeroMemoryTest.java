@@ -93,7 +93,7 @@ class ZeroMemoryTest {
                         assertEquals(expected, u.modelState());
                         assertEquals(planned, (double) u.modelState() / ALL, 1e-6);
                         // Two slots of gradients from stage 2 on, two windows at stage 3.
-                        long buffers = (stage >= 2 ? 4 : 0) + (stage == 3 ? 4 : 0);
+                        long buffers = (stage >= 2 ? 4L : 0) + (stage == 3 ? 4 : 0);
                         assertEquals(buffers * LARGEST, u.buffers());
                         assertEquals(0, zero.usage(Tier.PINNED).total());
                         assertEquals(0, zero.usage(Tier.NVME).total());
