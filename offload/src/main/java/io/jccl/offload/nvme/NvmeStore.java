@@ -666,6 +666,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /** Waits on the queue, and returns whether the thread was interrupted. */
+    @SuppressWarnings("WaitNotInLoop") // its callers loop
     private boolean pause(long start, String what) {
         long left = timeoutNanos - (System.nanoTime() - start);
         if (left <= 0) {

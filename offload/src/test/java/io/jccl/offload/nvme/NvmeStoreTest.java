@@ -135,7 +135,7 @@ class NvmeStoreTest {
                 NvmeStore store = NvmeStore.open(folder, budgets, SMALL.withScratch(scratch))) {
             for (DataType type :
                     new DataType[] {DataType.INT8, DataType.BFLOAT16, DataType.FLOAT64}) {
-                long count = 1 + random.nextInt(60_000);
+                long count = 1L + random.nextInt(60_000);
                 Region region = store.region(type.label(), type, count);
                 byte[] model = new byte[(int) region.byteSize()];
                 byte[] committed = model.clone();
@@ -305,7 +305,7 @@ class NvmeStoreTest {
                             OffloadMemoryException.class,
                             () -> store.region("b", DataType.INT8, 1));
             assertEquals(Tier.NVME, e.tier());
-            assertEquals(2 * 4096, e.asked());
+            assertEquals(2L * 4096, e.asked());
             assertEquals(0, e.free());
             assertTrue(String.valueOf(e.getMessage()).contains("region 'b'"), e.getMessage());
             store.commit(1);
@@ -315,7 +315,7 @@ class NvmeStoreTest {
         OffloadMemoryException e =
                 assertThrows(
                         OffloadMemoryException.class, () -> NvmeStore.open(folder, fewer, SMALL));
-        assertEquals(4096 + 2 * 8192, e.asked());
+        assertEquals(4096 + 2L * 8192, e.asked());
         assertEquals(0, fewer.used(Tier.NVME));
         open().close();
     }
