@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -49,7 +50,8 @@ final class FaultyBackend implements IoBackend {
 
     /** Loses any of what was not flushed, or a part of a block, as a drive without power may. */
     void losePower(Random random) throws IOException {
-        try (FileChannel c = FileChannel.open(data, StandardOpenOption.WRITE)) {
+        try (FileChannel c =
+                FileChannel.open(Objects.requireNonNull(data), StandardOpenOption.WRITE)) {
             for (int i = undo.size() - 1; i >= 0; i--) {
                 Undo u = undo.get(i);
                 int sectors = u.bytes.length / 512;

@@ -100,7 +100,7 @@ class NvmeFaultTest {
     @Test
     void fullDrive() {
         NvmeStore store = committed();
-        faults.quota = COUNT * 2;
+        faults.quota = COUNT * 2L;
         IoTicket t = region(store).write(b);
         OffloadMemoryException e = assertThrows(OffloadMemoryException.class, () -> t.await(WAIT));
         assertEquals(e, t.error());
@@ -117,7 +117,7 @@ class NvmeFaultTest {
     @Test
     void aFailedWriteCanBeRepeatedWithoutRollback() {
         try (NvmeStore store = committed()) {
-            faults.quota = COUNT * 2;
+            faults.quota = COUNT * 2L;
             IoTicket t = region(store).write(b);
             assertThrows(OffloadMemoryException.class, () -> t.await(WAIT));
             faults.quota = Long.MAX_VALUE;
@@ -162,7 +162,7 @@ class NvmeFaultTest {
                         assertThrows(
                                 OffloadMemoryException.class,
                                 () -> store.region("big", DataType.INT8, 3 << 20));
-                assertEquals(6 << 20, e.asked());
+                assertEquals(6L << 20, e.asked());
                 assertTrue(e.free() > 3 << 20 && e.free() < 4 << 20, e.getMessage());
                 region(store).write(a).await(WAIT);
                 store.commit(1);
@@ -288,8 +288,8 @@ class NvmeFaultTest {
         Path data = folder.resolve("data");
         byte[] good = Files.readAllBytes(data);
         // Where step 1 is: block 3 of slot 1, since nothing points to slot 0 at first.
-        long slot = (COUNT * 4 + 4095) / 4096 * 4096;
-        long position = 4096 + slot + 3 * 8192;
+        long slot = (COUNT * 4L + 4095) / 4096 * 4096;
+        long position = 4096 + slot + 3L * 8192;
         flip("data", position + 100);
         try (NvmeStore store = open()) {
             IoTicket t = region(store).read(c);

@@ -305,7 +305,7 @@ class NvmeStoreTest {
                             OffloadMemoryException.class,
                             () -> store.region("b", DataType.INT8, 1));
             assertEquals(Tier.NVME, e.tier());
-            assertEquals(2 * 4096, e.asked());
+            assertEquals(2L * 4096, e.asked());
             assertEquals(0, e.free());
             assertTrue(String.valueOf(e.getMessage()).contains("region 'b'"), e.getMessage());
             store.commit(1);
@@ -315,7 +315,7 @@ class NvmeStoreTest {
         OffloadMemoryException e =
                 assertThrows(
                         OffloadMemoryException.class, () -> NvmeStore.open(folder, fewer, SMALL));
-        assertEquals(4096 + 2 * 8192, e.asked());
+        assertEquals(4096 + 2L * 8192, e.asked());
         assertEquals(0, fewer.used(Tier.NVME));
         open().close();
     }
