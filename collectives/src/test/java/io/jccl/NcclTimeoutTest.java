@@ -3,6 +3,7 @@ package io.jccl;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.JcclException;
@@ -118,6 +119,18 @@ class NcclTimeoutTest {
                 "number 2",
                 "rank 2 has completed all 1 operations that it has enqueued",
                 "look first at the ranks that are behind");
+        closeAndCheck(ranks);
+    }
+
+    /** The watchdog looks while NCCL has not enqueued yet: its mark must not come first. */
+    @Test
+    void operationThatIsSlowToEnqueueIsWatchedAllTheSame() {
+        List<Communicator> ranks = NcclRanks.open(2, SHORT);
+        TestDouble.inject("ncclAllReduce@0:1:delay=300");
+        Communicator alone = ranks.get(0);
+        Throwable t =
+                assertThrows(CollectiveTimeoutException.class, () -> allReduce(alone, 7));
+        names(t, "number 1", "rank 1 has completed all 0 operations");
         closeAndCheck(ranks);
     }
 

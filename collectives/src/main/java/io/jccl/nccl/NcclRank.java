@@ -253,9 +253,9 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void execute(Request r) {
-        CudaStream stream = issued.note(r);
-        enter();
+        enter(); // before it is noted: see Watch.enqueued
         try {
+            CudaStream stream = issued.note(r);
             settle(calls.issue(r, comm, stream), r.op.method());
         } finally {
             inside = false;

@@ -150,22 +150,23 @@ final class OneSided {
         }
         CudaStream s = CudaStream.of(stream, device);
         long h = s.handle();
-        issued.note("putSignal", peer, s);
         rank.call(
                 "ncclPutSignal",
-                () ->
-                        nccl.ncclPutSignal(
-                                source.address(),
-                                source.count(),
-                                NcclCodes.of(source.dataType()),
-                                peer,
-                                win.handle,
-                                offsetBytes,
-                                0,
-                                0,
-                                0,
-                                rank.comm(),
-                                h));
+                () -> {
+                    issued.note("putSignal", peer, s);
+                    return nccl.ncclPutSignal(
+                            source.address(),
+                            source.count(),
+                            NcclCodes.of(source.dataType()),
+                            peer,
+                            win.handle,
+                            offsetBytes,
+                            0,
+                            0,
+                            0,
+                            rank.comm(),
+                            h);
+                });
     }
 
     void signal(int peer, Stream stream) {
@@ -173,8 +174,12 @@ final class OneSided {
         rank.checkPeer(peer);
         CudaStream s = CudaStream.of(stream, device);
         long h = s.handle();
-        issued.note("signal", peer, s);
-        rank.call("ncclSignal", () -> nccl.ncclSignal(peer, 0, 0, 0, rank.comm(), h));
+        rank.call(
+                "ncclSignal",
+                () -> {
+                    issued.note("signal", peer, s);
+                    return nccl.ncclSignal(peer, 0, 0, 0, rank.comm(), h);
+                });
     }
 
     void waitSignal(int peer, int count, Stream stream) {
@@ -185,12 +190,16 @@ final class OneSided {
         }
         CudaStream s = CudaStream.of(stream, device);
         long h = s.handle();
-        issued.note("waitSignal", peer, s);
         try (Arena call = Arena.ofConfined()) {
             MemorySegment what = call.allocate(ncclWaitSignalDesc_t.layout());
             ncclWaitSignalDesc_t.opCnt(what, count);
             ncclWaitSignalDesc_t.peer(what, peer);
-            rank.call("ncclWaitSignal", () -> nccl.ncclWaitSignal(1, what, rank.comm(), h));
+            rank.call(
+                    "ncclWaitSignal",
+                    () -> {
+                        issued.note("waitSignal", peer, s);
+                        return nccl.ncclWaitSignal(1, what, rank.comm(), h);
+                    });
         }
     }
 }

@@ -30,6 +30,9 @@ final class Watch {
     private static final long SILENCE_NANOS = 15_000_000_000L;
     private static final long LEFT_NANOS = 5_000_000_000L;
 
+    /** How often to look for a moment between two operations: enqueuing takes microseconds. */
+    private static final int LOOKS = 1000;
+
     private final NcclRank rank;
     private final NcclApi nccl;
     private final Members members;
@@ -160,12 +163,28 @@ final class Watch {
             completed = Math.max(completed, marked);
             expiredAt = 0;
         }
-        long last = issued.count();
+        long last = enqueued();
         CudaStream stream = issued.lastStream();
         if (last > completed && stream != null && stream.recordIfNotCapturing(marker)) {
             marked = last;
             markedAt = now;
         }
+    }
+
+    /**
+     * The number of the last operation, if it and all before it are in their streams; -1 if a
+     * thread is just about to put one there. An operation is noted by a thread that is inside
+     * already, so who is not inside after the number was read has enqueued it.
+     */
+    private long enqueued() {
+        for (int i = 0; i < LOOKS; i++) {
+            long last = issued.count();
+            if (!rank.isInside()) {
+                return last;
+            }
+            Thread.onSpinWait();
+        }
+        return -1;
     }
 
     private String progressText() {
