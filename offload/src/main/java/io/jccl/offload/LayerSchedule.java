@@ -556,7 +556,7 @@ public final class LayerSchedule implements AutoCloseable {
                     "layer '"
                             + largest.name()
                             + "' needs "
-                            + largest.deviceBytes()
+                            + slotBytes
                             + " bytes of device memory by itself; "
                             + (e.asked() - e.free())
                             + " bytes are missing: raise the budget, or split the layer",

@@ -324,7 +324,9 @@ class LayerScheduleTest {
             Random random = new Random(own);
             long slots = 1L + random.nextInt(5);
             Fixture probe = random(new Random(own ^ 1), Budgets.UNLIMITED);
-            long budget = probe.largest() * slots + random.nextInt(100);
+            // A slot takes that much even if all layers are empty.
+            long slot = Math.max(Layer.ALIGNMENT, probe.largest());
+            long budget = slot * slots + random.nextInt(100);
             Fixture f = random(new Random(own ^ 1), budget);
             f.store.delayMicros = random.nextInt(3) * 100;
             int depth = random.nextInt(6) - 1;

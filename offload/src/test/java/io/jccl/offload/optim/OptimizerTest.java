@@ -439,6 +439,7 @@ class OptimizerTest {
     }
 
     @Test
+    @SuppressWarnings("try") // closed early, on purpose
     void badInputNamesTheValue() {
         fails("beta1 is 1.0", () -> new Adam(1, 0.9, 1e-8, 0));
         fails("beta2 is NaN", () -> new AdamW(0.9, Double.NaN, 1e-8, 0));
