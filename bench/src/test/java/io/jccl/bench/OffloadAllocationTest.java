@@ -28,9 +28,14 @@ class OffloadAllocationTest {
     /** All threads count: most of a transfer happens on others. */
     private static void allocatesNothing(String what, Runnable body) {
         repeat(body, WARM_UP);
-        long before = THREADS.getTotalThreadAllocatedBytes();
-        repeat(body, MEASURED);
-        double each = (THREADS.getTotalThreadAllocatedBytes() - before) / (double) MEASURED;
+        // Up to five times: the JIT may still be at it in the first.
+        double each = Double.POSITIVE_INFINITY;
+        for (int i = 0; i < 5 && each >= 4; i++) {
+            long before = THREADS.getTotalThreadAllocatedBytes();
+            repeat(body, MEASURED);
+            long bytes = THREADS.getTotalThreadAllocatedBytes() - before;
+            each = Math.min(each, bytes / (double) MEASURED);
+        }
         // One object of the smallest size, 16 bytes, in every fourth round would fail; what the
         // JVM's own threads allocate meanwhile does not.
         assertTrue(each < 4, what + " allocates " + each + " bytes");

@@ -50,10 +50,14 @@ class ScheduleAllocationTest {
                 Runnable nothing = () -> {};
                 LayerSchedule.Work work = (i, b, stream) -> stream.launchHostFunction(nothing);
                 run(s, work, WARM_UP);
-                long before = THREADS.getTotalThreadAllocatedBytes();
-                run(s, work, PASSES);
-                long steps = 2L * LAYERS * PASSES;
-                double each = (THREADS.getTotalThreadAllocatedBytes() - before) / (double) steps;
+                // Up to five times: the JIT may still be at it in the first.
+                double each = Double.POSITIVE_INFINITY;
+                for (int i = 0; i < 5 && each >= 8; i++) {
+                    long before = THREADS.getTotalThreadAllocatedBytes();
+                    run(s, work, PASSES);
+                    long bytes = THREADS.getTotalThreadAllocatedBytes() - before;
+                    each = Math.min(each, bytes / (2.0 * LAYERS * PASSES));
+                }
                 // The smallest object, 16 bytes, in every other step would fail.
                 assertTrue(each < 8, "a step allocates " + each + " bytes");
             }

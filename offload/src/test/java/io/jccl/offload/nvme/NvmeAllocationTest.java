@@ -40,14 +40,20 @@ class NvmeAllocationTest {
                 Buffer buffer = whole.slice(offset, 2048)) {
             Region region = store.region("r", DataType.FLOAT32, 2048);
             repeat(store, region, buffer, WARM_UP);
-            long before = allocated();
-            repeat(store, region, buffer, MEASURED);
-            double bytes = (allocated() - before) / (double) MEASURED;
+            // Up to five times: the JIT may still be at it in the first.
+            double bytes = Double.POSITIVE_INFINITY;
+            int rounds = WARM_UP;
+            for (int i = 0; i < 5 && bytes >= 0.5; i++) {
+                long before = allocated();
+                repeat(store, region, buffer, MEASURED);
+                bytes = Math.min(bytes, (allocated() - before) / (double) MEASURED);
+                rounds += MEASURED;
+            }
             // One object of 16 bytes in every 32nd round would fail; what the JVM itself allocates
             // now and then on a thread does not.
             assertTrue(bytes < 0.5, "a write and a read allocate " + bytes + " bytes");
             assertEquals(
-                    offset == 0 ? 0L : 4L * (WARM_UP + MEASURED), store.stats().copiedBlocks());
+                    offset == 0 ? 0L : 4L * rounds, store.stats().copiedBlocks());
         }
     }
 
