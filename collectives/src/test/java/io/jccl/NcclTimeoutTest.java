@@ -128,8 +128,7 @@ class NcclTimeoutTest {
         List<Communicator> ranks = NcclRanks.open(2, SHORT);
         TestDouble.inject("ncclAllReduce@0:1:delay=300");
         Communicator alone = ranks.get(0);
-        Throwable t =
-                assertThrows(CollectiveTimeoutException.class, () -> allReduce(alone, 7));
+        Throwable t = assertThrows(CollectiveTimeoutException.class, () -> allReduce(alone, 7));
         names(t, "number 1", "rank 1 has completed all 0 operations");
         closeAndCheck(ranks);
     }

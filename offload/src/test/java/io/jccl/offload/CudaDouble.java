@@ -34,7 +34,8 @@ final class CudaDouble {
             if (build.waitFor() != 0) {
                 throw new AssertionError(script + " failed");
             }
-            System.setProperty("jccl.cudart", folder.resolve("lib").resolve("libcudart.so.13").toString());
+            System.setProperty(
+                    "jccl.cudart", folder.resolve("lib").resolve("libcudart.so.13").toString());
             used = true;
         }
         reset();

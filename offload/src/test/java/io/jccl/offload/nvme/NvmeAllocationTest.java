@@ -52,8 +52,7 @@ class NvmeAllocationTest {
             // One object of 16 bytes in every 32nd round would fail; what the JVM itself allocates
             // now and then on a thread does not.
             assertTrue(bytes < 0.5, "a write and a read allocate " + bytes + " bytes");
-            assertEquals(
-                    offset == 0 ? 0L : 4L * rounds, store.stats().copiedBlocks());
+            assertEquals(offset == 0 ? 0L : 4L * rounds, store.stats().copiedBlocks());
         }
     }
 
