@@ -6,7 +6,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import io.jccl.offload.TierStore;
-import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -38,7 +37,7 @@ final class BandwidthCommand implements Callable<Integer> {
     private static final long CUDA_BYTES = 512L << 20;
 
     /** Makes the store under a folder; null as long as this build has none. */
-    private final @Nullable Function<Path, TierStore> stores;
+    private final Function<Path, TierStore> stores;
 
     @Spec private @Nullable CommandSpec spec;
 
@@ -89,20 +88,21 @@ final class BandwidthCommand implements Callable<Integer> {
     @Option(
             names = "--nvme",
             paramLabel = "<folder>",
-            hidden = true,
-            description = "A folder of the drive to measure.")
+            description =
+                    "A folder on the drive for the cases nvme_read and nvme_write, which are left"
+                            + " out without it.")
     private @Nullable Path nvme;
 
     BandwidthCommand() {
-        this(null);
+        this(Drives::scratch);
     }
 
     /**
      * Creates the command.
      *
-     * @param stores makes the store that is measured under a folder; null for none
+     * @param stores makes the store that is measured under a folder
      */
-    BandwidthCommand(@Nullable Function<Path, TierStore> stores) {
+    BandwidthCommand(Function<Path, TierStore> stores) {
         this.stores = stores;
     }
 
@@ -121,7 +121,7 @@ final class BandwidthCommand implements Callable<Integer> {
     }
 
     @Override
-    public Integer call() throws IOException {
+    public Integer call() throws Exception {
         if (spec == null) {
             throw new IllegalStateException("not run by picocli");
         }
@@ -142,15 +142,30 @@ final class BandwidthCommand implements Callable<Integer> {
         checkPositive(spec, "-n", copies);
         TierStore store = null;
         if (nvme != null) {
-            if (stores == null) {
-                throw new ParameterException(
-                        spec.commandLine(), "--nvme: this build has no store for drives");
-            }
+            Drives.checkFolder(spec, "--nvme", nvme);
             store = stores.apply(nvme);
         }
-        BandwidthRun run = new BandwidthRun(devices, size, samples, copies, store);
-        ObjectNode root = new ObjectMapper().createObjectNode();
-        ArrayNode testcases = header(root, out, devices, size);
+        try {
+            ObjectNode root = new ObjectMapper().createObjectNode();
+            ArrayNode testcases = header(root, out, devices, size);
+            String buffered = Drives.bufferedBecause(store);
+            if (buffered != null && !json) {
+                out.println("The drive is used through the page cache: " + buffered);
+            }
+            BandwidthRun run = new BandwidthRun(devices, size, samples, copies, store);
+            boolean failed = measure(run, chosen, testcases, out);
+            if (json) {
+                out.println(root.toPrettyString());
+            }
+            out.flush();
+            return failed ? 1 : 0;
+        } finally {
+            Drives.close(store);
+        }
+    }
+
+    private boolean measure(
+            BandwidthRun run, List<BandwidthCase> chosen, ArrayNode testcases, PrintWriter out) {
         boolean failed = false;
         for (BandwidthCase c : chosen) {
             Result r = measure(run, c);
@@ -161,11 +176,7 @@ final class BandwidthCommand implements Callable<Integer> {
                 print(out, r);
             }
         }
-        if (json) {
-            out.println(root.toPrettyString());
-        }
-        out.flush();
-        return failed ? 1 : 0;
+        return failed;
     }
 
     private static Result measure(BandwidthRun run, BandwidthCase c) {
@@ -284,7 +295,7 @@ final class BandwidthCommand implements Callable<Integer> {
             out.println(
                     "WAIVED: "
                             + (r.test.isNvme()
-                                    ? "no drive was given"
+                                    ? "no drive was given, see --nvme"
                                     : "needs two GPUs in this process"));
         } else {
             out.println(r.test.heading());

@@ -6,6 +6,9 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
+import io.jccl.offload.PoolOptions;
 import io.jccl.offload.TierStore;
 import io.jccl.offload.Transfer;
 import io.jccl.offload.TransferEngine;
@@ -14,6 +17,7 @@ import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.function.DoubleSupplier;
 import org.jspecify.annotations.Nullable;
 
@@ -211,7 +215,12 @@ final class BandwidthRun {
     }
 
     private double nvme(BandwidthCase c, TierStore store) {
-        try (Buffer pinned = host(devices.getFirst(), bytes, false);
+        try (BufferPool pool =
+                        BufferPool.pinned(
+                                devices.getFirst(),
+                                new Budgets(Map.of()),
+                                PoolOptions.DEFAULT.withAlignment(Drives.ALIGNMENT));
+                Buffer pinned = pool.allocate(DataType.UINT8, bytes);
                 TierStore.Place place = store.place("jccl-bandwidth", DataType.UINT8, bytes)) {
             byte[] pattern = fill(pinned);
             place.write(pinned).await(PATIENCE);

@@ -46,7 +46,7 @@ final class OffloadCommand implements Callable<Integer> {
     private static final int DEFAULT_SLOTS = 3;
 
     /** Makes the store under a folder; null if this build has none. */
-    private final @Nullable Function<Path, TierStore> stores;
+    private final Function<Path, TierStore> stores;
 
     private final Consumer<List<Buffer>> afterFill;
 
@@ -162,17 +162,17 @@ final class OffloadCommand implements Callable<Integer> {
     private @Nullable Path trace;
 
     OffloadCommand() {
-        this(null, homes -> {});
+        this(Drives::scratch, homes -> {});
     }
 
     /**
      * Creates the command.
      *
-     * @param stores makes the store under a folder; null for none
+     * @param stores makes the store under a folder
      * @param afterFill sees the parameters once their checksums are known; for tests that spoil
      *     them
      */
-    OffloadCommand(@Nullable Function<Path, TierStore> stores, Consumer<List<Buffer>> afterFill) {
+    OffloadCommand(Function<Path, TierStore> stores, Consumer<List<Buffer>> afterFill) {
         this.stores = stores;
         this.afterFill = afterFill;
     }
@@ -184,6 +184,7 @@ final class OffloadCommand implements Callable<Integer> {
         }
         OffloadConfig config = config(spec);
         TierStore store = store(spec);
+        String buffered = Drives.bufferedBecause(store);
         OffloadRun.Result result;
         try (OffloadRun run = new OffloadRun(config, store, afterFill)) {
             result = run.run();
@@ -194,15 +195,13 @@ final class OffloadCommand implements Callable<Integer> {
             throw new ParameterException(
                     spec.commandLine(), "--device-budget: " + e.getMessage(), e);
         } finally {
-            if (store instanceof AutoCloseable c) {
-                c.close();
-            }
+            Drives.close(store);
         }
         PrintWriter out = spec.commandLine().getOut();
         if (json) {
             out.println(document(config, result).toPrettyString());
         } else {
-            print(out, config, result);
+            print(out, config, result, buffered);
         }
         out.flush();
         if (result.wrong() != null) {
@@ -357,9 +356,7 @@ final class OffloadCommand implements Callable<Integer> {
                     throw mistake(
                             spec, "--tier nvme needs a folder on the drive; give --nvme <folder>");
                 }
-                if (stores == null) {
-                    throw mistake(spec, "--tier nvme: this build has no store for drives");
-                }
+                Drives.checkFolder(spec, "--nvme", nvme);
                 return stores.apply(nvme);
             }
             default -> throw mistake(spec, "--tier is '" + tier + "', expected pinned or nvme");
@@ -388,7 +385,8 @@ final class OffloadCommand implements Callable<Integer> {
                 : String.format(Locale.ROOT, "%.1f us of arithmetic", r.workMicros());
     }
 
-    private void print(PrintWriter out, OffloadConfig c, OffloadRun.Result r) {
+    private void print(
+            PrintWriter out, OffloadConfig c, OffloadRun.Result r, @Nullable String buffered) {
         out.println("# jccl " + Version.TEXT + " offload");
         out.println("# device: " + deviceName(c));
         out.println(
@@ -401,6 +399,9 @@ final class OffloadCommand implements Callable<Integer> {
                         + (c.backward() ? ", forward and backward" : ", forward")
                         + "; a layer's work: "
                         + workName(c, r));
+        if (buffered != null) {
+            out.println("# the drive is used through the page cache: " + buffered);
+        }
         out.println(
                 "# a sample: "
                         + c.passes()
@@ -409,9 +410,12 @@ final class OffloadCommand implements Callable<Integer> {
                         + c.samples()
                         + " samples");
         out.println("# copy-only: the passes without work; compute-only: the work without copies");
-        out.println("# overlapped: both; the three are taken in turn");
+        out.println(
+                "# unrelated: both at once, neither waiting for the other; overlapped: layer by"
+                        + " layer; the four are taken in turn");
         line(out, "copy-only", r.copy(), "ms");
         line(out, "compute-only", r.compute(), "ms");
+        line(out, "unrelated", r.unrelated(), "ms");
         line(out, "overlapped", r.overlapped(), "ms");
         line(out, "ideal max(copy, compute)", r.ideal(), "ms");
         out.println(
@@ -423,6 +427,7 @@ final class OffloadCommand implements Callable<Integer> {
                         r.worst(),
                         r.best()));
         line(out, "  from the shortest times", r.fastest(), "");
+        line(out, "unrelated : overlapped", r.unrelated() / r.overlapped(), "");
         line(out, "compute : copy", r.compute() / r.copy(), "");
         if (!c.backward()) {
             // Passes that turn find some layers on the device.
@@ -482,6 +487,7 @@ final class OffloadCommand implements Callable<Integer> {
         top.put("depth", r.depth());
         top.put("copy_only_ms", r.copy());
         top.put("compute_only_ms", r.compute());
+        top.put("unrelated_ms", r.unrelated());
         top.put("overlapped_ms", r.overlapped());
         top.put("ideal_ms", r.ideal());
         top.put("overlap_efficiency", r.efficiency());

@@ -88,9 +88,11 @@ final class OffloadRun implements AutoCloseable {
      *
      * @param copy the passes with no work
      * @param compute the work with no copies
+     * @param unrelated the passes with no work, and the work beside them, neither waiting for the
+     *     other: what this machine can do at once
      * @param overlapped the passes with the work
      */
-    record Sample(double copy, double compute, double overlapped) {
+    record Sample(double copy, double compute, double unrelated, double overlapped) {
         double ideal() {
             return Math.max(copy, compute);
         }
@@ -103,7 +105,7 @@ final class OffloadRun implements AutoCloseable {
     /**
      * What came of it.
      *
-     * @param samples each taken in a row: copy, compute, overlapped
+     * @param samples each taken in a row: copy, compute, unrelated, overlapped
      * @param workMicros work of a layer, as asked for or derived from the ratio; 0 for a matrix
      *     product
      * @param depth layers ahead
@@ -136,6 +138,10 @@ final class OffloadRun implements AutoCloseable {
 
         double compute() {
             return median(Sample::compute);
+        }
+
+        double unrelated() {
+            return median(Sample::unrelated);
         }
 
         double overlapped() {
@@ -177,17 +183,17 @@ final class OffloadRun implements AutoCloseable {
         private final long handle;
         private final int n;
 
-        Gemm(Device device, Stream stream, int n) {
+        Gemm(Device device, int n) {
             this.n = n;
             MemorySegment out = arena.allocate(ValueLayout.JAVA_LONG);
             cublas.check(cublas.cublasCreate(out), "cublasCreate");
             handle = out.get(ValueLayout.JAVA_LONG, 0);
-            cublas.check(
-                    cublas.cublasSetStream(handle, Cuda.streamHandle(stream)), "cublasSetStream");
             operands = device.allocate(DataType.FLOAT32, 3L * n * n);
         }
 
-        void enqueue() {
+        void enqueue(Stream stream) {
+            cublas.check(
+                    cublas.cublasSetStream(handle, Cuda.streamHandle(stream)), "cublasSetStream");
             long bytes = 4L * n * n;
             long a = operands.address();
             int plain = cublas_h.CUBLAS_OP_N();
@@ -245,7 +251,14 @@ final class OffloadRun implements AutoCloseable {
                                     budgets,
                                     PoolOptions.DEFAULT.withSlabBytes(config.slotBytes())));
             BufferPool pinned =
-                    open.add(BufferPool.pinned(config.device(), budgets, PoolOptions.DEFAULT));
+                    open.add(
+                            BufferPool.pinned(
+                                    config.device(),
+                                    budgets,
+                                    store == null
+                                            ? PoolOptions.DEFAULT
+                                            : PoolOptions.DEFAULT.withAlignment(
+                                                    Drives.ALIGNMENT)));
             tiers = new Tiers(engine, device, pinned, store);
             fill(store);
             afterFill.accept(homes);
@@ -256,7 +269,7 @@ final class OffloadRun implements AutoCloseable {
             boolean onGpu = config.gemm() > 0 && config.isCuda();
             gemm =
                     onGpu
-                            ? open.add(new Gemm(config.device(), engine.compute(), config.gemm()))
+                            ? open.add(new Gemm(config.device(), config.gemm()))
                             : null;
             if (config.gemm() > 0 && !onGpu) {
                 busy.prepareGemm(config.gemm());
@@ -326,7 +339,8 @@ final class OffloadRun implements AutoCloseable {
                         .withTimeout(TIMEOUT);
         List<Sample> samples = new ArrayList<>();
         int depth;
-        try (LayerSchedule s = LayerSchedule.create(layers, tiers, options)) {
+        try (LayerSchedule s = LayerSchedule.create(layers, tiers, options);
+                Stream beside = config.device().newStream()) {
             check(s);
             setWork(s);
             // The depth follows what these take; and all code is compiled behind them.
@@ -338,6 +352,7 @@ final class OffloadRun implements AutoCloseable {
                         new Sample(
                                 passes(s, OffloadRun::nothing),
                                 compute(s.compute()),
+                                unrelated(s, beside),
                                 passes(s, this::enqueue)));
             }
             check(s);
@@ -387,7 +402,7 @@ final class OffloadRun implements AutoCloseable {
 
     private void enqueueWork(Stream stream) {
         if (gemm != null) {
-            gemm.enqueue();
+            gemm.enqueue(stream);
         } else {
             stream.launchHostFunction(work);
         }
@@ -426,6 +441,23 @@ final class OffloadRun implements AutoCloseable {
             stream.synchronize(TIMEOUT);
         }
         return (System.nanoTime() - began) / 1e6;
+    }
+
+    /** Milliseconds until copies and work that do not wait for each other are done. */
+    private double unrelated(LayerSchedule s, Stream beside) {
+        s.invalidate();
+        int all = config.passes() * layers.size() * (config.backward() ? 2 : 1);
+        long began = System.nanoTime();
+        for (int k = 0; k < all; k++) {
+            enqueueWork(beside);
+        }
+        for (int i = 0; i < config.passes(); i++) {
+            pass(s, OffloadRun::nothing);
+        }
+        beside.synchronize(TIMEOUT);
+        double millis = (System.nanoTime() - began) / 1e6;
+        s.invalidate();
+        return millis;
     }
 
     /** A pass in which each layer's memory on the device is summed, and goes out as gradients. */

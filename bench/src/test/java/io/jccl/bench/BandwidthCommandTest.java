@@ -9,6 +9,12 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.Completion;
 import io.jccl.offload.TierStore;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.io.TempDir;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.lang.foreign.MemorySegment;
@@ -134,6 +140,17 @@ class BandwidthCommandTest {
     }
 
     @Test
+    void aRealDriveIsReadAndWritten(@TempDir Path folder) throws IOException {
+        Result r =
+                run("--engine host -b 3M -n 2 -i 1 -t nvme_read,nvme_write --nvme " + folder);
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.contains("SUM nvme_write"), r.out);
+        try (Stream<Path> left = Files.list(folder)) {
+            assertEquals(List.of(), left.toList());
+        }
+    }
+
+    @Test
     void wrongDataFailsTheCase() {
         Result r =
                 run(
@@ -157,6 +174,8 @@ class BandwidthCommandTest {
             assertTrue(
                     r.err.contains("expected") || r.err.contains("not a size"), line + " " + r.err);
         }
-        assertEquals(2, run("--engine host --nvme .").status);
+        Result noFolder = run("--engine host --nvme /no/such/folder");
+        assertEquals(2, noFolder.status);
+        assertTrue(noFolder.err.contains("'/no/such/folder' is no folder"), noFolder.err);
     }
 }

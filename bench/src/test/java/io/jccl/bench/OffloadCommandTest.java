@@ -10,6 +10,9 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.Completion;
 import io.jccl.offload.TierStore;
+import java.io.IOException;
+import java.util.List;
+import java.util.stream.Stream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.lang.foreign.MemorySegment;
@@ -177,6 +180,19 @@ class OffloadCommandTest {
         assertTrue(r.out.contains("all right"), r.out);
     }
 
+    @Test
+    void layersComeFromARealDrive(@TempDir Path folder) throws IOException {
+        Result r =
+                run("--layers 6 --layer-bytes 3M --device-budget 9M --iterations 2 --samples 1"
+                        + " --compute-us 100 --backward --tier nvme --nvme "
+                        + folder);
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.contains("12 layers, all right"), r.out);
+        try (Stream<Path> left = Files.list(folder)) {
+            assertEquals(List.of(), left.toList());
+        }
+    }
+
     private static Completion done() {
         return new Completion() {
             @Override
@@ -200,6 +216,7 @@ class OffloadCommandTest {
                 "--engine mps | --engine is 'mps', expected host or cuda",
                 "--tier tape | --tier is 'tape', expected pinned or nvme",
                 "--tier nvme | give --nvme <folder>",
+                "--tier nvme --nvme /no/such/folder | is no folder; give an existing folder",
                 "--nvme /tmp | --nvme is for --tier nvme",
                 "--gemm 8 --ratio 2 | give one of them",
                 "--ratio -1 | --ratio is -1.0, expected 0 to 1000",

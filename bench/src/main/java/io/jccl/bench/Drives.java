@@ -1,0 +1,49 @@
+package io.jccl.bench;
+
+import io.jccl.offload.Budgets;
+import io.jccl.offload.TierStore;
+import io.jccl.offload.nvme.NvmeOptions;
+import io.jccl.offload.nvme.NvmeStore;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.ParameterException;
+
+/** Drives that commands measure. */
+final class Drives {
+    /** Alignment of buffers that go to a drive without a copy. */
+    static final int ALIGNMENT = 4096;
+
+    private Drives() {}
+
+    /** Room under a folder for data that nobody needs afterwards. */
+    static TierStore scratch(Path folder) {
+        return NvmeStore.open(
+                folder, new Budgets(Map.of()), NvmeOptions.DEFAULT.withScratch(true));
+    }
+
+    /** A folder from the command line. */
+    static void checkFolder(CommandSpec spec, String option, Path folder) {
+        if (!Files.isDirectory(folder)) {
+            throw new ParameterException(
+                    spec.commandLine(),
+                    option
+                            + " '"
+                            + folder
+                            + "' is no folder; give an existing folder on the drive");
+        }
+    }
+
+    /** Why the drive is not read and written past the page cache; null if it is, or unknown. */
+    static @Nullable String bufferedBecause(@Nullable TierStore store) {
+        return store instanceof NvmeStore n ? n.bufferedBecause() : null;
+    }
+
+    static void close(@Nullable TierStore store) throws Exception {
+        if (store instanceof AutoCloseable c) {
+            c.close();
+        }
+    }
+}
