@@ -291,7 +291,7 @@ final class PlanCommand implements Callable<Integer> {
             paramLabel = "<1|2>",
             description =
                     "Versions of parameters and state on NVMe; with 2 the last whole step survives a"
-                            + " crash (default: 1).")
+                            + " crash, which is what ZeroOptimizer keeps (default: 2).")
     private int nvmeCopies = Overheads.DEFAULT.nvmeCopies();
 
     @Override

@@ -56,10 +56,13 @@ public record Overheads(
     /** Optimizer state in host memory if it lives on NVMe: read, being updated, being written. */
     public static final int NVME_STATE_SLOTS = 3;
 
-    /** The constants above, one layer fetched ahead, one version on NVMe. */
+    /**
+     * The constants above, one layer fetched ahead, two versions on NVMe, as {@code
+     * io.jccl.offload.zero} keeps them.
+     */
     public static final Overheads DEFAULT =
             new Overheads(
-                    CUDA_RUNTIME, POOL_WASTE, HOST_RESERVE, POOL_WASTE, FILE_SYSTEM_WASTE, 1, 1);
+                    CUDA_RUNTIME, POOL_WASTE, HOST_RESERVE, POOL_WASTE, FILE_SYSTEM_WASTE, 2, 1);
 
     /** Nothing but the model. */
     public static final Overheads NONE = new Overheads(0, 0, 0, 0, 0, 1, 1);
