@@ -33,7 +33,6 @@ import picocli.CommandLine.Spec;
         footer = {
             "",
             "Runs on the CPU: a rank is a thread, its device a capped arena of host memory.",
-            "Techniques for --only: ${COMPLETION-CANDIDATES}",
             "Exit status: 0; 1 if training failed; 2 for a mistake in the arguments, or budgets too"
                     + " small for one block.",
         })
