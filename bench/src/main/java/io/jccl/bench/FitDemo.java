@@ -24,7 +24,9 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** {@code jccl fit-demo}: the largest model that trains, with each technique switched off in turn. */
+/**
+ * {@code jccl fit-demo}: the largest model that trains, with each technique switched off in turn.
+ */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -271,10 +273,7 @@ public final class FitDemo implements Callable<Integer> {
         if (s.hidden() % Network.MULTIPLE != 0) {
             throw mistake(
                     spec,
-                    "--hidden is "
-                            + s.hidden()
-                            + ", expected a multiple of "
-                            + Network.MULTIPLE);
+                    "--hidden is " + s.hidden() + ", expected a multiple of " + Network.MULTIPLE);
         }
         if (s.batch() % (ranks * microBatches) != 0) {
             throw mistake(
@@ -307,8 +306,7 @@ public final class FitDemo implements Callable<Integer> {
     private void memory(CommandSpec spec, String option, long bytes, long most) {
         if (bytes < ranks || bytes > most) {
             throw mistake(
-                    spec,
-                    option + " is " + bytes + " bytes, expected " + ranks + " to " + most);
+                    spec, option + " is " + bytes + " bytes, expected " + ranks + " to " + most);
         }
     }
 

@@ -68,7 +68,8 @@ class FitDemoTest {
             sets.put(set.get("name").asText(), set);
             for (JsonNode run : set.get("runs")) {
                 String what = set.get("name") + " " + run;
-                assertTrue(run.get("last_loss").asDouble() < run.get("first_loss").asDouble(), what);
+                assertTrue(
+                        run.get("last_loss").asDouble() < run.get("first_loss").asDouble(), what);
                 assertTrue(run.get("samples_per_second").asDouble() > 0, what);
                 assertTrue(within(run, "device_peak_bytes", top, "device_bytes"), what);
                 assertTrue(within(run, "host_peak_bytes", top, "host_bytes"), what);
@@ -114,8 +115,12 @@ class FitDemoTest {
         NodeList dots = picture.getElementsByTagName("circle");
         assertEquals(runs, dots.getLength());
         for (int i = 0; i < dots.getLength(); i++) {
-            double x = Double.parseDouble(dots.item(i).getAttributes().getNamedItem("cx").getNodeValue());
-            double y = Double.parseDouble(dots.item(i).getAttributes().getNamedItem("cy").getNodeValue());
+            double x =
+                    Double.parseDouble(
+                            dots.item(i).getAttributes().getNamedItem("cx").getNodeValue());
+            double y =
+                    Double.parseDouble(
+                            dots.item(i).getAttributes().getNamedItem("cy").getNodeValue());
             assertTrue(x >= 80 && x <= 690 && y >= 70 && y <= 490, x + ", " + y);
         }
         String page = Files.readString(html);

@@ -106,7 +106,7 @@ public sealed interface Attempt {
                                     seconds[i] = (System.nanoTime() - began) / 1e9;
                                 }
                             }
-                            }
+                        }
                         peaks.set(
                                 comm.rank(),
                                 Arrays.stream(Tier.values()).mapToLong(memory::peak).toArray());

@@ -239,29 +239,29 @@ public final class Chart {
      */
     public String html(String table) {
         return """
-               <!DOCTYPE html>
-               <html lang="en"><head><meta charset="utf-8"><title>jccl fit-demo</title>
-               <style>body{font:14px system-ui,sans-serif;margin:24px;color-scheme:light dark}
-               svg{max-width:100%%;height:auto}pre{overflow-x:auto}
-               .curve{transition:opacity .15s}svg:has(.curve:hover) .curve:not(:hover){opacity:.2}
-               #tip{position:fixed;display:none;padding:4px 8px;border-radius:4px;background:#222;color:#fff;pointer-events:none}
-               </style></head><body>
-               %s<div id="tip"></div>
-               <pre>%s</pre>
-               <script>
-               const tip = document.getElementById('tip');
-               for (const c of document.querySelectorAll('circle')) {
-                 const text = c.querySelector('title').textContent;
-                 c.addEventListener('mousemove', e => {
-                   tip.textContent = text;
-                   tip.style.display = 'block';
-                   tip.style.left = e.clientX + 12 + 'px';
-                   tip.style.top = e.clientY + 12 + 'px';
-                 });
-                 c.addEventListener('mouseleave', () => { tip.style.display = 'none'; });
-               }
-               </script></body></html>
-               """
+        <!DOCTYPE html>
+        <html lang="en"><head><meta charset="utf-8"><title>jccl fit-demo</title>
+        <style>body{font:14px system-ui,sans-serif;margin:24px;color-scheme:light dark}
+        svg{max-width:100%%;height:auto}pre{overflow-x:auto}
+        .curve{transition:opacity .15s}svg:has(.curve:hover) .curve:not(:hover){opacity:.2}
+        #tip{position:fixed;display:none;padding:4px 8px;border-radius:4px;background:#222;color:#fff;pointer-events:none}
+        </style></head><body>
+        %s<div id="tip"></div>
+        <pre>%s</pre>
+        <script>
+        const tip = document.getElementById('tip');
+        for (const c of document.querySelectorAll('circle')) {
+          const text = c.querySelector('title').textContent;
+          c.addEventListener('mousemove', e => {
+            tip.textContent = text;
+            tip.style.display = 'block';
+            tip.style.left = e.clientX + 12 + 'px';
+            tip.style.top = e.clientY + 12 + 'px';
+          });
+          c.addEventListener('mouseleave', () => { tip.style.display = 'none'; });
+        }
+        </script></body></html>
+        """
                 .formatted(svg(), xml(table));
     }
 }

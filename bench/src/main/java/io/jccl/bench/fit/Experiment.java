@@ -19,7 +19,8 @@ public final class Experiment {
      * @param runs models of 1, 2, 4... blocks and the largest, each trained for all steps
      * @param next the smallest that was refused; null if the limit of blocks was reached
      */
-    public record Row(TechniqueSet set, List<Attempt.Trained> runs, Attempt.@Nullable Refused next) {
+    public record Row(
+            TechniqueSet set, List<Attempt.Trained> runs, Attempt.@Nullable Refused next) {
         /** The largest model that trains. */
         public Attempt.Trained largest() {
             return runs.getLast();
@@ -88,7 +89,11 @@ public final class Experiment {
                 case Attempt.Trained t -> runs.add(t);
                 case Attempt.Refused r ->
                         throw new JcclException(
-                                set.title() + ": " + fits + " blocks fitted once, and not again: " + r);
+                                set.title()
+                                        + ": "
+                                        + fits
+                                        + " blocks fitted once, and not again: "
+                                        + r);
             }
         }
         runs.sort(Comparator.comparingInt(Attempt.Trained::blocks));
@@ -137,7 +142,8 @@ public final class Experiment {
                 + " of a rank, "
                 + r.free()
                 + " free; raise it by at least "
-                + (r.asked() - r.free()) * (r.tier() == io.jccl.offload.Tier.DEVICE ? 1 : settings.ranks())
+                + (r.asked() - r.free())
+                        * (r.tier() == io.jccl.offload.Tier.DEVICE ? 1 : settings.ranks())
                 + " bytes, or lower --hidden or --batch";
     }
 }

@@ -253,8 +253,7 @@ final class Kernels {
     /** To nearest even. A NaN may become infinite, which a step refuses as well. */
     private static void store(FloatVector v, MemorySegment s, long at) {
         IntVector bits = v.reinterpretAsInts();
-        IntVector odd =
-                bits.lanewise(VectorOperators.LSHR, 16).lanewise(VectorOperators.AND, 1);
+        IntVector odd = bits.lanewise(VectorOperators.LSHR, 16).lanewise(VectorOperators.AND, 1);
         bits.add(odd)
                 .add(0x7fff)
                 .lanewise(VectorOperators.LSHR, 16)

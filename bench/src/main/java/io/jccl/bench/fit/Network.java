@@ -114,7 +114,9 @@ public final class Network {
             layers.add(
                     new Layer(
                             "block" + i,
-                            List.of(new Layer.Tensor("w1", matrix), new Layer.Tensor("w2", matrix))));
+                            List.of(
+                                    new Layer.Tensor("w1", matrix),
+                                    new Layer.Tensor("w2", matrix))));
         }
         layers.add(Layer.of("output", (long) TOKENS * hidden));
         return layers;
@@ -214,8 +216,7 @@ public final class Network {
         MemorySegment g = gradients.asSegment();
         int wide = WIDTH * hidden;
         Kernels.widen(kept.squared, type, 0, inner, 0, rows * wide);
-        Kernels.addOuter(
-                inner, gradient, g, matrix(), type, rows, wide, hidden, tile, sums);
+        Kernels.addOuter(inner, gradient, g, matrix(), type, rows, wide, hidden, tile, sums);
         Kernels.timesTransposed(
                 gradient, w, matrix(), type, innerGradient, rows, wide, hidden, tile);
         Kernels.widen(kept.inner, type, 0, inner, 0, rows * wide);
@@ -270,8 +271,7 @@ public final class Network {
             loss += Math.log(sum) - (logits.getAtIndex(JAVA_FLOAT, row + target) - most);
             for (int t = 0; t < TOKENS; t++) {
                 double p = Math.exp(logits.getAtIndex(JAVA_FLOAT, row + t) - most) / sum;
-                logits.setAtIndex(
-                        JAVA_FLOAT, row + t, (float) (t == target ? p - 1 : p) * scale);
+                logits.setAtIndex(JAVA_FLOAT, row + t, (float) (t == target ? p - 1 : p) * scale);
             }
         }
         Kernels.addOuter(

@@ -49,14 +49,10 @@ final class RankMemory implements AutoCloseable {
         store =
                 drive
                         ? NvmeStore.open(
-                                folder(s, rank),
-                                budgets,
-                                NvmeOptions.DEFAULT.withScratch(true))
+                                folder(s, rank), budgets, NvmeOptions.DEFAULT.withScratch(true))
                         : null;
         engine = TransferEngine.create(Device.host(), TransferOptions.DEFAULT, budgets);
-        device =
-                BufferPool.device(
-                        Device.host(), budgets, new PoolOptions(s.deviceBytes(), LINE));
+        device = BufferPool.device(Device.host(), budgets, new PoolOptions(s.deviceBytes(), LINE));
         pinned =
                 BufferPool.pinned(
                         Device.host(),

@@ -41,7 +41,9 @@ final class RankTrainer implements AutoCloseable {
     /** Moves the blocks' inputs out and back; null if they stay. */
     private final @Nullable LayerSchedule inputs;
 
-    /** Room that the optimizer needs while it is initialised; taken early, so that it is counted. */
+    /**
+     * Room that the optimizer needs while it is initialised; taken early, so that it is counted.
+     */
     private final Buffer reserve;
 
     private final Buffer lossSum;
@@ -125,15 +127,14 @@ final class RankTrainer implements AutoCloseable {
     void initialize() {
         reserve.close();
         owned.remove(reserve);
-        zero.initialize(
-                (layer, tensor, values) ->
-                        Network.initialize(
-                                settings.seed(),
-                                settings.hidden(),
-                                blocks,
-                                layer,
-                                tensor,
-                                values.asSegment()));
+        zero.initialize((layer, tensor, values) ->
+                Network.initialize(
+                        settings.seed(),
+                        settings.hidden(),
+                        blocks,
+                        layer,
+                        tensor,
+                        values.asSegment()));
     }
 
     /**

@@ -34,8 +34,7 @@ class TrainingTest {
 
     private Settings settings(int ranks, long device, double rate) {
         long host = 4L << 20;
-        return new Settings(
-                ranks, HIDDEN, 48, 4, 2, 64, rate, 7, device, host, 8 * host, folder);
+        return new Settings(ranks, HIDDEN, 48, 4, 2, 64, rate, 7, device, host, 8 * host, folder);
     }
 
     /**
@@ -90,15 +89,15 @@ class TrainingTest {
         assertTrue(r.asked() > r.free() && r.free() >= 0, r::toString);
         // All was given back: a smaller one trains afterwards.
         assertInstanceOf(
-                Attempt.Trained.class, Attempt.run(settings(2, 1 << 20, 0.003), TechniqueSet.PLAIN, 1, 1));
+                Attempt.Trained.class,
+                Attempt.run(settings(2, 1 << 20, 0.003), TechniqueSet.PLAIN, 1, 1));
     }
 
     @Test
     void trainingThatDivergesIsAnError() {
         Settings s = settings(2, 4L << 20, 1e30);
         JcclException e =
-                assertThrows(
-                        JcclException.class, () -> Attempt.run(s, TechniqueSet.PLAIN, 2, 4));
+                assertThrows(JcclException.class, () -> Attempt.run(s, TechniqueSet.PLAIN, 2, 4));
         assertTrue(e.getMessage().contains("lower --lr"), e::getMessage);
     }
 
