@@ -178,7 +178,7 @@ public final class Chart {
         StringBuilder points = new StringBuilder();
         StringBuilder dots = new StringBuilder();
         for (Attempt.Trained t : row.runs()) {
-            double px = x(Math.log10(t.parameters()));
+            double px = x(Math.log10((double) t.parameters()));
             double py = y(Math.log10(t.samplesPerSecond()));
             points.append(String.format(Locale.ROOT, "%.1f,%.1f ", px, py));
             boolean largest = t.equals(row.largest());
