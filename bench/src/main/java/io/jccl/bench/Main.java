@@ -75,6 +75,12 @@ public final class Main {
                         "Measure how far copies of layers hide behind their work.",
                         args -> new OffloadCommand()));
         COMMANDS.put(
+                "fit-demo",
+                new Entry(
+                        "Train ever larger models within fixed memory, with and without each"
+                                + " technique.",
+                        args -> new FitDemo()));
+        COMMANDS.put(
                 "bandwidth",
                 new Entry(
                         "Measure copies between host, devices and drives.",

@@ -91,6 +91,7 @@ public final class BufferPool implements AutoCloseable {
     private int blocks;
     private long out;
     private long outBytes;
+    private long peakBytes;
     private long askedBytes;
     private boolean closed;
 
@@ -244,6 +245,7 @@ public final class BufferPool implements AutoCloseable {
         }
         out++;
         outBytes += units << unitLog2;
+        peakBytes = Math.max(peakBytes, outBytes);
         askedBytes += bytes;
         return (long) generation[block] << 32 | block;
     }
@@ -339,6 +341,16 @@ public final class BufferPool implements AutoCloseable {
             }
         }
         return new Stats(count, bytes, out, outBytes, askedBytes);
+    }
+
+    /**
+     * The most bytes that were out at any time, with what rounding added to them. Budgets count
+     * slabs instead.
+     *
+     * @return bytes
+     */
+    public synchronized long peakBytes() {
+        return peakBytes;
     }
 
     /** The block that a handle stands for, if it is out. */

@@ -1,0 +1,345 @@
+package io.jccl.bench;
+
+import io.jccl.bench.fit.Chart;
+import io.jccl.bench.fit.Experiment;
+import io.jccl.bench.fit.Network;
+import io.jccl.bench.fit.Settings;
+import io.jccl.bench.fit.TechniqueSet;
+import io.jccl.bench.topo.Output;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/**
+ * {@code jccl fit-demo}: the largest model that trains, with each technique switched off in turn.
+ */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Runs on the CPU: a rank is a thread, its device a capped arena of host memory.",
+            "Exit status: 0; 1 if training failed; 2 for a mistake in the arguments, or budgets too"
+                    + " small for one block.",
+        })
+public final class FitDemo implements Callable<Integer> {
+    /** What {@code --quick} changes. */
+    private static final long QUICK_DEVICE = 512L << 10;
+
+    private static final int QUICK_HIDDEN = 32;
+    private static final int QUICK_BATCH = 192;
+    private static final int QUICK_STEPS = 2;
+
+    private static final long DEVICE = 4L << 20;
+    private static final int HIDDEN = 64;
+    private static final int BATCH = 256;
+    private static final int STEPS = 3;
+
+    /** 330 GB for 8 GPUs of 16 GiB is 2.4 times as much, for two ranks 4.8. */
+    private static final double HOST_PER_DEVICES = 2.5;
+
+    /** So that ZeRO's stages show on the drive as well: 24 bytes a parameter. */
+    private static final double NVME_PER_HOST = 5;
+
+    @Option(
+            names = {"-g", "--ranks"},
+            defaultValue = "2",
+            paramLabel = "<n>",
+            description = "Ranks, as threads of this process. Default: ${DEFAULT-VALUE}.")
+    private int ranks;
+
+    @Option(
+            names = "--device-memory",
+            paramLabel = "<bytes>",
+            converter = Amounts.Bytes.class,
+            description = "Memory of each rank's device. Default: 4M; 512K with --quick.")
+    private @Nullable Long deviceMemory;
+
+    @Option(
+            names = "--host-memory",
+            paramLabel = "<bytes>",
+            converter = Amounts.Bytes.class,
+            description = "Pinned memory of all ranks. Default: 2.5 times all devices.")
+    private @Nullable Long hostMemory;
+
+    @Option(
+            names = "--nvme-memory",
+            paramLabel = "<bytes>",
+            converter = Amounts.Bytes.class,
+            description = "Room on the drive, for all ranks. Default: 5 times the host memory.")
+    private @Nullable Long nvmeMemory;
+
+    @Option(
+            names = "--nvme",
+            paramLabel = "<folder>",
+            description =
+                    "A folder on the drive; what is written there is removed. Default: the folder"
+                            + " for temporary files.")
+    private @Nullable Path nvme;
+
+    @Option(
+            names = "--hidden",
+            paramLabel = "<n>",
+            description =
+                    "Width of the model, a multiple of 32; it grows in blocks. Default: 64; 32 with"
+                            + " --quick.")
+    private @Nullable Integer hidden;
+
+    @Option(
+            names = "--batch",
+            paramLabel = "<n>",
+            description = "Samples of a step, of all ranks. Default: 256; 192 with --quick.")
+    private @Nullable Integer batch;
+
+    @Option(
+            names = "--micro-batches",
+            defaultValue = "4",
+            paramLabel = "<n>",
+            description =
+                    "Parts that gradient accumulation cuts a rank's samples into. Default:"
+                            + " ${DEFAULT-VALUE}.")
+    private int microBatches;
+
+    @Option(
+            names = "--steps",
+            paramLabel = "<n>",
+            description =
+                    "Steps of each size that is timed; small models take more. Default: 3; 2 with"
+                            + " --quick.")
+    private @Nullable Integer steps;
+
+    @Option(
+            names = "--max-blocks",
+            defaultValue = "4096",
+            paramLabel = "<n>",
+            description = "Largest model to try. Default: ${DEFAULT-VALUE}.")
+    private int maxBlocks;
+
+    @Option(
+            names = "--lr",
+            defaultValue = "0.003",
+            paramLabel = "<x>",
+            description = "Learning rate of Adam. Default: ${DEFAULT-VALUE}.")
+    private double learningRate;
+
+    @Option(
+            names = "--seed",
+            defaultValue = "1",
+            paramLabel = "<n>",
+            description = "Of text, parameters and batches. Default: ${DEFAULT-VALUE}.")
+    private long seed;
+
+    @Option(
+            names = "--only",
+            split = ",",
+            arity = "1..*",
+            paramLabel = "<technique>",
+            completionCandidates = Names.class,
+            description = "These alone: ${COMPLETION-CANDIDATES}.")
+    private List<String> only = List.of();
+
+    @Option(names = "--quick", description = "Small budgets, few steps: to see that it works.")
+    private boolean quick;
+
+    @Option(names = "--json", description = "Print one JSON document.")
+    private boolean json;
+
+    @Option(names = "--svg", paramLabel = "<file>", description = "Write the plot as SVG.")
+    private @Nullable Path svg;
+
+    @Option(
+            names = "--html",
+            paramLabel = "<file>",
+            description = "Write plot and table as a page that needs nothing else.")
+    private @Nullable Path html;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    /** Names of all sets, for help. */
+    static final class Names implements Iterable<String> {
+        @Override
+        public java.util.Iterator<String> iterator() {
+            return TechniqueSet.SETS.stream().map(TechniqueSet::name).iterator();
+        }
+    }
+
+    @Override
+    public Integer call() throws IOException {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        List<TechniqueSet> sets = sets(spec);
+        check(spec);
+        PrintWriter out = spec.commandLine().getOut();
+        Progress progress = Progress.to(spec.commandLine().getErr());
+        Path folder = folder(spec);
+        Thread cleaner = Thread.ofPlatform().unstarted(() -> remove(folder));
+        Runtime.getRuntime().addShutdownHook(cleaner);
+        try {
+            Settings settings = settings(folder);
+            List<Experiment.Row> rows = new Experiment(settings, progress::show).run(sets);
+            progress.erase();
+            FitReport report = new FitReport(settings, rows);
+            if (json) {
+                out.println(report.json().toPrettyString());
+            } else {
+                report.print(out);
+            }
+            out.flush();
+            Map<Path, String> files = new LinkedHashMap<>();
+            Chart chart = new Chart(report.subtitle(), rows);
+            if (svg != null) {
+                files.put(svg, chart.svg());
+            }
+            if (html != null) {
+                files.put(html, chart.html(report.text()));
+            }
+            Output.write(files);
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
+        } finally {
+            progress.erase();
+            remove(folder);
+            Runtime.getRuntime().removeShutdownHook(cleaner);
+        }
+        return 0;
+    }
+
+    private Settings settings(Path folder) {
+        long device = or(deviceMemory, quick ? QUICK_DEVICE : DEVICE);
+        long host = or(hostMemory, (long) (HOST_PER_DEVICES * ranks * device));
+        return new Settings(
+                ranks,
+                or(hidden, quick ? QUICK_HIDDEN : HIDDEN),
+                or(batch, quick ? QUICK_BATCH : BATCH),
+                microBatches,
+                or(steps, quick ? QUICK_STEPS : STEPS),
+                maxBlocks,
+                learningRate,
+                seed,
+                device,
+                host,
+                or(nvmeMemory, (long) (NVME_PER_HOST * host)),
+                folder);
+    }
+
+    private static <T> T or(@Nullable T given, T otherwise) {
+        return given == null ? otherwise : given;
+    }
+
+    private List<TechniqueSet> sets(CommandSpec spec) {
+        if (only.isEmpty()) {
+            return TechniqueSet.SETS;
+        }
+        for (String name : only) {
+            if (TechniqueSet.SETS.stream().noneMatch(s -> s.name().equals(name))) {
+                throw mistake(
+                        spec,
+                        "--only is '"
+                                + name
+                                + "', expected some of "
+                                + TechniqueSet.SETS.stream()
+                                        .map(TechniqueSet::name)
+                                        .collect(Collectors.joining(", ")));
+            }
+        }
+        return TechniqueSet.SETS.stream().filter(s -> only.contains(s.name())).toList();
+    }
+
+    private void check(CommandSpec spec) throws IOException {
+        range(spec, "--ranks", ranks, 1, 64);
+        range(spec, "--micro-batches", microBatches, 1, 4096);
+        range(spec, "--max-blocks", maxBlocks, 1, 100_000);
+        Settings s = settings(Path.of(""));
+        range(spec, "--hidden", s.hidden(), Network.MULTIPLE, 4096);
+        range(spec, "--steps", s.steps(), 2, 1000);
+        range(spec, "--batch", s.batch(), 1, 1 << 20);
+        if (s.hidden() % Network.MULTIPLE != 0) {
+            throw mistake(
+                    spec,
+                    "--hidden is " + s.hidden() + ", expected a multiple of " + Network.MULTIPLE);
+        }
+        if (s.batch() % (ranks * microBatches) != 0) {
+            throw mistake(
+                    spec,
+                    "--batch is "
+                            + s.batch()
+                            + ", expected a multiple of "
+                            + ranks * microBatches
+                            + ", ranks times micro-batches");
+        }
+        if (!(learningRate > 0 && learningRate < Float.MAX_VALUE)) {
+            throw mistake(spec, "--lr is " + learningRate + ", expected a number above 0");
+        }
+        // One slab of a pool each.
+        long most = 1L << 40;
+        memory(spec, "--device-memory", s.deviceBytes(), most);
+        memory(spec, "--host-memory", s.hostBytes(), most);
+        memory(spec, "--nvme-memory", s.nvmeBytes(), Long.MAX_VALUE);
+        if (svg != null) {
+            Output.checkWritable("--svg", svg);
+        }
+        if (html != null) {
+            Output.checkWritable("--html", html);
+        }
+        if (svg != null && svg.equals(html)) {
+            throw mistake(spec, "--svg and --html are both '" + svg + "'; give two files");
+        }
+    }
+
+    private void memory(CommandSpec spec, String option, long bytes, long most) {
+        if (bytes < ranks || bytes > most) {
+            throw mistake(
+                    spec, option + " is " + bytes + " bytes, expected " + ranks + " to " + most);
+        }
+    }
+
+    private static void range(CommandSpec spec, String name, long value, long least, long most) {
+        if (value < least || value > most) {
+            throw mistake(spec, name + " is " + value + ", expected " + least + " to " + most);
+        }
+    }
+
+    private static ParameterException mistake(CommandSpec spec, String message) {
+        return new ParameterException(spec.commandLine(), message);
+    }
+
+    private Path folder(CommandSpec spec) throws IOException {
+        if (nvme == null) {
+            return Files.createTempDirectory("jccl-fit-");
+        }
+        if (!Files.isDirectory(nvme) || !Files.isWritable(nvme)) {
+            throw mistake(
+                    spec,
+                    "--nvme '" + nvme + "' is no folder that can be written; give an existing one");
+        }
+        return Files.createTempDirectory(nvme, "jccl-fit-");
+    }
+
+    private static void remove(Path folder) {
+        try (Stream<Path> all = Files.walk(folder)) {
+            for (Path p : all.sorted(Comparator.reverseOrder()).toList()) {
+                Files.deleteIfExists(p);
+            }
+        } catch (IOException e) {
+            System.getLogger("io.jccl.bench")
+                    .log(System.Logger.Level.WARNING, "cannot remove " + folder, e);
+        }
+    }
+}

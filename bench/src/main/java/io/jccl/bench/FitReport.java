@@ -1,0 +1,166 @@
+package io.jccl.bench;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bench.fit.Attempt;
+import io.jccl.bench.fit.Experiment;
+import io.jccl.bench.fit.Settings;
+import io.jccl.bench.fit.TechniqueSet;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.List;
+import java.util.Locale;
+
+/** What {@code fit-demo} found, for people and for programs. */
+final class FitReport {
+    private static final String LINE = "%-32s %10s %8s %10s %10s %10s %10s  %s";
+
+    private final Settings settings;
+    private final List<Experiment.Row> rows;
+
+    FitReport(Settings settings, List<Experiment.Row> rows) {
+        this.settings = settings;
+        this.rows = rows;
+    }
+
+    /** The setting in a line. */
+    String subtitle() {
+        return String.format(
+                Locale.ROOT,
+                "%d ranks with %s of device memory each, %s of host memory and %s of NVMe in all;"
+                        + " width %d, %d samples a step; CPU, %d processors, JDK %s",
+                settings.ranks(),
+                Amounts.text(settings.deviceBytes()),
+                Amounts.text(settings.hostBytes()),
+                Amounts.text(settings.nvmeBytes()),
+                settings.hidden(),
+                settings.batch(),
+                Runtime.getRuntime().availableProcessors(),
+                Runtime.version());
+    }
+
+    void print(PrintWriter out) {
+        out.println("# jccl " + Version.TEXT + " fit-demo");
+        out.println("# " + subtitle());
+        out.println("# device: peak of the fullest rank; host and NVMe: peak of all ranks");
+        out.println(
+                String.format(
+                                Locale.ROOT,
+                                LINE,
+                                "techniques",
+                                "largest",
+                                "x plain",
+                                "samples/s",
+                                "device",
+                                "host",
+                                "NVMe",
+                                "what stopped the next size")
+                        .stripTrailing());
+        for (Experiment.Row row : rows) {
+            Attempt.Trained t = row.largest();
+            out.println(
+                    String.format(
+                            Locale.ROOT,
+                            LINE,
+                            row.set().title(),
+                            Amounts.parameters(t.parameters()),
+                            times(row),
+                            String.format(Locale.ROOT, "%.0f", t.samplesPerSecond()),
+                            Amounts.text(t.deviceBytes()),
+                            Amounts.text(t.hostBytes()),
+                            Amounts.text(t.nvmeBytes()),
+                            stop(row)));
+        }
+        out.flush();
+    }
+
+    String text() {
+        StringWriter text = new StringWriter();
+        print(new PrintWriter(text));
+        return text.toString();
+    }
+
+    private static String stop(Experiment.Row row) {
+        Attempt.Refused r = row.next();
+        return r == null
+                ? "--max-blocks"
+                : r.tier() + ": " + r.asked() + " bytes asked for, " + r.free() + " free";
+    }
+
+    private String times(Experiment.Row row) {
+        double x = timesPlain(row);
+        return Double.isNaN(x) ? "-" : String.format(Locale.ROOT, "%.1f", x);
+    }
+
+    /** NaN if plain data parallelism did not run. */
+    private double timesPlain(Experiment.Row row) {
+        return rows.stream()
+                .filter(r -> r.set().equals(TechniqueSet.PLAIN))
+                .mapToDouble(r -> (double) row.largest().parameters() / r.largest().parameters())
+                .findAny()
+                .orElse(Double.NaN);
+    }
+
+    ObjectNode json() {
+        ObjectNode root = new ObjectMapper().createObjectNode();
+        ObjectNode top = root.putObject("jccl_fit_demo");
+        top.put("schema", 1);
+        top.put("version", Version.TEXT);
+        top.put("engine", "host");
+        top.put("processors", Runtime.getRuntime().availableProcessors());
+        top.put("java", Runtime.version().toString());
+        top.put("ranks", settings.ranks());
+        top.put("hidden", settings.hidden());
+        top.put("batch", settings.batch());
+        top.put("micro_batches", settings.microBatches());
+        top.put("steps", settings.steps());
+        top.put("device_bytes", settings.deviceBytes());
+        top.put("host_bytes", settings.hostBytes());
+        top.put("nvme_bytes", settings.nvmeBytes());
+        ArrayNode sets = top.putArray("sets");
+        for (Experiment.Row row : rows) {
+            ObjectNode n = sets.addObject();
+            TechniqueSet set = row.set();
+            n.put("name", set.name());
+            n.put("title", set.title());
+            n.put("zero_stage", set.stage());
+            n.put("mixed_precision", set.mixedPrecision());
+            n.put("accumulation", set.accumulation());
+            n.put("recomputation", set.recomputation());
+            n.put("cpu_offload", set.cpuOffload());
+            n.put("nvme_offload", set.nvmeOffload());
+            n.put("largest_parameters", row.largest().parameters());
+            double x = timesPlain(row);
+            if (Double.isNaN(x)) {
+                n.putNull("times_plain");
+            } else {
+                n.put("times_plain", x);
+            }
+            Attempt.Refused r = row.next();
+            if (r == null) {
+                n.putNull("stopped_by");
+            } else {
+                ObjectNode stopped = n.putObject("stopped_by");
+                stopped.put("parameters", r.parameters());
+                stopped.put("tier", r.tier().name());
+                stopped.put("asked_bytes", r.asked());
+                stopped.put("free_bytes", r.free());
+            }
+            ArrayNode runs = n.putArray("runs");
+            for (Attempt.Trained t : row.runs()) {
+                ObjectNode run = runs.addObject();
+                run.put("blocks", t.blocks());
+                run.put("parameters", t.parameters());
+                run.put("samples_per_second", t.samplesPerSecond());
+                run.put("first_loss", t.losses().getFirst());
+                run.put("last_loss", t.losses().getLast());
+                run.put("steps", t.losses().size());
+                run.put("device_peak_bytes", t.deviceBytes());
+                run.put("host_peak_bytes", t.hostBytes());
+                run.put("nvme_peak_bytes", t.nvmeBytes());
+            }
+        }
+        return root;
+    }
+}

@@ -1,0 +1,149 @@
+package io.jccl.bench.fit;
+
+import io.jccl.bindings.JcclException;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * For each set of techniques the largest model that trains: twice as many blocks until one is
+ * refused, then halving the gap. No formula takes part; a size fits if it ran.
+ */
+public final class Experiment {
+    /**
+     * What came out for a set.
+     *
+     * @param set what was on
+     * @param runs models of 1, 2, 4... blocks and the largest, each trained for all steps
+     * @param next the smallest that was refused; null if the limit of blocks was reached
+     */
+    public record Row(
+            TechniqueSet set, List<Attempt.Trained> runs, Attempt.@Nullable Refused next) {
+        /** The largest model that trains. */
+        public Attempt.Trained largest() {
+            return runs.getLast();
+        }
+    }
+
+    private final Settings settings;
+    private final Consumer<String> progress;
+
+    /**
+     * Prepares it.
+     *
+     * @param settings budgets and sizes
+     * @param progress hears of each attempt
+     */
+    public Experiment(Settings settings, Consumer<String> progress) {
+        this.settings = settings;
+        this.progress = progress;
+    }
+
+    /**
+     * Runs it.
+     *
+     * @param sets which
+     * @return a row for each
+     * @throws IllegalArgumentException if a budget is too small for one block
+     * @throws JcclException if training fails, or does not learn
+     */
+    public List<Row> run(List<TechniqueSet> sets) {
+        warmUp(sets);
+        return sets.stream().map(this::row).toList();
+    }
+
+    /** So that the first set is not the one that pays for compiling. */
+    private void warmUp(List<TechniqueSet> sets) {
+        progress.accept("warming up");
+        for (TechniqueSet set : sets.subList(0, Math.min(2, sets.size()))) {
+            Attempt.run(settings, set, 1, 2 * settings.steps());
+        }
+    }
+
+    private Row row(TechniqueSet set) {
+        List<Attempt.Trained> runs = new ArrayList<>();
+        Attempt.Refused next = null;
+        int blocks = 1;
+        while (next == null && blocks <= settings.maxBlocks()) {
+            switch (attempt(set, blocks, settings.steps())) {
+                case Attempt.Trained t -> runs.add(t);
+                case Attempt.Refused r -> next = r;
+            }
+            blocks = grown(blocks);
+        }
+        if (runs.isEmpty() && next != null) {
+            throw new IllegalArgumentException(tooSmall(set, next));
+        }
+        int fits = runs.getLast().blocks();
+        while (next != null && next.blocks() - fits > 1) {
+            int middle = (fits + next.blocks()) >>> 1;
+            switch (attempt(set, middle, 1)) {
+                case Attempt.Trained t -> fits = t.blocks();
+                case Attempt.Refused r -> next = r;
+            }
+        }
+        if (fits > runs.getLast().blocks()) {
+            switch (attempt(set, fits, settings.steps())) {
+                case Attempt.Trained t -> runs.add(t);
+                case Attempt.Refused r ->
+                        throw new JcclException(
+                                set.title()
+                                        + ": "
+                                        + fits
+                                        + " blocks fitted once, and not again: "
+                                        + r);
+            }
+        }
+        runs.sort(Comparator.comparingInt(Attempt.Trained::blocks));
+        return new Row(set, List.copyOf(runs), next);
+    }
+
+    private int grown(int blocks) {
+        return blocks < settings.maxBlocks()
+                ? Math.min(2 * blocks, settings.maxBlocks())
+                : Integer.MAX_VALUE;
+    }
+
+    private Attempt attempt(TechniqueSet set, int blocks, int steps) {
+        progress.accept(set.title() + ": " + blocks + (blocks == 1 ? " block" : " blocks"));
+        Attempt a = Attempt.run(settings, set, blocks, steps);
+        if (a instanceof Attempt.Trained t && steps > 1 && !t.learns()) {
+            throw new JcclException(
+                    set.title()
+                            + " with "
+                            + blocks
+                            + " blocks does not learn: the loss went from "
+                            + t.losses().getFirst()
+                            + " to "
+                            + t.losses().getLast()
+                            + "; lower --lr, or give more --steps");
+        }
+        return a;
+    }
+
+    private String tooSmall(TechniqueSet set, Attempt.Refused r) {
+        String option =
+                switch (r.tier()) {
+                    case DEVICE -> "--device-memory is " + settings.deviceBytes();
+                    case PINNED -> "--host-memory is " + settings.hostBytes();
+                    case NVME -> "--nvme-memory is " + settings.nvmeBytes();
+                };
+        return option
+                + " bytes, too small for one block of --hidden "
+                + settings.hidden()
+                + " with "
+                + set.title()
+                + ": "
+                + r.asked()
+                + " bytes asked for on tier "
+                + r.tier()
+                + " of a rank, "
+                + r.free()
+                + " free; raise it by at least "
+                + (r.asked() - r.free())
+                        * (r.tier() == io.jccl.offload.Tier.DEVICE ? 1 : settings.ranks())
+                + " bytes, or lower --hidden or --batch";
+    }
+}

@@ -1,0 +1,340 @@
+package io.jccl.bench.fit;
+
+import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
+
+import io.jccl.bench.train.Grammar;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.offload.BufferPool;
+import io.jccl.offload.zero.Layer;
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.SplittableRandom;
+
+/**
+ * Predicts the next character: embeddings of the last 8 characters side by side, residual blocks
+ * <i>x + W2 relu(W1 norm(x))²</i> four times as wide inside, and a softmax. Blocks are those of a
+ * transformer without the attention; norm is the root mean square (arXiv 1910.07467), the squared
+ * relu that of arXiv 2109.08668; there are no biases.
+ *
+ * <p>Arithmetic is float32. What is kept for the way back (the inputs of norm, W1, relu² and W2)
+ * has the parameters' type, and each is rounded to it before it is used, so that computing it again
+ * gives the same bits.
+ *
+ * <p><b>Threads:</b> one at a time.
+ */
+public final class Network {
+    /** Characters that a prediction sees. */
+    static final int CONTEXT = 8;
+
+    /** The alphabet, padded as far as matrix products want it. */
+    static final int TOKENS = 32;
+
+    /** The hidden width is a multiple of it. */
+    public static final int MULTIPLE = 32;
+
+    private static final int WIDTH = 4;
+    private static final float EPSILON = 1e-6f;
+
+    private final int hidden;
+    private final int rows;
+    private final DataType type;
+    private final MemorySegment x;
+    private final MemorySegment normed;
+    private final MemorySegment inner;
+    private final MemorySegment innerGradient;
+    private final MemorySegment gradient;
+    private final MemorySegment logits;
+    private final MemorySegment tile;
+    private final MemorySegment sums;
+
+    /**
+     * What a block keeps for the way back.
+     *
+     * @param x its input
+     * @param normed input of W1
+     * @param inner input of the squared relu
+     * @param squared input of W2
+     */
+    record Kept(MemorySegment x, MemorySegment normed, MemorySegment inner, MemorySegment squared) {
+        /** All in one buffer. */
+        static Kept in(Buffer b, long row) {
+            return with(b.slice(0, row), b.slice(row, (1 + 2 * WIDTH) * row));
+        }
+
+        /** The input apart from the others. */
+        static Kept with(Buffer x, Buffer others) {
+            long row = x.count();
+            return new Kept(
+                    x.asSegment(),
+                    others.slice(0, row).asSegment(),
+                    others.slice(row, WIDTH * row).asSegment(),
+                    others.slice((1 + WIDTH) * row, WIDTH * row).asSegment());
+        }
+    }
+
+    /** Elements of {@link Kept}, as a multiple of the input's. */
+    static final int KEPT = 2 + 2 * WIDTH;
+
+    /** Takes memory to work in; the caller's list closes it. */
+    Network(int hidden, int rows, DataType type, BufferPool device, List<AutoCloseable> owned) {
+        this.hidden = hidden;
+        this.rows = rows;
+        this.type = type;
+        long row = (long) rows * hidden;
+        x = floats(device, row, owned);
+        normed = floats(device, row, owned);
+        inner = floats(device, WIDTH * row, owned);
+        innerGradient = floats(device, WIDTH * row, owned);
+        gradient = floats(device, row, owned);
+        logits = floats(device, (long) rows * TOKENS, owned);
+        int longest = Math.max(WIDTH * hidden, rows);
+        tile = floats(device, (long) longest * Kernels.PANEL, owned);
+        // Also the gradients of all embeddings.
+        sums =
+                floats(
+                        device,
+                        Math.max((long) WIDTH * hidden * Kernels.PANEL, (long) TOKENS * hidden),
+                        owned);
+    }
+
+    private static MemorySegment floats(BufferPool pool, long count, List<AutoCloseable> owned) {
+        Buffer b = pool.allocate(DataType.FLOAT32, count);
+        owned.add(b);
+        return b.asSegment();
+    }
+
+    /** The parameters: embeddings, blocks, and the output. */
+    static List<Layer> layers(int hidden, int blocks) {
+        List<Layer> layers = new ArrayList<>();
+        layers.add(Layer.of("embedding", (long) TOKENS * hidden));
+        long matrix = (long) WIDTH * hidden * hidden;
+        for (int i = 0; i < blocks; i++) {
+            layers.add(
+                    new Layer(
+                            "block" + i,
+                            List.of(
+                                    new Layer.Tensor("w1", matrix),
+                                    new Layer.Tensor("w2", matrix))));
+        }
+        layers.add(Layer.of("output", (long) TOKENS * hidden));
+        return layers;
+    }
+
+    static long parameters(int hidden, int blocks) {
+        return 2L * TOKENS * hidden + 2L * WIDTH * hidden * hidden * blocks;
+    }
+
+    /** Uniform; blocks begin small, so that depth does not matter at first. */
+    static void initialize(
+            long seed, int hidden, int blocks, String layer, String tensor, MemorySegment values) {
+        SplittableRandom random =
+                new SplittableRandom(seed * 31 + layer.hashCode() * 7L + tensor.hashCode());
+        double bound =
+                switch (tensor) {
+                    case "w1" -> Math.sqrt(3.0 / hidden);
+                    case "w2" -> 0.3 * Math.sqrt(3.0 / (WIDTH * hidden) / blocks);
+                    case "output" -> 0.3 * Math.sqrt(3.0 / hidden);
+                    default -> 1;
+                };
+        long count = values.byteSize() / Float.BYTES;
+        for (long i = 0; i < count; i++) {
+            values.setAtIndex(JAVA_FLOAT, i, (float) random.nextDouble(-bound, bound));
+        }
+    }
+
+    /** Sets the blocks' input from the characters before each sample. */
+    void embed(Buffer embeddings, byte[] text, int[] at, int from) {
+        MemorySegment e = embeddings.asSegment();
+        int piece = hidden / CONTEXT;
+        Kernels.widen(e, type, 0, sums, 0, TOKENS * hidden);
+        for (int r = 0; r < rows; r++) {
+            for (int c = 0; c < CONTEXT; c++) {
+                MemorySegment.copy(
+                        sums,
+                        row(text, at[from + r], c) * Float.BYTES,
+                        x,
+                        ((long) r * hidden + (long) c * piece) * Float.BYTES,
+                        (long) piece * Float.BYTES);
+            }
+        }
+    }
+
+    private long row(byte[] text, int at, int c) {
+        return (c * TOKENS + text[at - CONTEXT + c]) * (long) (hidden / CONTEXT);
+    }
+
+    void embedBackward(Buffer gradients, byte[] text, int[] at, int from) {
+        int piece = hidden / CONTEXT;
+        sums.fill((byte) 0);
+        for (int r = 0; r < rows; r++) {
+            for (int c = 0; c < CONTEXT; c++) {
+                long to = row(text, at[from + r], c);
+                long source = (long) r * hidden + (long) c * piece;
+                for (int i = 0; i < piece; i++) {
+                    sums.setAtIndex(
+                            JAVA_FLOAT,
+                            to + i,
+                            sums.getAtIndex(JAVA_FLOAT, to + i)
+                                    + gradient.getAtIndex(JAVA_FLOAT, source + i));
+                }
+            }
+        }
+        Kernels.add(sums, 0, gradients.asSegment(), type, 0, TOKENS * hidden);
+    }
+
+    void forward(Buffer parameters, Kept kept) {
+        Kernels.keep(x, kept.x, type, rows * hidden);
+        MemorySegment w = parameters.asSegment();
+        within(w, kept);
+        Kernels.times(
+                innerGradient, w, matrix(), type, x, rows, WIDTH * hidden, hidden, true, tile);
+    }
+
+    /** Computes what was not kept again; only the input was. */
+    void recompute(Buffer parameters, Kept kept) {
+        Kernels.widen(kept.x, type, 0, x, 0, rows * hidden);
+        within(parameters.asSegment(), kept);
+    }
+
+    /** From the input to what W2 is multiplied with. */
+    private void within(MemorySegment w, Kept kept) {
+        norm();
+        Kernels.keep(normed, kept.normed, type, rows * hidden);
+        Kernels.times(normed, w, 0, type, inner, rows, hidden, WIDTH * hidden, false, tile);
+        Kernels.keep(inner, kept.inner, type, WIDTH * rows * hidden);
+        for (long i = 0; i < (long) WIDTH * rows * hidden; i++) {
+            float r = Math.max(inner.getAtIndex(JAVA_FLOAT, i), 0);
+            innerGradient.setAtIndex(JAVA_FLOAT, i, r * r);
+        }
+        Kernels.keep(innerGradient, kept.squared, type, WIDTH * rows * hidden);
+    }
+
+    void backward(Buffer parameters, Kept kept, Buffer gradients) {
+        MemorySegment w = parameters.asSegment();
+        MemorySegment g = gradients.asSegment();
+        int wide = WIDTH * hidden;
+        Kernels.widen(kept.squared, type, 0, inner, 0, rows * wide);
+        Kernels.addOuter(inner, gradient, g, matrix(), type, rows, wide, hidden, tile, sums);
+        Kernels.timesTransposed(
+                gradient, w, matrix(), type, innerGradient, rows, wide, hidden, tile);
+        Kernels.widen(kept.inner, type, 0, inner, 0, rows * wide);
+        for (long i = 0; i < (long) rows * wide; i++) {
+            innerGradient.setAtIndex(
+                    JAVA_FLOAT,
+                    i,
+                    innerGradient.getAtIndex(JAVA_FLOAT, i)
+                            * 2
+                            * Math.max(inner.getAtIndex(JAVA_FLOAT, i), 0));
+        }
+        Kernels.widen(kept.normed, type, 0, normed, 0, rows * hidden);
+        Kernels.addOuter(normed, innerGradient, g, 0, type, rows, hidden, wide, tile, sums);
+        // Room that nobody needs any more; the input itself is read last.
+        Kernels.timesTransposed(innerGradient, w, 0, type, inner, rows, hidden, wide, tile);
+        Kernels.widen(kept.x, type, 0, x, 0, rows * hidden);
+        normBackward();
+    }
+
+    private long matrix() {
+        return (long) WIDTH * hidden * hidden;
+    }
+
+    /**
+     * The output: loss, and the gradient by the last block's output.
+     *
+     * @return sum over the samples, nats
+     */
+    double output(
+            Buffer parameters,
+            Buffer gradients,
+            byte[] text,
+            int[] at,
+            int from,
+            double lossScale) {
+        MemorySegment w = parameters.asSegment();
+        norm();
+        Kernels.times(normed, w, 0, type, logits, rows, hidden, TOKENS, false, tile);
+        double loss = 0;
+        float scale = (float) (lossScale / rows);
+        for (int r = 0; r < rows; r++) {
+            long row = (long) r * TOKENS;
+            float most = Float.NEGATIVE_INFINITY;
+            for (int t = 0; t < TOKENS; t++) {
+                most = Math.max(most, logits.getAtIndex(JAVA_FLOAT, row + t));
+            }
+            double sum = 0;
+            for (int t = 0; t < TOKENS; t++) {
+                sum += Math.exp(logits.getAtIndex(JAVA_FLOAT, row + t) - most);
+            }
+            int target = text[at[from + r]];
+            loss += Math.log(sum) - (logits.getAtIndex(JAVA_FLOAT, row + target) - most);
+            for (int t = 0; t < TOKENS; t++) {
+                double p = Math.exp(logits.getAtIndex(JAVA_FLOAT, row + t) - most) / sum;
+                logits.setAtIndex(JAVA_FLOAT, row + t, (float) (t == target ? p - 1 : p) * scale);
+            }
+        }
+        Kernels.addOuter(
+                normed, logits, gradients.asSegment(), 0, type, rows, hidden, TOKENS, tile, sums);
+        gradient.fill((byte) 0);
+        Kernels.timesTransposed(logits, w, 0, type, inner, rows, hidden, TOKENS, tile);
+        normBackward();
+        return loss;
+    }
+
+    /** Each row of {@link #x} by its root mean square, into {@link #normed}. */
+    private void norm() {
+        for (int r = 0; r < rows; r++) {
+            long from = (long) r * hidden;
+            float by = inverse(from);
+            for (int i = 0; i < hidden; i++) {
+                normed.setAtIndex(JAVA_FLOAT, from + i, x.getAtIndex(JAVA_FLOAT, from + i) * by);
+            }
+        }
+    }
+
+    private float inverse(long from) {
+        float sum = 0;
+        for (int i = 0; i < hidden; i++) {
+            float v = x.getAtIndex(JAVA_FLOAT, from + i);
+            sum += v * v;
+        }
+        return (float) (1 / Math.sqrt(sum / hidden + EPSILON));
+    }
+
+    /** From {@link #inner}, the gradient by the normed rows, adds to {@link #gradient}. */
+    private void normBackward() {
+        for (int r = 0; r < rows; r++) {
+            long from = (long) r * hidden;
+            float by = inverse(from);
+            float dot = 0;
+            for (int i = 0; i < hidden; i++) {
+                dot += inner.getAtIndex(JAVA_FLOAT, from + i) * x.getAtIndex(JAVA_FLOAT, from + i);
+            }
+            float along = dot * by * by / hidden;
+            for (int i = 0; i < hidden; i++) {
+                float d =
+                        by
+                                * (inner.getAtIndex(JAVA_FLOAT, from + i)
+                                        - along * x.getAtIndex(JAVA_FLOAT, from + i));
+                gradient.setAtIndex(
+                        JAVA_FLOAT, from + i, gradient.getAtIndex(JAVA_FLOAT, from + i) + d);
+            }
+        }
+    }
+
+    /** Text to train on. */
+    static byte[] text(long seed) {
+        return Grammar.tokens(seed, 1 << 16);
+    }
+
+    /** Where the samples of a step are, those of all ranks. */
+    static int[] samples(long seed, int step, int batch, int length) {
+        SplittableRandom random = new SplittableRandom(seed * 1_000_003 + step);
+        int[] at = new int[batch];
+        for (int i = 0; i < batch; i++) {
+            at[i] = random.nextInt(CONTEXT, length);
+        }
+        return at;
+    }
+}

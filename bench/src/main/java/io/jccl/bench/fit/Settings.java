@@ -1,0 +1,38 @@
+package io.jccl.bench.fit;
+
+import java.nio.file.Path;
+
+/**
+ * What is the same for all techniques.
+ *
+ * @param ranks threads, each with a device of its own
+ * @param hidden width of the blocks, a multiple of {@link Network#MULTIPLE}
+ * @param batch samples of a step, of all ranks together
+ * @param microBatches parts that gradient accumulation cuts a rank's samples into
+ * @param steps of a run that counts
+ * @param maxBlocks no model with more blocks is tried
+ * @param learningRate of Adam
+ * @param seed of text, initial parameters and batches
+ * @param deviceBytes memory of each rank's device
+ * @param hostBytes pinned memory of the machine
+ * @param nvmeBytes of the machine's drive
+ * @param folder on the drive
+ */
+public record Settings(
+        int ranks,
+        int hidden,
+        int batch,
+        int microBatches,
+        int steps,
+        int maxBlocks,
+        double learningRate,
+        long seed,
+        long deviceBytes,
+        long hostBytes,
+        long nvmeBytes,
+        Path folder) {
+    /** Samples of a step on one rank. */
+    int share() {
+        return batch / ranks;
+    }
+}
