@@ -4,6 +4,7 @@ import static io.jccl.offload.zero.Ranks.FOREVER;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
+import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Event;
@@ -67,6 +68,9 @@ final class Gradients {
 
         /** Whether it holds accumulators, up to stage 1. */
         boolean sums;
+
+        /** The way of accumulators to the device. */
+        @Nullable Transfer in;
 
         long mark;
         long lastUse;
@@ -220,8 +224,18 @@ final class Gradients {
         s.mark = ranks.mark(s.ready);
         s.reducing = true;
         s.sums = true;
+        s.in = t;
         if (p.gradients.inStore()) {
-            t.await(FOREVER); // the stage is the next layer's
+            awaitIn(s); // the stage is the next layer's
+        }
+    }
+
+    /** The reduction runs also if this fails. */
+    private void awaitIn(Slot s) {
+        try {
+            Objects.requireNonNull(s.in).await(FOREVER);
+        } catch (RuntimeException e) {
+            lost(e);
         }
     }
 
@@ -254,6 +268,7 @@ final class Gradients {
             addUp(s, p, s.own.get(p.index));
             return;
         }
+        awaitIn(s);
         Buffer from = (setup.stage() == 0 ? s.wide : s.wideOwn).get(p.index);
         try {
             if (p.gradients.inStore() && setup.stage() != 0) {
@@ -299,10 +314,10 @@ final class Gradients {
     }
 
     /** Collectives go on, since the other ranks wait for them; step tells everyone. */
-    private void lost(RuntimeException e) {
+    void lost(RuntimeException e) {
         if (failure == null) {
             failure = e;
-        } else {
+        } else if (failure != e) {
             failure.addSuppressed(e);
         }
     }
@@ -374,10 +389,11 @@ final class Gradients {
         ranks.vote(sum, status);
         double worst = ranks.worst();
         if (worst == Ranks.GRADIENTS_LOST) {
+            String what = "gradients were lost, do the micro-steps of step " + step + " again";
             RuntimeException e =
-                    ranks.failed(
-                            local,
-                            "gradients were lost, do the micro-steps of step " + step + " again");
+                    local == null
+                            ? ranks.failed(null, what)
+                            : new JcclException(what + ": " + local.getMessage(), local);
             forget();
             throw e;
         }

@@ -5,6 +5,7 @@ import static io.jccl.offload.zero.Ranks.FOREVER;
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.offload.Tier;
+import io.jccl.offload.Transfer;
 import io.jccl.offload.TransferEngine;
 import java.util.List;
 import java.util.Objects;
@@ -76,20 +77,22 @@ final class Publication {
                 p.ownParameterStage != null
                         ? p.ownParameterStage
                         : Objects.requireNonNull(p.ownParameters);
-        engine.toDevice(from, w.own.get(p.index), 0, w.freed).before(ranks.stream);
+        Transfer in = engine.toDevice(from, w.own.get(p.index), 0, w.freed);
+        in.before(ranks.stream);
         comm.allGather(all, ranks.stream);
         ranks.await(ranks.mark(w.ready), w.ready);
-        Buffer to =
-                p.parameterStage != null
-                        ? p.parameterStage
-                        : Objects.requireNonNull(p.allParameters);
-        engine.toHost(all, to, 0).await(FOREVER);
-        if (p.parameters.inStore() && failure == null) {
-            try {
+        try {
+            in.await(FOREVER); // the collective runs also if this fails
+            Buffer to =
+                    p.parameterStage != null
+                            ? p.parameterStage
+                            : Objects.requireNonNull(p.allParameters);
+            engine.toHost(all, to, 0).await(FOREVER);
+            if (p.parameters.inStore() && failure == null) {
                 p.parameters.write(to).await(FOREVER);
-            } catch (RuntimeException e) {
-                failure = e;
             }
+        } catch (RuntimeException e) {
+            failure = failure == null ? e : failure;
         }
         return failure;
     }

@@ -29,6 +29,10 @@ final class Windows {
     private final List<Part> parts;
     private final List<Window> windows = new ArrayList<>();
     private int lastGathered = -1;
+
+    /** Why a layer that a stream waited for did not come. */
+    private @Nullable RuntimeException failure;
+
     private long uses;
 
     /** Room on the device for one gathered layer. */
@@ -214,6 +218,7 @@ final class Windows {
         w.layer = p.index;
     }
 
+    /** Waits for what is on its way into a window, however that ends. */
     private void settle(Window w) {
         if (w.read != null && !w.read.isDone()) {
             try {
@@ -225,6 +230,13 @@ final class Windows {
         }
         if (w.enqueued) {
             w.ready.synchronize(FOREVER);
+            try {
+                if (w.transfer != null) {
+                    w.transfer.await(FOREVER);
+                }
+            } catch (RuntimeException e) {
+                failure = failure == null ? e : failure;
+            }
         }
     }
 
@@ -283,14 +295,21 @@ final class Windows {
         return w;
     }
 
-    /** Forgets all layers, since their parameters change. */
-    void drop() {
+    /**
+     * Forgets all layers, since their parameters change.
+     *
+     * @return why one of them did not come since the last call; what was computed with it is wrong
+     */
+    @Nullable RuntimeException drop() {
         settle();
+        RuntimeException e = failure;
+        failure = null;
         for (Window w : windows) {
             w.layer = -1;
             w.held = 0;
         }
         lastGathered = -1;
+        return e;
     }
 
     /** Waits for what is on its way into windows. */

@@ -176,7 +176,8 @@ public final class ZeroOptimizer implements AutoCloseable {
      *
      * @param layer index of the layer
      * @param user a stream of the device; work enqueued there from now on may read the parameters
-     * @return the parameters
+     * @return the parameters; if they cannot be copied to the device, the gradients of this step are
+     *     lost, and {@link #step} says so
      * @throws IllegalStateException if too many layers are held
      */
     public Buffer gather(int layer, Stream user) {
@@ -274,7 +275,10 @@ public final class ZeroOptimizer implements AutoCloseable {
             throw new IllegalStateException(held + " are held: release them before the step");
         }
         gradients.finish();
-        windows.drop();
+        RuntimeException e = windows.drop();
+        if (e != null) {
+            gradients.lost(e);
+        }
         return update.step(learningRate);
     }
 
