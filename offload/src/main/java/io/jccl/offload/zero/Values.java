@@ -122,14 +122,20 @@ final class Values {
         ranks.vote(rank == 0 ? (double) Checkpoint.newId() : 0, Ranks.FINE);
         long id = (long) ranks.number(0);
         IOException failure = null;
+        RuntimeException unreadable = null;
         try {
             write(folder, id, false);
         } catch (IOException e) {
             failure = e;
+        } catch (RuntimeException e) {
+            unreadable = e; // state in a store; the others wait for this rank
         }
-        ranks.vote(failure == null);
+        ranks.vote(failure == null && unreadable == null);
         if (failure != null) {
             throw failure;
+        }
+        if (unreadable != null) {
+            throw unreadable;
         }
         if (ranks.worst() != Ranks.FINE) {
             throw new JcclException(
