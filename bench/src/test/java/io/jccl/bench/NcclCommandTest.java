@@ -398,15 +398,15 @@ class NcclCommandTest {
 
     @ParameterizedTest
     @CsvSource({
-        "bandwidth --engine cuda -b 1M, JCCL_DOUBLE_DEVICES=0, sees no GPU",
-        "offload --engine cuda, JCCL_DOUBLE_DEVICES=0, sees no GPU",
-        "bandwidth --engine cuda -b 64M -t device_local_copy, JCCL_DOUBLE_MEMORY=1048576, bytes",
-        "offload --engine cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, bytes"
+        "bandwidth --engine cuda -b 1M, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
+        "offload --engine cuda, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
+        "bandwidth --engine cuda -b 64M -t device_local_copy, JCCL_DOUBLE_MEMORY=1048576, bytes, 1",
+        "offload --engine cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device itself has no room, 2"
     })
-    void whatAGpuLacksIsSaid(String line, String setting, String message) throws Exception {
+    void whatAGpuLacksIsSaid(String line, String setting, String message, int status) throws Exception {
         String[] pair = setting.split("=");
         Result r = jccl(Map.of(pair[0], pair[1]), line.split(" "));
-        assertEquals(1, r.status, r::toString);
+        assertEquals(status, r.status, r::toString);
         r.has(message);
         assertTrue(!r.text.contains("\tat "), r::toString);
     }
@@ -417,8 +417,7 @@ class NcclCommandTest {
         "--depth 0",
         "--backward --depth 1",
         "--device-budget 200K",
-        "--chunk 4096",
-        "--tier nvme"
+        "--chunk 4096"
     })
     void layersThroughAGpu(String options) throws Exception {
         List<String> line =
@@ -430,9 +429,6 @@ class NcclCommandTest {
                                         .split(" ")));
         if (!options.isEmpty()) {
             line.addAll(List.of(options.split(" ")));
-        }
-        if (options.contains("nvme")) {
-            line.addAll(List.of("--nvme", output.toString()));
         }
         Path trace = output.resolve("trace.json");
         line.addAll(List.of("--trace", trace.toString()));
@@ -447,7 +443,7 @@ class NcclCommandTest {
                 n.get("device_peak_bytes").asLong() <= n.get("device_budget_bytes").asLong(),
                 r::toString);
         assertTrue(
-                new ObjectMapper().readTree(trace.toFile()).get("traceEvents").size() > 10,
+                new ObjectMapper().readTree(trace.toFile()).size() > 10,
                 r::toString);
     }
 

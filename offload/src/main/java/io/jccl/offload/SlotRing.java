@@ -77,8 +77,11 @@ final class SlotRing {
                             + "' needs "
                             + slotBytes
                             + " bytes of device memory by itself; "
-                            + (e.asked() - e.free())
-                            + " bytes are missing: raise the budget, or split the layer",
+                            + (e.asked() > e.free()
+                                    ? (e.asked() - e.free())
+                                            + " bytes are missing: raise the budget, or split the"
+                                            + " layer"
+                                    : "the budget has them, but the device itself has no room"),
                     e);
         }
         int depth = context.options().depth();
