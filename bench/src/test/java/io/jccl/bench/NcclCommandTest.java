@@ -23,8 +23,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /**
- * The commands with {@code --engine nccl} or {@code --engine cuda}, in JVMs of their own that find the
- * doubles.
+ * The commands with {@code --engine nccl} or {@code --engine cuda}, in JVMs of their own that find
+ * the doubles.
  */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class NcclCommandTest {
@@ -335,10 +335,7 @@ class NcclCommandTest {
 
     @Test
     void bandwidthBetweenTheHostAndTwoGpus() throws Exception {
-        Result r =
-                jccl(
-                        TWO_GPUS,
-                        "bandwidth --engine cuda -b 100K -i 2 -n 3 --json".split(" "));
+        Result r = jccl(TWO_GPUS, "bandwidth --engine cuda -b 100K -i 2 -n 3 --json".split(" "));
         assertEquals(0, r.status, r::toString);
         JsonNode top = json(r, "jccl_bandwidth");
         assertEquals("cuda", top.get("engine").asText());
@@ -403,7 +400,8 @@ class NcclCommandTest {
         "bandwidth --engine cuda -b 64M -t device_local_copy, JCCL_DOUBLE_MEMORY=1048576, bytes, 1",
         "offload --engine cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device itself has no room, 2"
     })
-    void whatAGpuLacksIsSaid(String line, String setting, String message, int status) throws Exception {
+    void whatAGpuLacksIsSaid(String line, String setting, String message, int status)
+            throws Exception {
         String[] pair = setting.split("=");
         Result r = jccl(Map.of(pair[0], pair[1]), line.split(" "));
         assertEquals(status, r.status, r::toString);
@@ -412,13 +410,7 @@ class NcclCommandTest {
     }
 
     @ParameterizedTest
-    @CsvSource({
-        "''",
-        "--depth 0",
-        "--backward --depth 1",
-        "--device-budget 200K",
-        "--chunk 4096"
-    })
+    @CsvSource({"''", "--depth 0", "--backward --depth 1", "--device-budget 200K", "--chunk 4096"})
     void layersThroughAGpu(String options) throws Exception {
         List<String> line =
                 new ArrayList<>(
@@ -442,9 +434,7 @@ class NcclCommandTest {
         assertTrue(
                 n.get("device_peak_bytes").asLong() <= n.get("device_budget_bytes").asLong(),
                 r::toString);
-        assertTrue(
-                new ObjectMapper().readTree(trace.toFile()).size() > 10,
-                r::toString);
+        assertTrue(new ObjectMapper().readTree(trace.toFile()).size() > 10, r::toString);
     }
 
     @Test

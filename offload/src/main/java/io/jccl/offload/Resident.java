@@ -36,8 +36,7 @@ final class Resident {
                         checkpoint == null ? null : checkpoint[0].onDevice);
     }
 
-    private Seat[] seats(
-            ScheduleContext context, List<LayerTensor> tensors, Slot slot, long[] at) {
+    private Seat[] seats(ScheduleContext context, List<LayerTensor> tensors, Slot slot, long[] at) {
         Seat[] all = new Seat[tensors.size()];
         for (int i = 0; i < all.length; i++) {
             LayerTensor t = tensors.get(i);

@@ -5,8 +5,7 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** What the parts of a schedule share and nobody changes. */
-record ScheduleContext(
-        List<Layer> layers, Tiers tiers, ScheduleOptions options, PassTimes times) {
+record ScheduleContext(List<Layer> layers, Tiers tiers, ScheduleOptions options, PassTimes times) {
     ScheduleContext {
         Objects.requireNonNull(tiers, "tiers");
         Objects.requireNonNull(options, "options");

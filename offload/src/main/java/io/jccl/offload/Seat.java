@@ -25,12 +25,7 @@ final class Seat {
     private ScheduleEvents.@Nullable TransferEvent inEvent;
     private ScheduleEvents.@Nullable TransferEvent outEvent;
 
-    Seat(
-            ScheduleContext context,
-            int index,
-            LayerTensor tensor,
-            Buffer onDevice,
-            Buffer onHost) {
+    Seat(ScheduleContext context, int index, LayerTensor tensor, Buffer onDevice, Buffer onHost) {
         TransferEngine engine = context.tiers().engine();
         this.context = context;
         this.layer = context.layers().get(index);
@@ -130,8 +125,7 @@ final class Seat {
             long ended = System.nanoTime();
             ChromeTrace trace = context.trace();
             if (trace != null) {
-                trace.record(
-                        track, layer.name(), tensor.name(), ioBegan, ended, tensor.byteSize());
+                trace.record(track, layer.name(), tensor.name(), ioBegan, ended, tensor.byteSize());
             }
             if (track == Track.NVME_READ) {
                 context.times().read(index, ended - ioBegan);

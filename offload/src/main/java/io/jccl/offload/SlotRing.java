@@ -112,7 +112,10 @@ final class SlotRing {
             if (stageBytes > 0) {
                 stage = context.tiers().pinned().allocate(DataType.UINT8, stageBytes);
             }
-            Event[] worked = {context.tiers().engine().device().newEvent(), context.tiers().engine().device().newEvent()};
+            Event[] worked = {
+                context.tiers().engine().device().newEvent(),
+                context.tiers().engine().device().newEvent()
+            };
             slots.add(new Slot(memory, stage, worked, context.layers().size()));
             done = true;
         } finally {

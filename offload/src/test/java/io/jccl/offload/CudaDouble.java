@@ -11,8 +11,8 @@ import java.util.Arrays;
 import org.junit.jupiter.api.Assumptions;
 
 /**
- * The doubles of libcudart and libnccl from the collectives' tests, as the CUDA runtime and the NCCL
- * of this JVM.
+ * The doubles of libcudart and libnccl from the collectives' tests, as the CUDA runtime and the
+ * NCCL of this JVM.
  */
 public final class CudaDouble {
     private static boolean used;

@@ -27,8 +27,8 @@ public final class WholeFile {
     }
 
     /**
-     * Writes a file, first with {@code .part} added to its name. Its content is on the disk then, its
-     * name once {@link #force} was called for the folder.
+     * Writes a file, first with {@code .part} added to its name. Its content is on the disk then,
+     * its name once {@link #force} was called for the folder.
      *
      * @param file what is there is replaced
      * @param body writes it
@@ -61,8 +61,7 @@ public final class WholeFile {
      * @throws IOException if it cannot be renamed
      */
     public static void rename(Path part, Path file) throws IOException {
-        Files.move(
-                part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+        Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
     }
 
     /**

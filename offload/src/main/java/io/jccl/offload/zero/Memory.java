@@ -85,8 +85,7 @@ final class Memory implements AutoCloseable {
                 failure =
                         first(
                                 failure,
-                                new JcclException(
-                                        "cannot close a part of the optimizer: " + e, e));
+                                new JcclException("cannot close a part of the optimizer: " + e, e));
             }
         }
         if (failure != null) {

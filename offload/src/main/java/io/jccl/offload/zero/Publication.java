@@ -48,9 +48,7 @@ final class Publication {
             return;
         }
         if (!p.parameters.inStore()) {
-            engine
-                    .toDevice(staged, Objects.requireNonNull(p.ownParameters), 0)
-                    .await(FOREVER);
+            engine.toDevice(staged, Objects.requireNonNull(p.ownParameters), 0).await(FOREVER);
         } else if (!setup.spreads()) {
             p.parameters.write(Objects.requireNonNull(p.parameterStage)).await(FOREVER);
         }

@@ -13,8 +13,9 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Master parameters and moments of all parts: in memory, where the update finds them, or in a store,
- * from which they come to one of two stages in pinned memory, the next layer's while one is updated.
+ * Master parameters and moments of all parts: in memory, where the update finds them, or in a
+ * store, from which they come to one of two stages in pinned memory, the next layer's while one is
+ * updated.
  */
 final class States {
     private final Setup setup;

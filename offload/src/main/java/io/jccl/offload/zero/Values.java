@@ -45,8 +45,7 @@ final class Values {
     void initialize(ZeroOptimizer.Initializer initializer) {
         progress.clear();
         CRC32C crc = new CRC32C();
-        try (Buffer whole =
-                tiers.pinned().allocate(DataType.FLOAT32, Part.mostPadded(parts))) {
+        try (Buffer whole = tiers.pinned().allocate(DataType.FLOAT32, Part.mostPadded(parts))) {
             for (Part p : parts) {
                 whole.zero();
                 long at = 0;
@@ -97,9 +96,7 @@ final class Values {
                     values = states.get(p, 0);
                 } else {
                     Buffer all = device.slice(0, p.padded);
-                    tiers.engine()
-                            .toDevice(states.get(p, 0), p.ofRank(all), 0)
-                            .await(FOREVER);
+                    tiers.engine().toDevice(states.get(p, 0), p.ofRank(all), 0).await(FOREVER);
                     setup.comm().allGather(all, ranks.stream);
                     ranks.mark();
                     ranks.drain();
@@ -179,7 +176,8 @@ final class Values {
                     Part p = parts.get(layer);
                     Checkpoint.Range r = ranges.get(layer);
                     // A block may be padding alone, behind the last element.
-                    return states.get(p, k).slice(r.count() == 0 ? 0 : r.from() - p.from, r.count());
+                    return states.get(p, k)
+                            .slice(r.count() == 0 ? 0 : r.from() - p.from, r.count());
                 });
     }
 
@@ -192,7 +190,9 @@ final class Values {
         Checkpoint checkpoint = null;
         IOException failure = null;
         try {
-            checkpoint = Checkpoint.newest(folder, setup.layers(), optimizer.label(), optimizer.moments());
+            checkpoint =
+                    Checkpoint.newest(
+                            folder, setup.layers(), optimizer.label(), optimizer.moments());
             checkpoint.verify();
         } catch (IOException e) {
             failure = e;
@@ -205,7 +205,10 @@ final class Values {
         }
         if (ranks.worst() != Ranks.FINE || checkpoint == null) {
             throw new JcclException(
-                    ranks.failedRanks() + " could not load from " + folder + "; see the error there");
+                    ranks.failedRanks()
+                            + " could not load from "
+                            + folder
+                            + "; see the error there");
         }
         for (int r = 0; r < size; r++) {
             if (ranks.number(r) != checkpoint.steps()) {

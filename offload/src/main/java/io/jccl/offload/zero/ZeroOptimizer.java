@@ -71,8 +71,7 @@ public final class ZeroOptimizer implements AutoCloseable {
             this.gradients = new Gradients(setup, ranks, parts, memory);
             Publication publication = new Publication(setup, ranks, parts, windows, memory);
             this.states = new States(setup, parts, memory);
-            this.update =
-                    new Update(setup, ranks, progress, parts, states, gradients, publication);
+            this.update = new Update(setup, ranks, progress, parts, states, gradients, publication);
             this.values = new Values(setup, ranks, progress, parts, states);
         } catch (RuntimeException | Error e) {
             try {
@@ -176,8 +175,8 @@ public final class ZeroOptimizer implements AutoCloseable {
      *
      * @param layer index of the layer
      * @param user a stream of the device; work enqueued there from now on may read the parameters
-     * @return the parameters; if they cannot be copied to the device, the gradients of this step are
-     *     lost, and {@link #step} says so
+     * @return the parameters; if they cannot be copied to the device, the gradients of this step
+     *     are lost, and {@link #step} says so
      * @throws IllegalStateException if too many layers are held
      */
     public Buffer gather(int layer, Stream user) {

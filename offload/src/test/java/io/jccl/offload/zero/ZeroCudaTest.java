@@ -82,13 +82,16 @@ class ZeroCudaTest {
         List<Thread> threads = new ArrayList<>();
         for (Communicator c : Communicator.local(devices, options)) {
             threads.add(
-                    Thread.ofPlatform().daemon().name("rank " + c.rank()).start(() -> {
-                        try (c) {
-                            rank(c, devices.get(c.rank()), drives, body);
-                        } catch (Throwable e) {
-                            errors.put(c.rank(), e);
-                        }
-                    }));
+                    Thread.ofPlatform()
+                            .daemon()
+                            .name("rank " + c.rank())
+                            .start(() -> {
+                                try (c) {
+                                    rank(c, devices.get(c.rank()), drives, body);
+                                } catch (Throwable e) {
+                                    errors.put(c.rank(), e);
+                                }
+                            }));
         }
         for (Thread t : threads) {
             assertTrue(t.join(PATIENCE), () -> t.getName() + " hangs");
@@ -169,9 +172,17 @@ class ZeroCudaTest {
             int ranks, int micros, DataType type, DataType accumulator, int prefetch)
             throws Exception {
         // What devices keep for themselves is there afterwards.
-        onRanks(ranks, true, null, (c, memory) -> {
+        onRanks(
+                ranks,
+                true,
+                null,
+                (c, memory) -> {
                     try (ZeroOptimizer zero =
-                            create(c, ZeroOptions.stage(3).withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED), memory)) {
+                            create(
+                                    c,
+                                    ZeroOptions.stage(3)
+                                            .withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED),
+                                    memory)) {
                         Demo.initialize(zero, 17);
                     }
                 });
@@ -195,8 +206,7 @@ class ZeroCudaTest {
                     for (Tier o : List.of(Tier.PINNED, Tier.NVME)) {
                         String what = "stage " + stage + " on " + List.of(p, g, o);
                         boolean streams = (p.ordinal() + g.ordinal() + o.ordinal()) % 2 == 0;
-                        float[] actual =
-                                train(ranks, true, streams, null, base.withTiers(p, g, o));
+                        float[] actual = train(ranks, true, streams, null, base.withTiers(p, g, o));
                         assertArrayEquals(expected, actual, what);
                     }
                 }
@@ -265,8 +275,7 @@ class ZeroCudaTest {
     @Test
     void aDriveThatFailsInTheUpdate() throws Exception {
         for (int stage = 0; stage <= 3; stage++) {
-            ZeroOptions o =
-                    ZeroOptions.stage(stage).withTiers(Tier.DEVICE, Tier.PINNED, Tier.NVME);
+            ZeroOptions o = ZeroOptions.stage(stage).withTiers(Tier.DEVICE, Tier.PINNED, Tier.NVME);
             float[] expected = train(2, false, false, null, o);
             onRanks(
                     2,
@@ -294,14 +303,15 @@ class ZeroCudaTest {
     }
 
     /**
-     * A copy that fails on one rank, wherever that is: steps are repeated by all, or a rank gives up
-     * and the others hear of it. Whoever has all steps has the right parameters.
+     * A copy that fails on one rank, wherever that is: steps are repeated by all, or a rank gives
+     * up and the others hear of it. Whoever has all steps has the right parameters.
      */
     @ParameterizedTest
     @CsvSource({"0, DEVICE", "1, PINNED", "2, PINNED", "3, DEVICE", "3, PINNED"})
     void copiesThatFail(int stage, Tier parameters) throws Exception {
         ZeroOptions o =
-                ZeroOptions.stage(stage).withTiers(parameters, Tier.PINNED, Tier.PINNED)
+                ZeroOptions.stage(stage)
+                        .withTiers(parameters, Tier.PINNED, Tier.PINNED)
                         .withKeepPrevious(true);
         float[] expected = train(2, false, false, null, o);
         int repeated = 0;
@@ -341,8 +351,7 @@ class ZeroCudaTest {
         int repeats = 0;
         while (zero.steps() < STEPS) {
             long step = zero.steps();
-            Demo.microStep(
-                    zero, Demo.data(17, step, 0, c.rank()), user, memory.pinned, false);
+            Demo.microStep(zero, Demo.data(17, step, 0, c.rank()), user, memory.pinned, false);
             while (zero.steps() == step) {
                 try {
                     zero.step(RATE);
@@ -419,8 +428,7 @@ class ZeroCudaTest {
                                                 k == 0 ? Tier.PINNED : Tier.DEVICE);
                         IllegalArgumentException e =
                                 assertThrows(
-                                        IllegalArgumentException.class,
-                                        () -> create(c, o, memory));
+                                        IllegalArgumentException.class, () -> create(c, o, memory));
                         assertTrue(
                                 String.valueOf(e.getMessage()).contains("PINNED or NVME"),
                                 e::toString);
