@@ -13,6 +13,12 @@ enum BandwidthCase {
             "device_to_host_bidirectional_memcpy_ce", "memcpy CE CPU(row) <-> GPU(column)"),
     PEER_READ("device_to_device_memcpy_read_ce", "memcpy CE GPU(row) <- GPU(column)"),
     PEER_WRITE("device_to_device_memcpy_write_ce", "memcpy CE GPU(row) -> GPU(column)"),
+    PEER_READ_BOTH(
+            "device_to_device_bidirectional_memcpy_read_ce",
+            "memcpy CE GPU(row) <-> GPU(column) Total"),
+    PEER_WRITE_BOTH(
+            "device_to_device_bidirectional_memcpy_write_ce",
+            "memcpy CE GPU(row) <-> GPU(column) Total"),
     LOCAL("device_local_copy", "memcpy local GPU(column)"),
 
     // Not among nvbandwidth's.
@@ -54,7 +60,17 @@ enum BandwidthCase {
     }
 
     boolean isPeer() {
-        return this == PEER_READ || this == PEER_WRITE;
+        return label.startsWith("device_to_device_");
+    }
+
+    /** Whether the device of the row reads, rather than writes. */
+    boolean isRead() {
+        return label.endsWith("_read_ce");
+    }
+
+    /** Whether copies go both ways at once. */
+    boolean isBothWays() {
+        return label.contains("_bidirectional_");
     }
 
     /** The line above its matrix. */

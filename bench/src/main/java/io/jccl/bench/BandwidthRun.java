@@ -70,7 +70,7 @@ final class BandwidthRun {
             return nvme == null ? new double[0][] : new double[][] {{nvme(c, nvme)}};
         }
         if (c.isPeer()) {
-            return devices.size() < 2 ? new double[0][] : peers(c == BandwidthCase.PEER_READ);
+            return devices.size() < 2 ? new double[0][] : peers(c);
         }
         double[][] row = new double[1][devices.size()];
         for (int i = 0; i < devices.size(); i++) {
@@ -119,24 +119,71 @@ final class BandwidthRun {
                 : Device.host().allocate(DataType.UINT8, size);
     }
 
-    private double[][] peers(boolean read) {
+    private double[][] peers(BandwidthCase c) {
         int n = devices.size();
         double[][] all = new double[n][n];
         for (int i = 0; i < n; i++) {
             for (int j = 0; j < n; j++) {
-                all[i][j] = i == j ? Double.NaN : peer(devices.get(i), devices.get(j), read);
+                all[i][j] = i == j ? Double.NaN : peer(c, devices.get(i), devices.get(j));
             }
         }
         return all;
     }
 
-    private double peer(Device here, Device other, boolean read) {
+    private double peer(BandwidthCase c, Device here, Device other) {
         if (Cuda.canAccessPeer(here, other)) {
             Cuda.enablePeerAccess(here, other);
         }
         try (Buffer a = here.allocate(DataType.UINT8, bytes);
                 Buffer b = other.allocate(DataType.UINT8, bytes)) {
-            return copied(here, read ? b : a, read ? a : b, null);
+            if (!c.isBothWays()) {
+                return copied(here, c.isRead() ? b : a, c.isRead() ? a : b, null);
+            }
+            try (Buffer a2 = here.allocate(DataType.UINT8, bytes);
+                    Buffer b2 = other.allocate(DataType.UINT8, bytes)) {
+                return c.isRead()
+                        ? bothWays(new OneWay(here, b, a), new OneWay(other, a2, b2))
+                        : bothWays(new OneWay(here, a, b), new OneWay(other, b2, a2));
+            }
+        }
+    }
+
+    /** Copies by a stream of a device. */
+    private record OneWay(Device by, Buffer source, Buffer target) {}
+
+    /** GB/s of both ways together, each over its own time, as nvbandwidth's total. */
+    private double bothWays(OneWay one, OneWay two) {
+        byte[] pattern = fill(one.source);
+        fill(two.source);
+        try (Stream first = one.by.newStream();
+                Stream second = two.by.newStream();
+                Event firstStart = one.by.newEvent();
+                Event firstEnd = one.by.newEvent();
+                Event secondStart = two.by.newEvent();
+                Event secondEnd = two.by.newEvent()) {
+            first.copy(one.source, one.target);
+            second.copy(two.source, two.target);
+            first.synchronize(PATIENCE);
+            second.synchronize(PATIENCE);
+            double result =
+                    median(() -> {
+                        firstStart.record(first);
+                        secondStart.record(second);
+                        for (int i = 0; i < copies; i++) {
+                            first.copy(one.source, one.target);
+                            second.copy(two.source, two.target);
+                        }
+                        firstEnd.record(first);
+                        secondEnd.record(second);
+                        first.synchronize(PATIENCE);
+                        second.synchronize(PATIENCE);
+                        double each = (double) bytes * copies / GB;
+                        return each / seconds(firstEnd.elapsedSince(firstStart))
+                                + each / seconds(secondEnd.elapsedSince(secondStart));
+                    });
+            check(pattern, one.target);
+            check(pattern, two.target);
+            return result;
         }
     }
 

@@ -22,7 +22,10 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** The commands with {@code --engine nccl}, in JVMs of their own that find the doubles. */
+/**
+ * The commands with {@code --engine nccl} or {@code --engine cuda}, in JVMs of their own that find
+ * the doubles.
+ */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class NcclCommandTest {
     /** With a space, as paths may have. */
@@ -322,5 +325,128 @@ class NcclCommandTest {
         Result r = jccl(error, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
         assertEquals(1, r.status, r::toString);
         r.has("FAILED", "ncclUnhandledCudaError");
+    }
+
+    private static final Map<String, String> TWO_GPUS = Map.of("JCCL_DOUBLE_DEVICES", "2");
+
+    private static JsonNode json(Result r, String name) throws IOException {
+        return new ObjectMapper().readTree(r.text.substring(r.text.indexOf('{'))).get(name);
+    }
+
+    @Test
+    void bandwidthBetweenTheHostAndTwoGpus() throws Exception {
+        Result r = jccl(TWO_GPUS, "bandwidth --engine cuda -b 100K -i 2 -n 3 --json".split(" "));
+        assertEquals(0, r.status, r::toString);
+        JsonNode top = json(r, "jccl_bandwidth");
+        assertEquals("cuda", top.get("engine").asText());
+        assertEquals(2, top.get("devices").size());
+        int peers = 0;
+        for (JsonNode test : top.get("testcases")) {
+            String name = test.get("name").asText();
+            assertEquals("Passed", test.get("status").asText(), r::toString);
+            JsonNode matrix = test.get("bandwidth_matrix");
+            boolean peer = name.startsWith("device_to_device_");
+            assertEquals(peer ? 2 : 1, matrix.size(), name);
+            for (int i = 0; i < matrix.size(); i++) {
+                assertEquals(2, matrix.get(i).size(), name);
+                for (int j = 0; j < 2; j++) {
+                    JsonNode value = matrix.get(i).get(j);
+                    assertEquals(peer && i == j, value.isNull(), name);
+                    assertTrue(value.isNull() || value.asDouble() > 0, r::toString);
+                }
+            }
+            peers += peer ? 1 : 0;
+        }
+        assertEquals(4, peers, r::toString);
+    }
+
+    @Test
+    void bandwidthAsTables() throws Exception {
+        Result r = jccl(TWO_GPUS, "bandwidth", "-b", "64K", "-i", "1", "-n", "1");
+        assertEquals(0, r.status, r::toString);
+        r.has(
+                "Device 0: ",
+                "Device 1: ",
+                "Running device_to_device_bidirectional_memcpy_read_ce.",
+                "Running device_to_device_bidirectional_memcpy_write_ce.",
+                "memcpy CE GPU(row) <-> GPU(column) Total bandwidth (GB/s)",
+                "N/A",
+                "SUM device_local_copy ");
+        assertTrue(!r.text.contains("WAIVED") && !r.text.contains("ERROR"), r::toString);
+    }
+
+    /** A case that fails is an error of its own; the others run. */
+    @Test
+    void bandwidthWithACopyThatFails() throws Exception {
+        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cudaMemcpyAsync:3:error=1");
+        Result r =
+                jccl(
+                        error,
+                        "bandwidth",
+                        "--engine",
+                        "cuda",
+                        "-b",
+                        "64K",
+                        "-t",
+                        "host_to_device_memcpy_ce,device_to_host_memcpy_ce");
+        assertEquals(1, r.status, r::toString);
+        r.has("ERROR: ", "cudaMemcpyAsync", "SUM device_to_host_memcpy_ce ");
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "bandwidth --engine cuda -b 1M, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
+        "offload --engine cuda, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
+        "bandwidth --engine cuda -b 64M -t device_local_copy, JCCL_DOUBLE_MEMORY=1048576, bytes, 1",
+        "offload --engine cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device itself has no room, 2"
+    })
+    void whatAGpuLacksIsSaid(String line, String setting, String message, int status)
+            throws Exception {
+        String[] pair = setting.split("=");
+        Result r = jccl(Map.of(pair[0], pair[1]), line.split(" "));
+        assertEquals(status, r.status, r::toString);
+        r.has(message);
+        assertTrue(!r.text.contains("\tat "), r::toString);
+    }
+
+    @ParameterizedTest
+    @CsvSource({"''", "--depth 0", "--backward --depth 1", "--device-budget 200K", "--chunk 4096"})
+    void layersThroughAGpu(String options) throws Exception {
+        List<String> line =
+                new ArrayList<>(
+                        List.of(
+                                ("offload --engine cuda --layers 5 --layer-bytes 64K"
+                                                + " --iterations 2 --samples 2 --compute-us 50"
+                                                + " --json")
+                                        .split(" ")));
+        if (!options.isEmpty()) {
+            line.addAll(List.of(options.split(" ")));
+        }
+        Path trace = output.resolve("trace.json");
+        line.addAll(List.of("--trace", trace.toString()));
+        Result r = jccl(Map.of(), line.toArray(String[]::new));
+        assertEquals(0, r.status, r::toString);
+        JsonNode n = json(r, "jccl_offload");
+        assertEquals("cuda", n.get("engine").asText());
+        assertTrue(n.get("wrong").isNull(), r::toString);
+        assertTrue(n.get("copy_only_ms").asDouble() > 0, r::toString);
+        assertTrue(n.get("overlapped_ms").asDouble() > 0, r::toString);
+        assertTrue(
+                n.get("device_peak_bytes").asLong() <= n.get("device_budget_bytes").asLong(),
+                r::toString);
+        assertTrue(new ObjectMapper().readTree(trace.toFile()).size() > 10, r::toString);
+    }
+
+    @Test
+    void anErrorOfTheRuntimeEndsTheOffloadRun() throws Exception {
+        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cudaMemcpyAsync:20:error=1");
+        Result r =
+                jccl(
+                        error,
+                        "offload --engine cuda --layers 5 --layer-bytes 64K --compute-us 50"
+                                .split(" "));
+        assertEquals(1, r.status, r::toString);
+        r.has("cudaMemcpyAsync");
+        assertTrue(!r.text.contains("\tat "), r::toString);
     }
 }

@@ -1,5 +1,6 @@
 package io.jccl.offload;
 
+import io.jccl.offload.internal.WholeFile;
 import java.io.BufferedWriter;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -7,7 +8,6 @@ import java.io.Writer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
@@ -241,17 +241,9 @@ public final class ChromeTrace implements AutoCloseable {
             if (failure != null) {
                 throw failure;
             }
-            Files.move(
-                    part,
-                    file,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
+            WholeFile.rename(part, file);
         } catch (IOException e) {
-            try {
-                Files.deleteIfExists(part);
-            } catch (IOException again) {
-                e.addSuppressed(again);
-            }
+            WholeFile.discard(part, e);
             throw new UncheckedIOException(
                     "the trace " + file + " could not be written: " + e.getMessage(), e);
         }

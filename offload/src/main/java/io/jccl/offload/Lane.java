@@ -192,13 +192,9 @@ final class Lane {
     }
 
     void await(Transfer t, Duration timeout) {
-        long limit =
-                timeout.compareTo(Duration.ofDays(36_500)) > 0
-                        ? Long.MAX_VALUE / 2
-                        : Math.max(0, timeout.toNanos());
         Throwable failure;
         synchronized (this) {
-            if (!awaitDone(t, System.nanoTime() + limit)) {
+            if (!awaitDone(t, Patience.deadline(timeout))) {
                 throw new CollectiveTimeoutException(
                         t
                                 + " is not done after "

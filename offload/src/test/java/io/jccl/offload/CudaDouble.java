@@ -10,14 +10,17 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import org.junit.jupiter.api.Assumptions;
 
-/** The double of libcudart from the collectives' tests, as the CUDA runtime of this JVM. */
-final class CudaDouble {
+/**
+ * The doubles of libcudart and libnccl from the collectives' tests, as the CUDA runtime and the
+ * NCCL of this JVM.
+ */
+public final class CudaDouble {
     private static boolean used;
 
     private CudaDouble() {}
 
-    /** Builds it and makes JCCL find it, once; before the first use of CUDA. */
-    static synchronized void use() throws Exception {
+    /** Builds them and makes JCCL find them, once; before the first use of CUDA. */
+    public static synchronized void use() throws Exception {
         if (!used) {
             boolean compiler =
                     Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
@@ -34,34 +37,35 @@ final class CudaDouble {
             if (build.waitFor() != 0) {
                 throw new AssertionError(script + " failed");
             }
-            System.setProperty(
-                    "jccl.cudart", folder.resolve("lib").resolve("libcudart.so.13").toString());
+            Path built = folder.resolve("lib");
+            System.setProperty("jccl.cudart", built.resolve("libcudart.so.13").toString());
+            System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());
             used = true;
         }
         reset();
     }
 
     /** Removes all rules, and ends hangs. */
-    static void reset() {
+    public static void reset() {
         command("clear:");
         command("release:");
         command("sticky:0");
     }
 
     /** Adds rules of what goes wrong: {@code function[@device]:which:action}. */
-    static void inject(String rules) {
+    public static void inject(String rules) {
         if (command("inject:" + rules) < 1) {
             throw new AssertionError("the double does not understand the rules " + rules);
         }
     }
 
     /** How many objects of a kind there are. */
-    static long live(String kind) {
+    public static long live(String kind) {
         return command("live:" + kind);
     }
 
     /** How often a function was called. */
-    static long calls(String function) {
+    public static long calls(String function) {
         return command("calls:" + function);
     }
 

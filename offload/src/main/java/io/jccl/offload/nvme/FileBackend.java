@@ -2,13 +2,13 @@ package io.jccl.offload.nvme;
 
 import io.jccl.bindings.FileSpace;
 import io.jccl.device.Device;
+import io.jccl.offload.internal.WholeFile;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.OpenOption;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.HashSet;
 import java.util.Set;
@@ -139,19 +139,12 @@ final class FileBackend implements IoBackend {
                 }
                 channel.force(true);
             }
-            Files.move(fresh, file, StandardCopyOption.ATOMIC_MOVE);
+            WholeFile.rename(fresh, file);
         } catch (IOException e) {
-            try {
-                Files.deleteIfExists(fresh);
-            } catch (IOException second) {
-                e.addSuppressed(second);
-            }
+            WholeFile.discard(fresh, e);
             throw new NotReplacedException(e);
         }
-        // The new name is on the drive once the folder is.
-        try (FileChannel folder = FileChannel.open(parent(file), StandardOpenOption.READ)) {
-            folder.force(true);
-        }
+        WholeFile.force(parent(file)); // the new name
     }
 
     @Override

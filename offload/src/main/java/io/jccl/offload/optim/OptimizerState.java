@@ -3,6 +3,7 @@ package io.jccl.offload.optim;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.offload.internal.WholeFile;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -10,9 +11,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.Objects;
@@ -179,42 +178,28 @@ public final class OptimizerState implements AutoCloseable {
         if (step < 0) {
             throw new IllegalArgumentException("step is " + step + ", expected 0 or more");
         }
-        Path part = file.resolveSibling(file.getFileName() + ".part");
         try {
-            try (FileChannel c =
-                    FileChannel.open(
-                            part,
-                            StandardOpenOption.CREATE,
-                            StandardOpenOption.TRUNCATE_EXISTING,
-                            StandardOpenOption.WRITE)) {
-                CRC32C crc = new CRC32C();
-                ByteBuffer block = ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
-                block.putLong(MAGIC).putLong(moments()).putLong(count()).putLong(step);
-                write(c, crc, block.position(HEADER));
-                for (Buffer b : buffers) {
-                    MemorySegment s = b.asSegment();
-                    for (long at = 0; at < s.byteSize(); at += BLOCK) {
-                        int n = (int) Math.min(BLOCK, s.byteSize() - at);
-                        block.clear();
-                        copy(s, at, MemorySegment.ofBuffer(block), 0, n, true);
-                        write(c, crc, block.position(n));
-                    }
-                }
-                block.clear();
-                write(c, new CRC32C(), block.putInt((int) crc.getValue()));
-                c.force(true);
-            }
-            Files.move(
-                    part,
+            WholeFile.write(
                     file,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
+                    c -> {
+                        CRC32C crc = new CRC32C();
+                        ByteBuffer block =
+                                ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
+                        block.putLong(MAGIC).putLong(moments()).putLong(count()).putLong(step);
+                        write(c, crc, block.position(HEADER));
+                        for (Buffer b : buffers) {
+                            MemorySegment s = b.asSegment();
+                            for (long at = 0; at < s.byteSize(); at += BLOCK) {
+                                int n = (int) Math.min(BLOCK, s.byteSize() - at);
+                                block.clear();
+                                copy(s, at, MemorySegment.ofBuffer(block), 0, n, true);
+                                write(c, crc, block.position(n));
+                            }
+                        }
+                        block.clear();
+                        write(c, new CRC32C(), block.putInt((int) crc.getValue()));
+                    });
         } catch (IOException e) {
-            try {
-                Files.deleteIfExists(part);
-            } catch (IOException second) {
-                e.addSuppressed(second);
-            }
             throw new IOException(
                     "cannot save "
                             + fileSize()
@@ -224,12 +209,9 @@ public final class OptimizerState implements AutoCloseable {
                             + e,
                     e);
         }
-        // The name too must be on the disk.
         Path folder = file.toAbsolutePath().getParent();
         if (folder != null) {
-            try (FileChannel c = FileChannel.open(folder, StandardOpenOption.READ)) {
-                c.force(true);
-            }
+            WholeFile.force(folder);
         }
     }
 

@@ -1,6 +1,7 @@
 package io.jccl.offload.zero;
 
 import io.jccl.device.Buffer;
+import io.jccl.offload.internal.WholeFile;
 import java.io.EOFException;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
@@ -10,7 +11,6 @@ import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -98,50 +98,12 @@ final class Checkpoint {
                 target.resolve(
                         String.format(
                                 Locale.ROOT, "%013x-%05d-of-%05d" + SUFFIX, h.id, h.rank, h.size));
-        Path part = file.resolveSibling(file.getFileName() + ".part");
         try {
             Files.createDirectories(target);
-            try (FileChannel c =
-                    FileChannel.open(
-                            part,
-                            StandardOpenOption.CREATE,
-                            StandardOpenOption.TRUNCATE_EXISTING,
-                            StandardOpenOption.WRITE)) {
-                writeFully(c, encode(h));
-                CRC32C crc = new CRC32C();
-                ByteBuffer block = ByteBuffer.allocateDirect(BLOCK);
-                for (int layer = 0; layer < h.ranges.size(); layer++) {
-                    for (int k = 0; k <= h.moments; k++) {
-                        MemorySegment s = source.get(layer, k).asSegment();
-                        for (long at = 0; at < s.byteSize(); at += BLOCK) {
-                            int n = (int) Math.min(BLOCK, s.byteSize() - at);
-                            block.clear().limit(n);
-                            MemorySegment to = MemorySegment.ofBuffer(block);
-                            to.copyFrom(s.asSlice(at, n));
-                            swapIfBig(to);
-                            crc.update(block);
-                            block.rewind();
-                            writeFully(c, block);
-                        }
-                    }
-                }
-                writeFully(c, number((int) crc.getValue()));
-                c.force(true);
-            }
-            Files.move(
-                    part,
-                    file,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
-            // The names too must be on the disk.
-            force(target);
-            force(folder);
+            WholeFile.write(file, c -> write(c, h, source));
+            WholeFile.force(target);
+            WholeFile.force(folder);
         } catch (IOException e) {
-            try {
-                Files.deleteIfExists(part);
-            } catch (IOException second) {
-                e.addSuppressed(second);
-            }
             throw new IOException(
                     "cannot save "
                             + h.dataBytes()
@@ -154,10 +116,26 @@ final class Checkpoint {
         }
     }
 
-    private static void force(Path folder) throws IOException {
-        try (FileChannel c = FileChannel.open(folder, StandardOpenOption.READ)) {
-            c.force(true);
+    private static void write(FileChannel c, Header h, Source source) throws IOException {
+        writeFully(c, encode(h));
+        CRC32C crc = new CRC32C();
+        ByteBuffer block = ByteBuffer.allocateDirect(BLOCK);
+        for (int layer = 0; layer < h.ranges.size(); layer++) {
+            for (int k = 0; k <= h.moments; k++) {
+                MemorySegment s = source.get(layer, k).asSegment();
+                for (long at = 0; at < s.byteSize(); at += BLOCK) {
+                    int n = (int) Math.min(BLOCK, s.byteSize() - at);
+                    block.clear().limit(n);
+                    MemorySegment to = MemorySegment.ofBuffer(block);
+                    to.copyFrom(s.asSlice(at, n));
+                    swapIfBig(to);
+                    crc.update(block);
+                    block.rewind();
+                    writeFully(c, block);
+                }
+            }
         }
+        writeFully(c, number((int) crc.getValue()));
     }
 
     private static void swapIfBig(MemorySegment s) {

@@ -14,6 +14,14 @@ public record Usage(long parameters, long gradients, long optimizer, long buffer
     /** Nothing. */
     static final Usage NONE = new Usage(0, 0, 0, 0);
 
+    Usage plus(Usage more) {
+        return new Usage(
+                parameters + more.parameters,
+                gradients + more.gradients,
+                optimizer + more.optimizer,
+                buffers + more.buffers);
+    }
+
     /**
      * All of it.
      *

@@ -8,6 +8,7 @@ import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.Completion;
@@ -76,12 +77,17 @@ final class Demo {
 
         /** With another store of tier NVME; the caller closes it. */
         Memory(Map<Tier, Long> caps, @Nullable TierStore other) {
+            this(Device.host(), caps, other);
+        }
+
+        /** Of another device. */
+        Memory(Device on, Map<Tier, Long> caps, @Nullable TierStore other) {
             budgets = new Budgets(caps);
-            engine = TransferEngine.create(Device.host(), TransferOptions.DEFAULT);
+            engine = TransferEngine.create(on, TransferOptions.DEFAULT);
             // A slab for each block, so that budgets show what is held.
             PoolOptions exact = new PoolOptions(1, 64);
-            device = BufferPool.device(Device.host(), budgets, exact);
-            pinned = BufferPool.pinned(Device.host(), budgets, exact);
+            device = BufferPool.device(on, budgets, exact);
+            pinned = BufferPool.pinned(on, budgets, exact);
             tiers = new Tiers(engine, device, pinned, other != null ? other : store);
         }
 
@@ -229,7 +235,10 @@ final class Demo {
         Buffer[] g = new Buffer[n];
         for (int i = n - 1; i >= 0; i--) {
             Buffer again = zero.gather(i);
-            if (again.asSegment().mismatch(p[i].asSegment()) >= 0) {
+            Buffer second = copy(again);
+            boolean same = second.asSegment().mismatch(p[i].asSegment()) < 0;
+            second.close();
+            if (!same) {
                 throw new AssertionError("layer " + i + " differs between forward and backward");
             }
             zero.release(i);
@@ -237,7 +246,7 @@ final class Demo {
         }
         gradients(p, g, data, zero.lossScale());
         for (int i = n - 1; i >= 0; i--) {
-            Numbers.add(g[i], zero.gradients(i));
+            add(g[i], zero.gradients(i));
             zero.reduce(i);
             g[i].close();
             p[i].close();
@@ -246,8 +255,65 @@ final class Demo {
 
     private static Buffer copy(Buffer b) {
         Buffer c = Device.host().allocate(b.dataType(), b.count());
-        c.asSegment().copyFrom(b.asSegment());
+        b.copyTo(c.asSegment());
         return c;
+    }
+
+    private static void add(Buffer gradients, Buffer room) {
+        if (room.device().kind() == Device.Kind.HOST) {
+            Numbers.add(gradients, room);
+            return;
+        }
+        try (Buffer sum = copy(room)) {
+            Numbers.add(gradients, sum);
+            room.copyFrom(sum.asSegment());
+        }
+    }
+
+    /**
+     * The same as a trainer on a GPU does it, whose thread enqueues and need not wait: layers are
+     * read, and gradients written, by a stream. Pinned memory comes from a pool, since to free it
+     * waits for the collectives of all ranks of the process.
+     *
+     * @param same whether to check that layers are the same in forward and backward
+     */
+    static void microStep(
+            ZeroOptimizer zero, Random data, Stream user, BufferPool pinned, boolean same) {
+        int n = LAYERS.size();
+        Buffer[] p = new Buffer[n];
+        Buffer[] g = new Buffer[n];
+        for (int i = 0; i < n; i++) {
+            p[i] = enqueueCopy(zero, i, user, pinned);
+        }
+        for (int i = n - 1; i >= 0; i--) {
+            g[i] = enqueueCopy(zero, i, user, pinned);
+        }
+        user.synchronize();
+        for (int i = 0; i < n; i++) {
+            if (same && g[i].asSegment().mismatch(p[i].asSegment()) >= 0) {
+                throw new AssertionError("layer " + i + " differs between forward and backward");
+            }
+            g[i].zero();
+        }
+        gradients(p, g, data, zero.lossScale());
+        for (int i = n - 1; i >= 0; i--) {
+            user.copy(g[i], zero.gradients(i));
+            zero.reduce(i, user);
+        }
+        user.synchronize();
+        for (int i = 0; i < n; i++) {
+            g[i].close();
+            p[i].close();
+        }
+    }
+
+    private static Buffer enqueueCopy(
+            ZeroOptimizer zero, int layer, Stream user, BufferPool pinned) {
+        Buffer there = zero.gather(layer, user);
+        Buffer here = pinned.allocate(there.dataType(), there.count());
+        user.copy(there, here);
+        zero.release(layer, user);
+        return here;
     }
 
     static StepResult step(

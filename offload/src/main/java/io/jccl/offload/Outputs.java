@@ -1,0 +1,215 @@
+package io.jccl.offload;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.device.Event;
+import io.jccl.offload.ChromeTrace.Track;
+import io.jccl.offload.LayerSchedule.Phase;
+import java.time.Duration;
+import java.util.Objects;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Gradients and checkpoints on their way to their homes. A thread of its own writes those that go
+ * to a store, once they have come from the device.
+ *
+ * <p><b>Threads:</b> any.
+ */
+final class Outputs {
+    private static final Phase[] PHASES = Phase.values();
+
+    private final ScheduleContext context;
+    private final Consumer<Throwable> fail;
+    private final @Nullable Thread writer;
+
+    // All below is guarded by this.
+
+    /** Where a layer's outputs of a phase last went out from; null if they never did. */
+    private final @Nullable Resident[][] lastOut;
+
+    /** What the writer has yet to write. */
+    private final @Nullable Resident[] toWrite;
+
+    private int toWriteHead;
+    private int toWriteCount;
+    private boolean closed;
+
+    /** Takes errors of the writer to {@code fail}; {@code writes} says whether it is needed. */
+    Outputs(ScheduleContext context, boolean writes, Consumer<Throwable> fail) {
+        int n = context.layers().size();
+        this.context = context;
+        this.fail = fail;
+        this.lastOut = new Resident[PHASES.length][n];
+        this.toWrite = new Resident[2 * n];
+        this.writer =
+                writes
+                        ? Thread.ofPlatform()
+                                .daemon()
+                                .name("jccl-layer-writes")
+                                .unstarted(this::write)
+                        : null;
+    }
+
+    void start() {
+        if (writer != null) {
+            writer.start();
+        }
+    }
+
+    /** Sends a layer's outputs home behind an event; those before of the same must be there. */
+    void send(Resident r, Phase phase, Seat[] outputs, Event worked) {
+        synchronized (this) {
+            lastOut[phase.ordinal()][r.layer] = r;
+        }
+        boolean store = false;
+        for (Seat s : outputs) {
+            s.sendOut(worked);
+            store |= s.tensor.place() != null;
+        }
+        if (store) {
+            synchronized (this) {
+                r.writing[phase.ordinal()] = true;
+                toWrite[(toWriteHead + toWriteCount++) % toWrite.length] = r;
+                notifyAll();
+            }
+        }
+    }
+
+    /** From which slot a layer's outputs last went out. */
+    synchronized @Nullable Resident last(int layer, Phase phase) {
+        return lastOut[phase.ordinal()][layer];
+    }
+
+    /** Waits until a layer's outputs are in their homes. */
+    void await(int layer, Phase phase) {
+        await(layer, phase, context.options().timeout());
+    }
+
+    /** Waits until all are. */
+    void awaitAll() {
+        for (Phase phase : PHASES) {
+            for (int layer = 0; layer < context.layers().size(); layer++) {
+                await(layer, phase);
+            }
+        }
+    }
+
+    void await(int layer, Phase phase, Duration timeout) {
+        Resident r = last(layer, phase);
+        Seat[] outputs = r == null ? null : r.outputs(phase);
+        if (r == null || outputs == null) {
+            return;
+        }
+        for (Seat s : outputs) {
+            s.out.await(timeout);
+        }
+        awaitWritten(r, phase, timeout);
+    }
+
+    /** Waits until the writer has no more to do with a layer's outputs, however that ends. */
+    private void awaitWritten(Resident r, Phase phase, Duration timeout) {
+        long deadline = Patience.deadline(timeout);
+        boolean interrupted = false;
+        synchronized (this) {
+            while (r.writing[phase.ordinal()]) {
+                long left = deadline - System.nanoTime();
+                if (left <= 0) {
+                    throw new CollectiveTimeoutException(
+                            "the outputs of layer '"
+                                    + context.layers().get(r.layer).name()
+                                    + "' were not written within "
+                                    + timeout);
+                }
+                try {
+                    wait(left / 1_000_000 + 1);
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                }
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** Drops what is queued, and waits for the rest, however it ends; tells whether it did. */
+    boolean settle(long deadline) {
+        boolean clean = true;
+        for (Phase phase : PHASES) {
+            for (int layer = 0; layer < context.layers().size(); layer++) {
+                Resident r = last(layer, phase);
+                Seat[] outputs = r == null ? null : r.outputs(phase);
+                if (r != null && outputs != null) {
+                    clean &= Resident.settle(outputs, false, deadline);
+                    try {
+                        awaitWritten(r, phase, Patience.left(deadline));
+                    } catch (CollectiveTimeoutException e) {
+                        clean = false;
+                    }
+                }
+                synchronized (this) {
+                    lastOut[phase.ordinal()][layer] = null;
+                }
+            }
+        }
+        return clean;
+    }
+
+    private void write() {
+        while (true) {
+            Resident r;
+            Phase phase;
+            synchronized (this) {
+                while (!closed && toWriteCount == 0) {
+                    try {
+                        wait();
+                    } catch (InterruptedException e) {
+                        // Only close() ends this thread.
+                    }
+                }
+                if (toWriteCount == 0) {
+                    return;
+                }
+                r = Objects.requireNonNull(toWrite[toWriteHead]);
+                toWrite[toWriteHead] = null;
+                toWriteHead = (toWriteHead + 1) % toWrite.length;
+                toWriteCount--;
+                phase = r.writing[Phase.FORWARD.ordinal()] ? Phase.FORWARD : Phase.BACKWARD;
+            }
+            Throwable error = null;
+            try {
+                Seat[] outputs = Objects.requireNonNull(r.outputs(phase));
+                for (Seat s : outputs) {
+                    s.out.await(context.options().timeout());
+                    if (s.tensor.place() != null) {
+                        s.startWrite();
+                    }
+                }
+                for (Seat s : outputs) {
+                    s.awaitIo(Track.NVME_WRITE);
+                }
+            } catch (Throwable e) {
+                error = e;
+            }
+            if (error != null) {
+                fail.accept(error);
+            }
+            synchronized (this) {
+                r.writing[phase.ordinal()] = false;
+                notifyAll();
+            }
+        }
+    }
+
+    /** Ends the writer once its queue is empty. */
+    synchronized void close() {
+        closed = true;
+        notifyAll();
+    }
+
+    void join(Duration patience) throws InterruptedException {
+        if (writer != null) {
+            writer.join(patience);
+        }
+    }
+}

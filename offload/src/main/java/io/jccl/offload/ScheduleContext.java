@@ -1,0 +1,24 @@
+package io.jccl.offload;
+
+import java.util.List;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/** What the parts of a schedule share and nobody changes. */
+record ScheduleContext(List<Layer> layers, Tiers tiers, ScheduleOptions options, PassTimes times) {
+    ScheduleContext {
+        Objects.requireNonNull(tiers, "tiers");
+        Objects.requireNonNull(options, "options");
+        if (layers.isEmpty()) {
+            throw new IllegalArgumentException("there are no layers, expected one or more");
+        }
+    }
+
+    ScheduleContext(List<Layer> layers, Tiers tiers, ScheduleOptions options) {
+        this(List.copyOf(layers), tiers, options, new PassTimes(layers.size()));
+    }
+
+    @Nullable ChromeTrace trace() {
+        return options.trace();
+    }
+}

@@ -1,0 +1,47 @@
+package io.jccl.offload;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.Event;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A part of device memory that holds one layer at a time. What changes is guarded by the {@link
+ * Steps}.
+ */
+final class Slot {
+    final Buffer memory;
+    final @Nullable Buffer stage;
+
+    /** Behind the last work of each phase. */
+    final Event[] worked;
+
+    final @Nullable Resident[] residents;
+
+    /** The layer it is meant for, and the last step that will use it; -1 for none. */
+    int layer = -1;
+
+    long lastStep = -1;
+
+    /** What was last fetched into it, for which step, and whether that is known to be good. */
+    @Nullable Resident loaded;
+
+    long loadedFor = -1;
+
+    /** The event behind the work of the last released step; null if none since a reset. */
+    @Nullable Event free;
+
+    Slot(Buffer memory, @Nullable Buffer stage, Event[] worked, int layers) {
+        this.memory = memory;
+        this.stage = stage;
+        this.worked = worked;
+        this.residents = new Resident[layers];
+    }
+
+    /** Forgets what it holds. */
+    void reset() {
+        layer = -1;
+        lastStep = -1;
+        loaded = null;
+        free = null;
+    }
+}

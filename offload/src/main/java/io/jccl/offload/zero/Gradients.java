@@ -1,0 +1,412 @@
+package io.jccl.offload.zero;
+
+import static io.jccl.offload.zero.Ranks.FOREVER;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import io.jccl.offload.Tier;
+import io.jccl.offload.Transfer;
+import io.jccl.offload.TransferEngine;
+import io.jccl.offload.optim.GradientNorm;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Gradients of the micro-steps: added to where they live, and reduced over the ranks through slots
+ * on the device, unless the model adds to them where they live.
+ */
+final class Gradients {
+    private static final int SLOTS = 2;
+
+    private final Setup setup;
+    private final ZeroOptions options;
+    private final boolean direct;
+    private final boolean onHost;
+    private final Communicator comm;
+    private final TransferEngine engine;
+    private final Ranks ranks;
+    private final Stream stream;
+    private final Event written;
+    private final List<Part> parts;
+    private final List<Slot> slots = new ArrayList<>();
+    private final GradientNorm norm;
+
+    /** Micro-steps of each part whose gradients are there. */
+    private final int[] done;
+
+    /** Whether a part's gradients were asked for and are not complete. */
+    private final boolean[] begun;
+
+    /** The slots of those. */
+    private final @Nullable Slot[] open;
+
+    private @Nullable RuntimeException failure;
+    private long uses;
+
+    /** Room on the device for the gradients of one layer. */
+    private static final class Slot {
+        final List<Buffer> all = new ArrayList<>();
+        final List<Buffer> own = new ArrayList<>();
+        final List<Buffer> visible = new ArrayList<>();
+        final List<Buffer> wide = new ArrayList<>();
+        final List<Buffer> wideOwn = new ArrayList<>();
+
+        /** Where a GPU's gradients come to before they are added. */
+        final List<Buffer> staged = new ArrayList<>();
+
+        final Event ready;
+        @Nullable Part part;
+        boolean reducing;
+        boolean first;
+
+        /** Whether it holds accumulators, up to stage 1. */
+        boolean sums;
+
+        /** The way of accumulators to the device. */
+        @Nullable Transfer in;
+
+        long mark;
+        long lastUse;
+
+        Slot(Setup setup, List<Part> parts, Memory taken) {
+            this.ready = taken.own(setup.device().newEvent());
+            DataType type = setup.options().type();
+            DataType sum = setup.options().accumulator();
+            long most = Part.mostPadded(parts);
+            int bytes = Math.max(type.size(), sum.size());
+            Buffer memory = taken.buffer(Tier.DEVICE, DataType.UINT8, most * bytes);
+            Buffer narrow = taken.own(memory.lease(0, type, most, () -> {}));
+            Buffer broad = taken.own(memory.lease(0, sum, most, () -> {}));
+            Buffer pinned = setup.onHost() ? null : taken.buffer(Tier.PINNED, type, most);
+            for (Part p : parts) {
+                all.add(narrow.slice(0, p.padded));
+                visible.add(narrow.slice(0, p.count));
+                own.add(p.ofRank(narrow));
+                wide.add(broad.slice(0, p.padded));
+                wideOwn.add(p.ofRank(broad));
+                if (pinned != null) {
+                    staged.add(pinned.slice(0, p.gradients.count));
+                }
+            }
+        }
+    }
+
+    Gradients(Setup setup, Ranks ranks, List<Part> parts, Memory memory) {
+        this.setup = setup;
+        this.options = setup.options();
+        this.direct = setup.direct();
+        this.onHost = setup.onHost();
+        this.comm = setup.comm();
+        this.engine = setup.tiers().engine();
+        this.ranks = ranks;
+        this.stream = ranks.stream;
+        this.written = memory.own(setup.device().newEvent());
+        this.parts = parts;
+        this.norm = new GradientNorm(parts.size());
+        this.done = new int[parts.size()];
+        this.begun = new boolean[parts.size()];
+        this.open = new Slot[parts.size()];
+        for (int i = 0; !direct && i < SLOTS; i++) {
+            slots.add(new Slot(setup, parts, memory));
+        }
+        if (options.gradients() == Tier.NVME) {
+            long most = 0;
+            for (Part p : parts) {
+                most = Math.max(most, p.gradients.count);
+            }
+            Buffer stage = memory.buffer(Tier.PINNED, options.accumulator(), most);
+            parts.forEach(p -> p.stageGradients(stage));
+        }
+    }
+
+    /** As {@link ZeroOptimizer#gradients}. */
+    Buffer room(Part p) {
+        if (done[p.index] >= options.accumulation()) {
+            throw new IllegalStateException(
+                    "layer "
+                            + p.layer.name()
+                            + " has had its "
+                            + options.accumulation()
+                            + " micro-steps: call step");
+        }
+        if (direct) {
+            Buffer all = p.gradients.memory();
+            if (!begun[p.index] && done[p.index] == 0) {
+                all.zero();
+            }
+            begun[p.index] = true;
+            return Objects.requireNonNull(p.visibleGradients);
+        }
+        Slot s = open[p.index];
+        if (s == null) {
+            s = slot();
+            s.part = p;
+            s.sums = false;
+            s.all.get(p.index).zero();
+            open[p.index] = s;
+            begun[p.index] = true;
+        }
+        return s.visible.get(p.index);
+    }
+
+    /** A slot that is free, after waiting for the older one if it must. */
+    private Slot slot() {
+        Slot oldest = null;
+        for (Slot s : slots) {
+            if (s.part == null) {
+                return s;
+            }
+            if (s.reducing && (oldest == null || s.lastUse < oldest.lastUse)) {
+                oldest = s;
+            }
+        }
+        if (oldest == null) {
+            throw new IllegalStateException(
+                    "the gradients of "
+                            + slots.size()
+                            + " layers are open: reduce one before asking for another's");
+        }
+        finish(oldest);
+        return oldest;
+    }
+
+    /** As {@link ZeroOptimizer#reduce(int)}. */
+    void reduce(Part p) {
+        if (!begun[p.index]) {
+            throw new IllegalStateException(
+                    "gradients of layer " + p.layer.name() + " were not asked for: there are none");
+        }
+        begun[p.index] = false;
+        done[p.index]++;
+        boolean last = done[p.index] == options.accumulation();
+        if (direct) {
+            if (last) {
+                reduceSums(p.gradients.memory());
+            }
+            return;
+        }
+        Slot s = Objects.requireNonNull(open[p.index]);
+        open[p.index] = null;
+        s.first = done[p.index] == 1;
+        s.lastUse = ++uses;
+        if (setup.stage() >= 2) {
+            comm.reduceScatter(s.all.get(p.index), ReduceOp.SUM, stream);
+            s.mark = ranks.mark(s.ready);
+            s.reducing = true;
+            return;
+        }
+        addUp(s, p, s.all.get(p.index));
+        if (!last) {
+            s.part = null;
+            return;
+        }
+        if (p.gradients.tier == Tier.DEVICE) {
+            s.part = null;
+            reduceSums(p.gradients.memory());
+            return;
+        }
+        // The sums go to the device and come back reduced.
+        Buffer wide = s.wide.get(p.index);
+        Buffer sums =
+                p.gradients.inStore()
+                        ? Objects.requireNonNull(p.gradientStage)
+                        : p.gradients.memory();
+        Transfer t = engine.toDevice(sums, wide, 0);
+        t.before(stream);
+        reduceSums(wide);
+        s.mark = ranks.mark(s.ready);
+        s.reducing = true;
+        s.sums = true;
+        s.in = t;
+        if (p.gradients.inStore()) {
+            awaitIn(s); // the stage is the next layer's
+        }
+    }
+
+    /** The reduction runs also if this fails. */
+    private void awaitIn(Slot s) {
+        try {
+            Objects.requireNonNull(s.in).await(FOREVER);
+        } catch (RuntimeException e) {
+            lost(e);
+        }
+    }
+
+    /** As {@link ZeroOptimizer#reduce(int, Stream)}. */
+    void reduce(Part p, Stream user) {
+        if (setup.stage() >= 2 || direct) {
+            written.record(user);
+            stream.waitFor(written);
+        } else {
+            user.synchronize(); // they are added up by the CPU
+        }
+        reduce(p);
+    }
+
+    private void reduceSums(Buffer all) {
+        if (setup.stage() == 0) {
+            comm.allReduce(all, ReduceOp.SUM, stream);
+        } else {
+            comm.reduceScatter(all, ReduceOp.SUM, stream);
+        }
+    }
+
+    /** Waits for a slot's reduction, and puts the result where gradients live. */
+    private void finish(Slot s) {
+        Part p = Objects.requireNonNull(s.part);
+        ranks.await(s.mark, s.ready);
+        s.reducing = false;
+        s.part = null;
+        if (!s.sums) {
+            addUp(s, p, s.own.get(p.index));
+            return;
+        }
+        awaitIn(s);
+        Buffer from = (setup.stage() == 0 ? s.wide : s.wideOwn).get(p.index);
+        try {
+            if (p.gradients.inStore() && setup.stage() != 0) {
+                p.gradients.read(Objects.requireNonNull(p.gradientStage)).await(FOREVER);
+            }
+            engine.toHost(from, p.updateGradients, 0).await(FOREVER);
+            if (p.gradients.inStore()) {
+                p.gradients.write(Objects.requireNonNull(p.gradientStage)).await(FOREVER);
+            }
+        } catch (RuntimeException e) {
+            lost(e);
+        }
+    }
+
+    /** Adds a slot's gradients to where they live. */
+    private void addUp(Slot s, Part p, Buffer from) {
+        try {
+            Buffer source = from;
+            if (!onHost) {
+                source = s.staged.get(p.index);
+                engine.toHost(from, source, 0).await(FOREVER);
+            }
+            Buffer sums;
+            if (p.gradients.inStore()) {
+                sums = Objects.requireNonNull(p.gradientStage);
+                if (!s.first) {
+                    p.gradients.read(sums).await(FOREVER);
+                }
+            } else {
+                sums = p.gradients.memory();
+            }
+            if (s.first) {
+                Numbers.copy(source, sums);
+            } else {
+                Numbers.add(source, sums);
+            }
+            if (p.gradients.inStore()) {
+                p.gradients.write(sums).await(FOREVER);
+            }
+        } catch (RuntimeException e) {
+            lost(e);
+        }
+    }
+
+    /** Collectives go on, since the other ranks wait for them; step tells everyone. */
+    void lost(RuntimeException e) {
+        if (failure == null) {
+            failure = e;
+        } else if (failure != e) {
+            failure.addSuppressed(e);
+        }
+    }
+
+    /** Forgets all since the last step. */
+    void forget() {
+        for (Slot s : slots) {
+            s.part = null;
+            s.reducing = false;
+        }
+        for (Part p : parts) {
+            done[p.index] = 0;
+            begun[p.index] = false;
+            open[p.index] = null;
+        }
+        failure = null;
+    }
+
+    /** Throws unless all layers have had all their micro-steps. */
+    void checkComplete() {
+        for (Part p : parts) {
+            if (done[p.index] != options.accumulation()) {
+                throw new IllegalStateException(
+                        "layer "
+                                + p.layer.name()
+                                + " has gradients of "
+                                + done[p.index]
+                                + " micro-steps, expected "
+                                + options.accumulation()
+                                + ": reduce each layer once a micro-step");
+            }
+        }
+    }
+
+    /** Waits for all reductions. */
+    void finish() {
+        for (Slot s : slots) {
+            if (s.part != null) {
+                finish(s);
+            }
+        }
+        ranks.drain();
+    }
+
+    /**
+     * The norm of the sum of all gradients; the same bits on all ranks and at all stages.
+     *
+     * @param step the number of the step, for errors
+     */
+    double norm(long step) {
+        double status = Ranks.FINE;
+        RuntimeException local = failure;
+        double sum = 0;
+        if (local != null) {
+            status = Ranks.GRADIENTS_LOST;
+        } else {
+            try {
+                norm.reset();
+                for (Part p : parts) {
+                    read(p);
+                    norm.add(p.index, p.normGradients);
+                }
+                sum = norm.sumOfSquares();
+            } catch (RuntimeException e) {
+                local = e;
+                status = Ranks.FAILED;
+            }
+        }
+        ranks.vote(sum, status);
+        double worst = ranks.worst();
+        if (worst == Ranks.GRADIENTS_LOST) {
+            String what = "gradients were lost, do the micro-steps of step " + step + " again";
+            RuntimeException e =
+                    local == null
+                            ? ranks.failed(null, what)
+                            : new JcclException(what + ": " + local.getMessage(), local);
+            forget();
+            throw e;
+        }
+        if (worst != Ranks.FINE) {
+            throw ranks.failed(local, "gradients cannot be read, call step again");
+        }
+        return Math.sqrt(ranks.sum());
+    }
+
+    /** Brings a part's gradients where the update reads them. */
+    void read(Part p) {
+        if (p.gradients.inStore()) {
+            p.gradients.read(Objects.requireNonNull(p.gradientStage)).await(FOREVER);
+        }
+    }
+}

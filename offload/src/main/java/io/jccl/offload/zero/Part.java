@@ -1,0 +1,192 @@
+package io.jccl.offload.zero;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.offload.Tier;
+import io.jccl.offload.optim.OptimizerState;
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/** A layer on one rank: where its elements live, and views of them. */
+final class Part {
+    private final Setup setup;
+    final int index;
+    final Layer layer;
+    final long count;
+    final long padded;
+    final long block;
+
+    /** What this rank updates: all at stage 0, else its block. */
+    final long from;
+
+    final long updated;
+
+    final Home parameters;
+    final Home gradients;
+
+    /** Master parameters, unless shared, and moments. */
+    final List<Home> state = new ArrayList<>();
+
+    /** The state of before the last step, if it is kept in memory. */
+    final List<Buffer> previous = new ArrayList<>();
+
+    /** What the model reads and adds to, if it does so where they live. */
+    @Nullable Buffer visibleParameters;
+
+    @Nullable Buffer visibleGradients;
+
+    /** All elements, if they are in memory up to stage 2. */
+    @Nullable Buffer allParameters;
+
+    /** Those this rank updates, if they are in memory. */
+    @Nullable Buffer ownParameters;
+
+    @Nullable OptimizerState inMemory;
+
+    /** Pinned memory for what the store holds of parameters and gradients. */
+    @Nullable Buffer parameterStage;
+
+    @Nullable Buffer ownParameterStage;
+    @Nullable Buffer gradientStage;
+
+    /** This rank's block of gradients, and what it updates with, in memory or in the stage. */
+    Buffer normGradients;
+
+    Buffer updateGradients;
+
+    Part(Setup setup, Memory memory, int index) {
+        ZeroOptions options = setup.options();
+        int stage = setup.stage();
+        this.setup = setup;
+        this.index = index;
+        this.layer = setup.layers().get(index);
+        this.count = layer.count();
+        this.block = (count + setup.size() - 1) / setup.size();
+        this.padded = block * setup.size();
+        this.from = stage == 0 ? 0 : setup.rank() * block;
+        this.updated = stage == 0 ? padded : block;
+        String name = "layer " + layer.name();
+        this.parameters =
+                memory.home(
+                        options.parameters(),
+                        options.type(),
+                        stage == 3 ? block : padded,
+                        name + " parameters",
+                        2,
+                        Memory.Kind.PARAMETERS);
+        this.gradients =
+                memory.home(
+                        options.gradients(),
+                        options.accumulator(),
+                        stage >= 2 ? block : padded,
+                        name + " gradients",
+                        1,
+                        Memory.Kind.GRADIENTS);
+        int moments = setup.optimizer().moments();
+        if (!setup.shared()) {
+            state.add(stateHome(memory, name + " master"));
+        }
+        for (int m = 0; m < moments; m++) {
+            state.add(stateHome(memory, name + " moment " + m));
+        }
+        // Views; those of a stage follow when it is allocated.
+        if (!parameters.inStore()) {
+            Buffer all = parameters.memory();
+            allParameters = all;
+            ownParameters = stage == 3 ? all : all.slice(from, updated);
+            visibleParameters = setup.resident() ? all.slice(0, count) : null;
+        }
+        Buffer g = gradients.inStore() ? none() : gradients.memory();
+        normGradients = g;
+        updateGradients = g;
+        if (!gradients.inStore()) {
+            visibleGradients = setup.direct() ? g.slice(0, count) : null;
+            viewGradients(g);
+        }
+        if (options.optimizer() != Tier.NVME) {
+            inMemory = stateInMemory(moments);
+            for (int k = 0; setup.keeps() && k <= moments; k++) {
+                previous.add(memory.buffer(Tier.PINNED, DataType.FLOAT32, updated));
+            }
+        }
+    }
+
+    /** Elements of the largest layer, with padding. */
+    static long mostPadded(List<Part> parts) {
+        long most = 0;
+        for (Part p : parts) {
+            most = Math.max(most, p.padded);
+        }
+        return most;
+    }
+
+    private Home stateHome(Memory memory, String name) {
+        return memory.home(
+                setup.options().optimizer(),
+                DataType.FLOAT32,
+                updated,
+                name,
+                2,
+                Memory.Kind.OPTIMIZER);
+    }
+
+    private OptimizerState stateInMemory(int count) {
+        boolean shared = setup.shared();
+        Buffer master = shared ? Objects.requireNonNull(ownParameters) : state.getFirst().memory();
+        Buffer[] moments = new Buffer[count];
+        for (int m = 0; m < count; m++) {
+            moments[m] = state.get(m + (shared ? 0 : 1)).memory();
+        }
+        return OptimizerState.of(master, moments);
+    }
+
+    private static Buffer none() {
+        return Buffer.wrap(MemorySegment.ofArray(new float[0]), DataType.FLOAT32);
+    }
+
+    private void viewGradients(Buffer g) {
+        if (setup.stage() >= 2) {
+            normGradients = g;
+            updateGradients = g;
+        } else {
+            normGradients = ofRank(g);
+            updateGradients = setup.stage() == 0 ? g : normGradients;
+        }
+    }
+
+    /** Gradients that live in a store come and go through this memory. */
+    void stageGradients(Buffer memory) {
+        Buffer all = memory.slice(0, gradients.count);
+        gradientStage = all;
+        viewGradients(all);
+    }
+
+    /** Parameters that the CPU cannot write where they live come and go through this memory. */
+    void stageParameters(Buffer memory) {
+        Buffer all = memory.slice(0, parameters.count);
+        parameterStage = all;
+        ownParameterStage = setup.stage() == 3 ? all : all.slice(from, updated);
+    }
+
+    /** This rank's block of memory that has all blocks. */
+    Buffer ofRank(Buffer all) {
+        return all.slice(setup.rank() * block, block);
+    }
+
+    /** Host memory where the update writes parameters besides the master ones; null if none. */
+    @Nullable Buffer target() {
+        if (setup.shared()) {
+            return null;
+        }
+        return ownParameterStage != null ? ownParameterStage : ownParameters;
+    }
+
+    /** Master parameters (0) or a moment, of state in memory. */
+    Buffer stateBuffer(int k) {
+        OptimizerState s = Objects.requireNonNull(inMemory);
+        return k == 0 ? s.parameters() : s.moment(k - 1);
+    }
+}

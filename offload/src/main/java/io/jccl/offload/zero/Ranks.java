@@ -1,0 +1,141 @@
+package io.jccl.offload.zero;
+
+import io.jccl.Communicator;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import java.lang.foreign.MemorySegment;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The stream of collectives, and what ranks agree on. Marks in the stream tell whether work ran or
+ * was dropped behind an error: a dropped one is never counted.
+ */
+final class Ranks {
+    static final Duration FOREVER = Duration.ofDays(36_500);
+
+    static final double FINE = 0;
+    static final double FAILED = 1;
+    static final double GRADIENTS_LOST = 2;
+
+    /** What a rank reports in a vote: a number, and how it went. */
+    private static final int VOTE = 2;
+
+    final Stream stream;
+
+    private final Communicator comm;
+    private final int size;
+    private final int rank;
+    private final AtomicLong reached = new AtomicLong();
+    private final Runnable reach = reached::incrementAndGet;
+    private long marks;
+    private final Buffer votes;
+    private final Buffer myVote;
+    private final double[] mine = new double[VOTE];
+    private final double[] received;
+    private final MemorySegment mineSegment = MemorySegment.ofArray(mine);
+    private final MemorySegment receivedSegment;
+
+    Ranks(Setup setup, Memory memory) {
+        this.comm = setup.comm();
+        this.size = setup.size();
+        this.rank = setup.rank();
+        this.stream = memory.own(setup.device().newStream());
+        this.votes = memory.own(setup.device().allocate(DataType.FLOAT64, (long) VOTE * size));
+        this.myVote = votes.slice((long) VOTE * rank, VOTE);
+        this.received = new double[VOTE * size];
+        this.receivedSegment = MemorySegment.ofArray(received);
+    }
+
+    long mark() {
+        stream.launchHostFunction(reach);
+        return ++marks;
+    }
+
+    long mark(Event ready) {
+        long mark = mark();
+        ready.record(stream);
+        return mark;
+    }
+
+    void await(long mark, Event ready) {
+        ready.synchronize(FOREVER);
+        if (reached.get() < mark) {
+            drain();
+        }
+    }
+
+    /** Waits for the stream; throws the communicator's error if there is one. */
+    void drain() {
+        stream.synchronize();
+        if (reached.get() < marks) {
+            throw new JcclException(
+                    "the communicator of rank "
+                            + rank
+                            + " failed in an earlier operation: save what this rank holds with"
+                            + " saveAlone, and begin anew with another communicator");
+        }
+    }
+
+    /** Exchanges a number and a status with all ranks; {@link #number} has them then. */
+    void vote(double number, double status) {
+        mine[0] = number;
+        mine[1] = status;
+        myVote.copyFrom(mineSegment);
+        comm.allGather(votes, stream);
+        mark();
+        drain();
+        votes.copyTo(receivedSegment);
+    }
+
+    /** As {@link #vote(double, double)}, of how it went alone. */
+    void vote(boolean fine) {
+        vote(0, fine ? FINE : FAILED);
+    }
+
+    /** A rank's number of the last vote. */
+    double number(int r) {
+        return received[VOTE * r];
+    }
+
+    /** The sum of all ranks' numbers, in rank order. */
+    double sum() {
+        double total = 0;
+        for (int r = 0; r < size; r++) {
+            total += number(r);
+        }
+        return total;
+    }
+
+    /** The worst status among the ranks. */
+    double worst() {
+        double w = FINE;
+        for (int r = 0; r < size; r++) {
+            w = Math.max(w, received[VOTE * r + 1]);
+        }
+        return w;
+    }
+
+    String failedRanks() {
+        List<Integer> failed = new ArrayList<>();
+        for (int r = 0; r < size; r++) {
+            if (received[VOTE * r + 1] != FINE) {
+                failed.add(r);
+            }
+        }
+        return (failed.size() == 1 ? "rank " + failed.getFirst() : "ranks " + failed);
+    }
+
+    /** This rank's own error, or one that names the others. */
+    RuntimeException failed(@Nullable RuntimeException local, String what) {
+        return local != null
+                ? local
+                : new JcclException(failedRanks() + " failed: " + what + "; see the error there");
+    }
+}

@@ -1,0 +1,126 @@
+package io.jccl.offload.zero;
+
+import io.jccl.Communicator;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.offload.Tier;
+import io.jccl.offload.Tiers;
+import io.jccl.offload.optim.LossScale;
+import io.jccl.offload.optim.Optimizer;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Objects;
+import java.util.Set;
+
+/** What the caller asks for on one rank, checked, and what follows from it. */
+record Setup(
+        Communicator comm,
+        List<Layer> layers,
+        Optimizer optimizer,
+        ZeroOptions options,
+        LossScale scale,
+        Tiers tiers) {
+    Setup {
+        Objects.requireNonNull(comm, "comm");
+        layers = List.copyOf(layers);
+        Objects.requireNonNull(optimizer, "optimizer");
+        Objects.requireNonNull(options, "options");
+        Objects.requireNonNull(scale, "scale");
+        Objects.requireNonNull(tiers, "tiers");
+        checkNames(layers);
+        checkDevice(comm, options, tiers.engine().device());
+    }
+
+    private static void checkNames(List<Layer> layers) {
+        if (layers.isEmpty()) {
+            throw new IllegalArgumentException("there are no layers, expected at least one");
+        }
+        Set<String> names = new HashSet<>();
+        for (Layer l : layers) {
+            if (!names.add(l.name())) {
+                throw new IllegalArgumentException(
+                        "two layers are named " + l.name() + ", expected names that differ");
+            }
+        }
+    }
+
+    private static void checkDevice(Communicator comm, ZeroOptions options, Device device) {
+        if (device.kind() != comm.device().kind()
+                || (device.kind() == Device.Kind.CUDA && device != comm.device())) {
+            throw new IllegalArgumentException(
+                    "the tiers are of "
+                            + device
+                            + ", the communicator is of "
+                            + comm.device()
+                            + "; both need the same");
+        }
+        if (device.kind() == Device.Kind.CUDA
+                && (options.gradients() == Tier.DEVICE || options.optimizer() == Tier.DEVICE)) {
+            throw new IllegalArgumentException(
+                    "gradients are on tier "
+                            + options.gradients()
+                            + " and the optimizer's state on tier "
+                            + options.optimizer()
+                            + ", but the update runs on the CPU: for a GPU put both on PINNED or"
+                            + " NVME");
+        }
+    }
+
+    int size() {
+        return comm.size();
+    }
+
+    int rank() {
+        return comm.rank();
+    }
+
+    int stage() {
+        return options.stage();
+    }
+
+    Device device() {
+        return tiers.engine().device();
+    }
+
+    boolean onHost() {
+        return device().kind() == Device.Kind.HOST;
+    }
+
+    /** Whether parameters are read where they live. */
+    boolean resident() {
+        return stage() < 3 && options.parameters() == Tier.DEVICE;
+    }
+
+    /** Whether the model adds to the accumulators themselves. */
+    boolean direct() {
+        return stage() <= 1
+                && options.gradients() == Tier.DEVICE
+                && options.accumulator() == options.type();
+    }
+
+    /** Whether float32 parameters are the master parameters. */
+    boolean shared() {
+        return options.type() == DataType.FLOAT32
+                && options.parameters() == options.optimizer()
+                && options.optimizer() != Tier.NVME;
+    }
+
+    /** Whether each rank updates a block, and the others need it at once. */
+    boolean spreads() {
+        return stage() == 1 || stage() == 2;
+    }
+
+    /**
+     * Whether a copy of the previous state is kept in memory. Parameters in a store can fail after
+     * the state in memory was updated.
+     */
+    boolean keeps() {
+        return options.optimizer() != Tier.NVME
+                && (options.keepPrevious() || options.parameters() == Tier.NVME);
+    }
+
+    /** Whether there is a state to go back to. */
+    boolean canRestore() {
+        return keeps() || options.optimizer() == Tier.NVME;
+    }
+}

@@ -1,0 +1,206 @@
+package io.jccl.offload.zero;
+
+import static io.jccl.offload.zero.Ranks.FOREVER;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.offload.Completion;
+import io.jccl.offload.Tier;
+import io.jccl.offload.optim.OptimizerState;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Master parameters and moments of all parts: in memory, where the update finds them, or in a
+ * store, from which they come to one of two stages in pinned memory, the next layer's while one is
+ * updated.
+ */
+final class States {
+    private final Setup setup;
+    private final List<Part> parts;
+    private final List<Stage> stages = new ArrayList<>();
+
+    /** Pinned memory for the state of one layer that comes from a store. */
+    private static final class Stage {
+        final List<OptimizerState> views = new ArrayList<>();
+        final List<List<Buffer>> buffers = new ArrayList<>();
+        final List<Completion> underWay = new ArrayList<>();
+
+        Stage(int moments, List<Part> parts, Memory memory) {
+            long most = 0;
+            for (Part p : parts) {
+                most = Math.max(most, p.updated);
+            }
+            List<Buffer> all = new ArrayList<>();
+            for (int k = 0; k <= moments; k++) {
+                all.add(memory.buffer(Tier.PINNED, DataType.FLOAT32, most));
+            }
+            for (Part p : parts) {
+                List<Buffer> some = all.stream().map(b -> b.slice(0, p.updated)).toList();
+                buffers.add(some);
+                views.add(
+                        OptimizerState.of(
+                                some.getFirst(),
+                                some.subList(1, some.size()).toArray(Buffer[]::new)));
+            }
+        }
+
+        void await() {
+            RuntimeException failure = null;
+            for (Completion c : underWay) {
+                try {
+                    c.await(FOREVER);
+                } catch (RuntimeException e) {
+                    failure = failure == null ? e : failure;
+                }
+            }
+            underWay.clear();
+            if (failure != null) {
+                throw failure;
+            }
+        }
+    }
+
+    States(Setup setup, List<Part> parts, Memory memory) {
+        this.setup = setup;
+        this.parts = parts;
+        if (setup.options().optimizer() == Tier.NVME) {
+            stages.add(new Stage(setup.optimizer().moments(), parts, memory));
+            stages.add(new Stage(setup.optimizer().moments(), parts, memory));
+        }
+    }
+
+    // The update, part by part.
+
+    /** Starts reading the first part. */
+    void begin() {
+        if (!stages.isEmpty()) {
+            startRead(parts.getFirst());
+        }
+    }
+
+    private Stage stage(Part p) {
+        return stages.get(p.index % stages.size());
+    }
+
+    private void startRead(Part p) {
+        Stage s = stage(p);
+        s.await(); // its writes
+        List<Buffer> to = s.buffers.get(p.index);
+        for (int k = 0; k < to.size(); k++) {
+            s.underWay.add(p.state.get(k).read(to.get(k)));
+        }
+    }
+
+    /** A part's state in host memory; the next part's begins to be read. */
+    OptimizerState take(Part p) {
+        if (stages.isEmpty()) {
+            return Objects.requireNonNull(p.inMemory);
+        }
+        stage(p).await();
+        if (p.index + 1 < parts.size()) {
+            startRead(parts.get(p.index + 1));
+        }
+        return stage(p).views.get(p.index);
+    }
+
+    /** Starts writing what was taken and updated. */
+    void putBack(Part p) {
+        if (stages.isEmpty()) {
+            return;
+        }
+        Stage s = stage(p);
+        List<Buffer> from = s.buffers.get(p.index);
+        for (int k = 0; k < from.size(); k++) {
+            s.underWay.add(p.state.get(k).write(from.get(k)));
+        }
+    }
+
+    /** Waits for all reads and writes, also behind an error. */
+    @Nullable RuntimeException settle(@Nullable RuntimeException earlier) {
+        RuntimeException failure = earlier;
+        for (Stage s : stages) {
+            try {
+                s.await();
+            } catch (RuntimeException e) {
+                failure = failure == null ? e : failure;
+            }
+        }
+        return failure;
+    }
+
+    // Versions.
+
+    /** Keeps a copy of state in memory, if the options or the tiers need one. */
+    void keep() {
+        for (Part p : parts) {
+            for (int k = 0; k < p.previous.size(); k++) {
+                Numbers.copy(p.stateBuffer(k), p.previous.get(k));
+            }
+        }
+    }
+
+    /** What was put back is the state from now on. */
+    void commit() {
+        for (Part p : parts) {
+            for (Home h : p.state) {
+                h.commit();
+            }
+        }
+    }
+
+    /** Forgets what was put back since the last commit. */
+    void restore() {
+        for (Part p : parts) {
+            for (Home h : p.state) {
+                h.forget();
+            }
+        }
+        restoreCopies();
+    }
+
+    /** Goes back to before the last commit. */
+    void undo() {
+        for (Part p : parts) {
+            for (Home h : p.state) {
+                h.flip();
+            }
+        }
+        restoreCopies();
+    }
+
+    private void restoreCopies() {
+        for (Part p : parts) {
+            for (int k = 0; k < p.previous.size(); k++) {
+                Numbers.copy(p.previous.get(k), p.stateBuffer(k));
+            }
+        }
+    }
+
+    // Values: master parameters (0) or a moment, of one part.
+
+    /** Host memory for state k of a part: itself, or where it is written from by {@link #put}. */
+    Buffer room(Part p, int k) {
+        return stages.isEmpty() ? p.stateBuffer(k) : stages.getFirst().buffers.get(p.index).get(k);
+    }
+
+    /** State k of a part in host memory, until the next call. */
+    Buffer get(Part p, int k) {
+        Buffer to = room(p, k);
+        if (!stages.isEmpty()) {
+            p.state.get(k).read(to).await(FOREVER);
+        }
+        return to;
+    }
+
+    /** Sets state k of a part to what is in its {@link #room}. */
+    void put(Part p, int k) {
+        if (!stages.isEmpty()) {
+            Home h = p.state.get(k);
+            h.write(room(p, k)).await(FOREVER);
+            h.commit();
+        }
+    }
+}

@@ -1,0 +1,259 @@
+package io.jccl.offload.zero;
+
+import static io.jccl.offload.zero.Ranks.FOREVER;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.offload.Tiers;
+import io.jccl.offload.optim.LossScale;
+import io.jccl.offload.optim.Optimizer;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.zip.CRC32C;
+
+/** State on its way in and out: initial values, what callers see, and files. */
+final class Values {
+    private final Setup setup;
+    private final Optimizer optimizer;
+    private final LossScale scale;
+    private final Tiers tiers;
+    private final int size;
+    private final int rank;
+    private final Ranks ranks;
+    private final Progress progress;
+    private final List<Part> parts;
+    private final States states;
+
+    Values(Setup setup, Ranks ranks, Progress progress, List<Part> parts, States states) {
+        this.setup = setup;
+        this.optimizer = setup.optimizer();
+        this.scale = setup.scale();
+        this.tiers = setup.tiers();
+        this.size = setup.size();
+        this.rank = setup.rank();
+        this.ranks = ranks;
+        this.progress = progress;
+        this.parts = parts;
+        this.states = states;
+    }
+
+    /** Sets the state, but not the parameters that are made from it. */
+    void initialize(ZeroOptimizer.Initializer initializer) {
+        progress.clear();
+        CRC32C crc = new CRC32C();
+        try (Buffer whole = tiers.pinned().allocate(DataType.FLOAT32, Part.mostPadded(parts))) {
+            for (Part p : parts) {
+                whole.zero();
+                long at = 0;
+                for (Layer.Tensor t : p.layer.tensors()) {
+                    initializer.fill(p.layer.name(), t.name(), whole.slice(at, t.count()));
+                    at += t.count();
+                }
+                add(crc, whole.slice(0, p.count).asSegment());
+                for (int k = 0; k <= optimizer.moments(); k++) {
+                    Buffer to = states.room(p, k);
+                    if (k == 0) {
+                        Numbers.copy(whole.slice(p.from, p.updated), to);
+                    } else {
+                        to.zero();
+                    }
+                    states.put(p, k);
+                }
+            }
+        }
+        ranks.vote((double) crc.getValue(), Ranks.FINE);
+        for (int r = 1; r < size; r++) {
+            if (ranks.number(r) != ranks.number(0)) {
+                throw new JcclException(
+                        "the initial values on rank "
+                                + r
+                                + " differ from those on rank 0: give all ranks the same, such as"
+                                + " from one seed");
+            }
+        }
+        progress.set(0);
+    }
+
+    private static void add(CRC32C crc, MemorySegment values) {
+        for (long i = 0; i < values.byteSize(); i += 1 << 30) {
+            crc.update(values.asSlice(i, Math.min(1 << 30, values.byteSize() - i)).asByteBuffer());
+        }
+    }
+
+    /** As {@link ZeroOptimizer#forEachParameter}. */
+    void forEach(ZeroOptimizer.Visitor visitor) {
+        boolean onHost = setup.onHost();
+        long most = Part.mostPadded(parts);
+        try (Buffer device = tiers.device().allocate(DataType.FLOAT32, most);
+                Buffer host = tiers.pinned().allocate(DataType.FLOAT32, onHost ? 0 : most)) {
+            for (Part p : parts) {
+                Buffer values = onHost ? device : host;
+                if (setup.stage() == 0) {
+                    values = states.get(p, 0);
+                } else {
+                    Buffer all = device.slice(0, p.padded);
+                    tiers.engine().toDevice(states.get(p, 0), p.ofRank(all), 0).await(FOREVER);
+                    setup.comm().allGather(all, ranks.stream);
+                    ranks.mark();
+                    ranks.drain();
+                    if (!onHost) {
+                        tiers.engine().toHost(all, host.slice(0, p.padded), 0).await(FOREVER);
+                    }
+                }
+                long at = 0;
+                for (Layer.Tensor t : p.layer.tensors()) {
+                    visitor.visit(p.layer.name(), t.name(), values.slice(at, t.count()));
+                    at += t.count();
+                }
+            }
+        }
+    }
+
+    /** As {@link ZeroOptimizer#save}. */
+    void save(Path folder) throws IOException {
+        // One number for the files of all ranks, so that those of different calls are not mixed.
+        ranks.vote(rank == 0 ? (double) Checkpoint.newId() : 0, Ranks.FINE);
+        long id = (long) ranks.number(0);
+        IOException failure = null;
+        RuntimeException unreadable = null;
+        try {
+            write(folder, id, false);
+        } catch (IOException e) {
+            failure = e;
+        } catch (RuntimeException e) {
+            unreadable = e; // state in a store; the others wait for this rank
+        }
+        ranks.vote(failure == null && unreadable == null);
+        if (failure != null) {
+            throw failure;
+        }
+        if (unreadable != null) {
+            throw unreadable;
+        }
+        if (ranks.worst() != Ranks.FINE) {
+            throw new JcclException(
+                    ranks.failedRanks()
+                            + " could not save step "
+                            + progress.steps
+                            + " to "
+                            + folder
+                            + "; see the error there");
+        }
+    }
+
+    /** As {@link ZeroOptimizer#saveAlone}. */
+    void saveAlone(Path folder) throws IOException {
+        write(folder, Checkpoint.ALONE, true);
+    }
+
+    private void write(Path folder, long id, boolean all) throws IOException {
+        List<Checkpoint.Range> ranges = new ArrayList<>();
+        for (Part p : parts) {
+            boolean whole = all && setup.stage() == 0;
+            long from = whole ? 0 : Math.min(p.count, rank * p.block);
+            long to = whole ? p.count : Math.min(p.count, (rank + 1) * p.block);
+            ranges.add(new Checkpoint.Range(p.layer, from, to - from));
+        }
+        Checkpoint.Header header =
+                new Checkpoint.Header(
+                        id,
+                        progress.steps,
+                        scale.value(),
+                        scale.goodSteps(),
+                        rank,
+                        size,
+                        optimizer.label(),
+                        optimizer.moments(),
+                        ranges);
+        Checkpoint.write(
+                folder,
+                header,
+                (layer, k) -> {
+                    Part p = parts.get(layer);
+                    Checkpoint.Range r = ranges.get(layer);
+                    // A block may be padding alone, behind the last element.
+                    return states.get(p, k)
+                            .slice(r.count() == 0 ? 0 : r.from() - p.from, r.count());
+                });
+    }
+
+    /**
+     * Finds the newest whole step and checks all of its files; all ranks find the same.
+     *
+     * @throws IOException if this rank finds none, or a damaged file
+     */
+    Checkpoint find(Path folder) throws IOException {
+        Checkpoint checkpoint = null;
+        IOException failure = null;
+        try {
+            checkpoint =
+                    Checkpoint.newest(
+                            folder, setup.layers(), optimizer.label(), optimizer.moments());
+            checkpoint.verify();
+        } catch (IOException e) {
+            failure = e;
+        }
+        ranks.vote(
+                checkpoint == null ? -1 : (double) checkpoint.steps(),
+                failure == null ? Ranks.FINE : Ranks.FAILED);
+        if (failure != null) {
+            throw failure;
+        }
+        if (ranks.worst() != Ranks.FINE || checkpoint == null) {
+            throw new JcclException(
+                    ranks.failedRanks()
+                            + " could not load from "
+                            + folder
+                            + "; see the error there");
+        }
+        for (int r = 0; r < size; r++) {
+            if (ranks.number(r) != checkpoint.steps()) {
+                throw new JcclException(
+                        "rank "
+                                + r
+                                + " finds step "
+                                + (long) ranks.number(r)
+                                + " in "
+                                + folder
+                                + ", rank "
+                                + rank
+                                + " step "
+                                + checkpoint.steps()
+                                + ": give all ranks one folder");
+            }
+        }
+        return checkpoint;
+    }
+
+    /** Sets the state, but not the parameters that are made from it. */
+    void load(Checkpoint checkpoint, Path folder) {
+        progress.clear();
+        RuntimeException local = null;
+        try {
+            for (Part p : parts) {
+                for (int k = 0; k <= optimizer.moments(); k++) {
+                    Buffer to = states.room(p, k);
+                    to.zero(); // the padding
+                    long real = Math.max(0, Math.min(p.updated, p.count - p.from));
+                    checkpoint.read(p.index, k, p.from, to.slice(0, real));
+                    states.put(p, k);
+                }
+            }
+        } catch (IOException | RuntimeException e) {
+            local =
+                    e instanceof RuntimeException x
+                            ? x
+                            : new JcclException("cannot read " + folder + ": " + e, e);
+        }
+        ranks.vote(local == null);
+        if (ranks.worst() != Ranks.FINE) {
+            throw ranks.failed(local, "state could not be read; load again");
+        }
+        scale.restore(checkpoint.lossScale(), checkpoint.goodSteps());
+        progress.set(checkpoint.steps());
+    }
+}

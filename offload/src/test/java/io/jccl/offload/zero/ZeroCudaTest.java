@@ -1,0 +1,438 @@
+package io.jccl.offload.zero;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.CudaDouble;
+import io.jccl.offload.OffloadMemoryException;
+import io.jccl.offload.Tier;
+import io.jccl.offload.nvme.NvmeOptions;
+import io.jccl.offload.nvme.NvmeStore;
+import io.jccl.offload.optim.Adam;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReferenceArray;
+import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/**
+ * Sharded state on GPUs, with ranks as threads on the doubles of libcudart and libnccl. Device
+ * memory of the double cannot be touched by the CPU, and it adds in rank order as {@link
+ * io.jccl.Algorithm#DIRECT} does, so that parameters are those of the host device bit for bit.
+ */
+@Timeout(value = 300, unit = TimeUnit.SECONDS)
+class ZeroCudaTest {
+    private static final int STEPS = 3;
+    private static final double RATE = 0.01;
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final CommunicatorOptions OPTIONS =
+            CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(30));
+
+    @TempDir Path folder = Path.of("");
+
+    /** What one rank does. */
+    private interface Body {
+        void run(Communicator comm, Demo.Memory memory) throws Exception;
+    }
+
+    @BeforeEach
+    void useTheDoubles() throws Exception {
+        CudaDouble.use();
+    }
+
+    @AfterEach
+    void reset() {
+        CudaDouble.reset();
+    }
+
+    /** Runs ranks on GPUs, or on the host device; each with a real drive if there is a folder. */
+    private static void onRanks(int ranks, boolean gpus, @Nullable Path drives, Body body)
+            throws InterruptedException {
+        List<Device> devices =
+                IntStream.range(0, ranks)
+                        .mapToObj(i -> gpus ? Cuda.device(i) : Device.host())
+                        .toList();
+        CommunicatorOptions options = gpus ? OPTIONS : Demo.IN_RANK_ORDER;
+        Map<Integer, Throwable> errors = new ConcurrentHashMap<>();
+        List<Thread> threads = new ArrayList<>();
+        for (Communicator c : Communicator.local(devices, options)) {
+            threads.add(
+                    Thread.ofPlatform()
+                            .daemon()
+                            .name("rank " + c.rank())
+                            .start(() -> {
+                                try (c) {
+                                    rank(c, devices.get(c.rank()), drives, body);
+                                } catch (Throwable e) {
+                                    errors.put(c.rank(), e);
+                                }
+                            }));
+        }
+        for (Thread t : threads) {
+            assertTrue(t.join(PATIENCE), () -> t.getName() + " hangs");
+        }
+        if (!errors.isEmpty()) {
+            AssertionError first = new AssertionError("ranks failed: " + errors);
+            errors.values().forEach(first::addSuppressed);
+            throw first;
+        }
+    }
+
+    private static void rank(Communicator c, Device device, @Nullable Path drives, Body body)
+            throws Exception {
+        try (NvmeStore store = drives == null ? null : drive(drives, c.rank());
+                Demo.Memory memory = new Demo.Memory(device, Map.of(), store)) {
+            body.run(c, memory);
+        }
+    }
+
+    /** Objects of CUDA and NCCL that were not freed; nobody frees ids that were not used. */
+    private static long live() {
+        return CudaDouble.live("all") - CudaDouble.live("jobs");
+    }
+
+    private static NvmeStore drive(Path drives, int rank) throws Exception {
+        Path mine = Files.createDirectories(drives.resolve("rank" + rank));
+        NvmeOptions options = NvmeOptions.DEFAULT.withBlockBytes(4096).withScratch(true);
+        return NvmeStore.open(mine, new Budgets(Map.of()), options);
+    }
+
+    private static ZeroOptimizer create(Communicator c, ZeroOptions o, Demo.Memory memory) {
+        return ZeroOptimizer.create(
+                c, Demo.LAYERS, Adam.defaults(), o, Demo.noScale(), memory.tiers);
+    }
+
+    private static float[] train(
+            int ranks, boolean gpus, boolean streams, @Nullable Path drives, ZeroOptions o)
+            throws InterruptedException {
+        AtomicReferenceArray<float[]> results = new AtomicReferenceArray<>(ranks);
+        onRanks(
+                ranks,
+                gpus,
+                drives,
+                (c, memory) -> {
+                    try (ZeroOptimizer zero = create(c, o, memory);
+                            Stream user = c.device().newStream()) {
+                        Demo.initialize(zero, 17);
+                        for (int s = 0; s < STEPS; s++) {
+                            for (int m = 0; m < o.accumulation(); m++) {
+                                java.util.Random data = Demo.data(17, s, m, c.rank());
+                                if (streams) {
+                                    Demo.microStep(zero, data, user, memory.pinned, true);
+                                } else {
+                                    Demo.microStep(zero, data);
+                                }
+                            }
+                            assertTrue(zero.step(RATE).taken());
+                        }
+                        results.set(c.rank(), Demo.parameters(zero));
+                    }
+                });
+        for (int r = 1; r < ranks; r++) {
+            assertArrayEquals(results.get(0), results.get(r), "rank " + r);
+        }
+        return results.get(0);
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "1, 2, FLOAT32, FLOAT32, 1",
+        "2, 1, BFLOAT16, FLOAT32, 0",
+        "2, 3, FLOAT32, FLOAT32, 1",
+        "3, 2, BFLOAT16, BFLOAT16, 1",
+        "3, 2, BFLOAT16, FLOAT32, 2",
+        "4, 2, FLOAT16, FLOAT32, 1"
+    })
+    void givesTheParametersOfTheHostDevice(
+            int ranks, int micros, DataType type, DataType accumulator, int prefetch)
+            throws Exception {
+        // What devices keep for themselves is there afterwards.
+        onRanks(
+                ranks,
+                true,
+                null,
+                (c, memory) -> {
+                    try (ZeroOptimizer zero =
+                            create(
+                                    c,
+                                    ZeroOptions.stage(3)
+                                            .withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED),
+                                    memory)) {
+                        Demo.initialize(zero, 17);
+                    }
+                });
+        long before = live();
+        for (int stage = 0; stage <= 3; stage++) {
+            ZeroOptions base =
+                    ZeroOptions.stage(stage)
+                            .withTypes(type, accumulator)
+                            .withAccumulation(micros)
+                            .withPrefetch(prefetch)
+                            .withMaxNorm(0.5);
+            float[] expected =
+                    train(
+                            ranks,
+                            false,
+                            false,
+                            null,
+                            base.withTiers(Tier.DEVICE, Tier.PINNED, Tier.PINNED));
+            for (Tier p : Tier.values()) {
+                for (Tier g : List.of(Tier.PINNED, Tier.NVME)) {
+                    for (Tier o : List.of(Tier.PINNED, Tier.NVME)) {
+                        String what = "stage " + stage + " on " + List.of(p, g, o);
+                        boolean streams = (p.ordinal() + g.ordinal() + o.ordinal()) % 2 == 0;
+                        float[] actual = train(ranks, true, streams, null, base.withTiers(p, g, o));
+                        assertArrayEquals(expected, actual, what);
+                    }
+                }
+            }
+        }
+        assertEquals(before, live(), "all is freed");
+    }
+
+    /** Pinned memory of CUDA to and from a real drive. */
+    @ParameterizedTest
+    @CsvSource({"0", "1", "2", "3"})
+    void onARealDrive(int stage) throws Exception {
+        ZeroOptions o =
+                ZeroOptions.stage(stage)
+                        .withTypes(DataType.BFLOAT16, DataType.FLOAT32)
+                        .withAccumulation(2)
+                        .withTiers(Tier.NVME, Tier.NVME, Tier.NVME);
+        float[] expected = train(2, false, false, null, o);
+        assertArrayEquals(expected, train(2, true, true, folder, o));
+    }
+
+    /** What GPUs saved is read by the host device, and the other way round. */
+    @Test
+    void checkpointsMoveBetweenDevices() throws Exception {
+        ZeroOptions o = ZeroOptions.stage(3).withTiers(Tier.DEVICE, Tier.PINNED, Tier.PINNED);
+        ZeroOptions other = ZeroOptions.stage(1).withTiers(Tier.PINNED, Tier.NVME, Tier.NVME);
+        AtomicReferenceArray<float[]> results = new AtomicReferenceArray<>(3);
+        for (int part = 0; part < 4; part++) {
+            boolean gpus = part % 2 == 0;
+            int begin = part;
+            onRanks(
+                    3,
+                    gpus,
+                    null,
+                    (c, memory) -> {
+                        try (ZeroOptimizer zero = create(c, gpus ? o : other, memory)) {
+                            if (begin == 0) {
+                                Demo.initialize(zero, 5);
+                            } else {
+                                assertEquals(begin, zero.load(folder));
+                            }
+                            Demo.step(zero, 5, begin, 1, c.rank(), RATE);
+                            zero.save(folder);
+                            results.set(c.rank(), Demo.parameters(zero));
+                        }
+                    });
+        }
+        AtomicReferenceArray<float[]> whole = new AtomicReferenceArray<>(3);
+        onRanks(
+                3,
+                false,
+                null,
+                (c, memory) -> {
+                    try (ZeroOptimizer zero = create(c, o, memory)) {
+                        Demo.initialize(zero, 5);
+                        for (int s = 0; s < 4; s++) {
+                            Demo.step(zero, 5, s, 1, c.rank(), RATE);
+                        }
+                        whole.set(c.rank(), Demo.parameters(zero));
+                    }
+                });
+        assertArrayEquals(whole.get(0), results.get(0));
+    }
+
+    /** All ranks hear of it, all are back, and the step can be repeated. */
+    @Test
+    void aDriveThatFailsInTheUpdate() throws Exception {
+        for (int stage = 0; stage <= 3; stage++) {
+            ZeroOptions o = ZeroOptions.stage(stage).withTiers(Tier.DEVICE, Tier.PINNED, Tier.NVME);
+            float[] expected = train(2, false, false, null, o);
+            onRanks(
+                    2,
+                    true,
+                    null,
+                    (c, memory) -> {
+                        try (ZeroOptimizer zero = create(c, o, memory)) {
+                            Demo.initialize(zero, 17);
+                            for (int s = 0; s < STEPS; s++) {
+                                Demo.microStep(zero, Demo.data(17, s, 0, c.rank()));
+                                if (s == 1) {
+                                    if (c.rank() == 1) {
+                                        memory.store.writesLeft.set(2);
+                                    }
+                                    assertThrows(JcclException.class, () -> zero.step(RATE));
+                                    assertEquals(1, zero.steps());
+                                    memory.store.writesLeft.set(Integer.MAX_VALUE);
+                                }
+                                assertTrue(zero.step(RATE).taken());
+                            }
+                            assertArrayEquals(expected, Demo.parameters(zero));
+                        }
+                    });
+        }
+    }
+
+    /**
+     * A copy that fails on one rank, wherever that is: steps are repeated by all, or a rank gives
+     * up and the others hear of it. Whoever has all steps has the right parameters.
+     */
+    @ParameterizedTest
+    @CsvSource({"0, DEVICE", "1, PINNED", "2, PINNED", "3, DEVICE", "3, PINNED"})
+    void copiesThatFail(int stage, Tier parameters) throws Exception {
+        ZeroOptions o =
+                ZeroOptions.stage(stage)
+                        .withTiers(parameters, Tier.PINNED, Tier.PINNED)
+                        .withKeepPrevious(true);
+        float[] expected = train(2, false, false, null, o);
+        int repeated = 0;
+        for (int which = 1; which <= 61; which += 4) {
+            AtomicInteger repeats = new AtomicInteger();
+            String what = "copy " + which;
+            int from = which;
+            onRanks(
+                    2,
+                    true,
+                    null,
+                    (c, memory) -> {
+                        try (ZeroOptimizer zero = create(c, o, memory);
+                                Stream user = c.device().newStream()) {
+                            Demo.initialize(zero, 17);
+                            if (c.rank() == 1) {
+                                CudaDouble.inject("cudaMemcpyAsync:" + from + ":error=1");
+                            }
+                            repeats.addAndGet(trainInspiteOfErrors(zero, c, user, memory));
+                            if (zero.steps() == STEPS) {
+                                assertArrayEquals(expected, Demo.parameters(zero), what);
+                            }
+                        } catch (JcclException e) {
+                            // The communicator is broken, or this rank gives up.
+                            c.abort(what + ": " + e.getMessage());
+                        }
+                    });
+            CudaDouble.reset();
+            repeated += repeats.get();
+        }
+        System.out.println("copiesThatFail stage " + stage + ": " + repeated + " repeats");
+        assertTrue(repeated > 0, "no error was survived");
+    }
+
+    private static int trainInspiteOfErrors(
+            ZeroOptimizer zero, Communicator c, Stream user, Demo.Memory memory) {
+        int repeats = 0;
+        while (zero.steps() < STEPS) {
+            long step = zero.steps();
+            Demo.microStep(zero, Demo.data(17, step, 0, c.rank()), user, memory.pinned, false);
+            while (zero.steps() == step) {
+                try {
+                    zero.step(RATE);
+                } catch (JcclException e) {
+                    if (repeats++ > 5) {
+                        throw e;
+                    }
+                    if (String.valueOf(e.getMessage()).contains("gradients were lost")) {
+                        break;
+                    }
+                }
+            }
+        }
+        return repeats;
+    }
+
+    @Test
+    void anInfinityOnOneGpuSkipsTheStepOnAll() throws Exception {
+        ZeroOptions o = ZeroOptions.stage(2).withTiers(Tier.DEVICE, Tier.PINNED, Tier.PINNED);
+        onRanks(
+                2,
+                true,
+                null,
+                (c, memory) -> {
+                    try (ZeroOptimizer zero = create(c, o, memory)) {
+                        Demo.initialize(zero, 1);
+                        for (int i = Demo.LAYERS.size() - 1; i >= 0; i--) {
+                            boolean bad = i == 1 && c.rank() == 1;
+                            zero.gradients(i).set(0, bad ? Double.POSITIVE_INFINITY : 1);
+                            zero.reduce(i);
+                        }
+                        assertFalse(zero.step(RATE).taken());
+                        assertEquals(0, zero.steps());
+                    }
+                });
+    }
+
+    /** The budget of the device is respected, and all that was taken before is given back. */
+    @Test
+    void tooLittleDeviceMemory() throws Exception {
+        long before = live();
+        onRanks(
+                1,
+                true,
+                null,
+                (c, unused) -> {
+                    Map<Tier, Long> caps = Map.of(Tier.DEVICE, 300L);
+                    try (Demo.Memory memory = new Demo.Memory(c.device(), caps, null)) {
+                        ZeroOptions o =
+                                ZeroOptions.stage(0)
+                                        .withTiers(Tier.DEVICE, Tier.PINNED, Tier.PINNED);
+                        OffloadMemoryException e =
+                                assertThrows(
+                                        OffloadMemoryException.class, () -> create(c, o, memory));
+                        assertEquals(Tier.DEVICE, e.tier());
+                    }
+                });
+        assertEquals(before, live(), "all is freed");
+    }
+
+    @Test
+    void theUpdateNeedsGradientsAndStateWhereTheCpuReaches() throws Exception {
+        onRanks(
+                1,
+                true,
+                null,
+                (c, memory) -> {
+                    for (int k = 0; k < 2; k++) {
+                        ZeroOptions o =
+                                ZeroOptions.stage(1)
+                                        .withTiers(
+                                                Tier.DEVICE,
+                                                k == 0 ? Tier.DEVICE : Tier.PINNED,
+                                                k == 0 ? Tier.PINNED : Tier.DEVICE);
+                        IllegalArgumentException e =
+                                assertThrows(
+                                        IllegalArgumentException.class, () -> create(c, o, memory));
+                        assertTrue(
+                                String.valueOf(e.getMessage()).contains("PINNED or NVME"),
+                                e::toString);
+                    }
+                });
+    }
+}
