@@ -15,6 +15,7 @@ import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import javax.xml.parsers.DocumentBuilderFactory;
@@ -135,7 +136,7 @@ class FitDemoTest {
     }
 
     private static long largest(Map<String, JsonNode> sets, String name) {
-        return sets.get(name).get("largest_parameters").asLong();
+        return Objects.requireNonNull(sets.get(name)).get("largest_parameters").asLong();
     }
 
     @Test

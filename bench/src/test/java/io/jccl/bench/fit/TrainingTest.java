@@ -98,7 +98,7 @@ class TrainingTest {
         Settings s = settings(2, 4L << 20, 1e30);
         JcclException e =
                 assertThrows(JcclException.class, () -> Attempt.run(s, TechniqueSet.PLAIN, 2, 4));
-        assertTrue(e.getMessage().contains("lower --lr"), e::getMessage);
+        assertTrue(String.valueOf(e.getMessage()).contains("lower --lr"), e::getMessage);
     }
 
     @Test
@@ -107,7 +107,7 @@ class TrainingTest {
         RankMemory memory = new RankMemory(s, false, 0);
         memory.tiers.device().take(1000);
         IllegalStateException e = assertThrows(IllegalStateException.class, memory::close);
-        assertTrue(e.getMessage().contains("1 blocks were not given back"), e::getMessage);
+        assertTrue(String.valueOf(e.getMessage()).contains("1 blocks were not given back"), e::getMessage);
     }
 
     /** Gradients against differences of the loss, in a direction of all parameters at once. */
