@@ -95,7 +95,9 @@ final class Resident {
     /** Waits for fetches, however they end; tells whether they did. */
     boolean settleFetches(long deadline) {
         boolean ended = settle(parameters, true, deadline);
-        return checkpoint == null ? ended : ended & settle(checkpoint, true, deadline);
+        // Also if the first did not end: it is to be waited for all the same.
+        boolean checkpointEnded = checkpoint == null || settle(checkpoint, true, deadline);
+        return ended && checkpointEnded;
     }
 
     static boolean settle(Seat[] seats, boolean inwards, long deadline) {

@@ -18,7 +18,6 @@ import org.jspecify.annotations.Nullable;
  * updated.
  */
 final class States {
-    private final Setup setup;
     private final List<Part> parts;
     private final List<Stage> stages = new ArrayList<>();
 
@@ -64,7 +63,6 @@ final class States {
     }
 
     States(Setup setup, List<Part> parts, Memory memory) {
-        this.setup = setup;
         this.parts = parts;
         if (setup.options().optimizer() == Tier.NVME) {
             stages.add(new Stage(setup.optimizer().moments(), parts, memory));
