@@ -3,6 +3,7 @@ package io.jccl.rendezvous;
 import io.jccl.CollectiveTimeoutException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -48,6 +49,32 @@ public interface Store extends AutoCloseable {
      */
     static Store connect(String address, StoreSecret secret, Duration timeout) {
         return TcpStore.connect(TcpAddress.parse("address", address), secret, timeout);
+    }
+
+    /**
+     * The store that the variables of this process name, the same for all ranks:
+     *
+     * <ul>
+     *   <li>{@code JCCL_STORE=tcp://host:port}: that address. Rank 0 serves there if it is an
+     *       address of its machine and nobody listens there yet; otherwise somebody has to, such as
+     *       {@code jccl store}.
+     *   <li>{@code JCCL_STORE=file:/folder}: files in a folder that all ranks see, a new one for
+     *       each run.
+     *   <li>{@code MASTER_ADDR} and {@code MASTER_PORT}: rank 0 serves on that port of its machine.
+     * </ul>
+     *
+     * <p>The secret is that of {@link StoreSecret#fromEnvironment}. Closing the store on the rank
+     * that serves it waits up to five seconds for the others to close theirs.
+     *
+     * @param timeout how long to wait for the server
+     * @return the store; one of this JVM's own if this is the only rank and nothing is set
+     * @throws IllegalArgumentException if variables contradict each other, or none says where
+     * @throws CollectiveTimeoutException if no server is found in time
+     * @throws io.jccl.bindings.JcclException if it cannot be served or has another secret
+     */
+    static Store fromEnvironment(Duration timeout) {
+        Map<String, String> env = System.getenv();
+        return LaunchEnvironment.of(env).openStore(env, timeout);
     }
 
     /**

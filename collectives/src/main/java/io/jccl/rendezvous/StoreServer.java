@@ -40,6 +40,9 @@ public final class StoreServer implements AutoCloseable {
     /** How long a client may be away and still come back to what it had begun. */
     private static final long SESSION_NANOS = TimeUnit.MINUTES.toNanos(10);
 
+    /** The same, while the server only waits for its clients to leave. */
+    private static final long GONE_NANOS = TimeUnit.SECONDS.toNanos(1);
+
     /** Who reads this little of what it asked for is asked to read before it asks for more. */
     private static final long MOST_PENDING = 8L << 20;
 
@@ -57,7 +60,7 @@ public final class StoreServer implements AutoCloseable {
     private final SecureRandom random = new SecureRandom();
     private volatile boolean closing;
 
-    // All below belong to the thread.
+    // All below belong to the thread; the sessions are also counted by others.
     private final MemoryStore values = new MemoryStore();
     private final Map<String, LinkedHashMap<Waiter, Boolean>> waiters = new HashMap<>();
     private final Map<ByteBuffer, Session> sessions = new HashMap<>();
@@ -72,8 +75,8 @@ public final class StoreServer implements AutoCloseable {
         /** Answers of requests that change something, until the client has them. */
         final TreeMap<Long, byte[]> answers = new TreeMap<>();
 
-        @Nullable Client client;
-        long left = System.nanoTime();
+        volatile @Nullable Client client;
+        volatile long left = System.nanoTime();
     }
 
     /** One connection. */
@@ -170,25 +173,19 @@ public final class StoreServer implements AutoCloseable {
         Waiting.join(thread, Duration.ofSeconds(5));
     }
 
-    /** Waits until this JVM's client is the only one that has not said goodbye. */
-    void awaitOthers(Duration timeout) {
+    /** Waits until all clients have said goodbye, or are gone for more than a moment. */
+    void awaitClients(Duration timeout) {
         long deadline = System.nanoTime() + Waiting.nanos(timeout);
+        while (thread.isAlive() && System.nanoTime() - deadline < 0 && hasClients()) {
+            Waiting.sleep(Duration.ofMillis(20));
+        }
+    }
+
+    private boolean hasClients() {
+        long now = System.nanoTime();
         synchronized (sessions) {
-            boolean interrupted = false;
-            while (sessions.size() > 1 && thread.isAlive()) {
-                long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-                if (left <= 0) {
-                    break;
-                }
-                try {
-                    sessions.wait(left);
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
-            }
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
+            return sessions.values().stream()
+                    .anyMatch(s -> s.client != null || now - s.left < GONE_NANOS);
         }
     }
 
@@ -208,9 +205,6 @@ public final class StoreServer implements AutoCloseable {
             selector.keys().forEach(k -> closeQuietly(k.channel()));
             closeQuietly(selector);
             closeQuietly(channel);
-            synchronized (sessions) {
-                sessions.notifyAll();
-            }
         }
     }
 
@@ -228,9 +222,7 @@ public final class StoreServer implements AutoCloseable {
             }
         }
         synchronized (sessions) {
-            if (sessions.values().removeIf(s -> s.client == null && now - s.left > SESSION_NANOS)) {
-                sessions.notifyAll();
-            }
+            sessions.values().removeIf(s -> s.client == null && now - s.left > SESSION_NANOS);
         }
     }
 
@@ -399,7 +391,6 @@ public final class StoreServer implements AutoCloseable {
             case BYE -> {
                 synchronized (sessions) {
                     sessions.values().remove(session);
-                    sessions.notifyAll();
                 }
                 yield new byte[0];
             }

@@ -20,6 +20,15 @@ final class Waiting {
                 : (timeout.compareTo(longest) > 0 ? longest : timeout).toNanos();
     }
 
+    /** Waits a moment; keeps an interruption for later. */
+    static void sleep(Duration time) {
+        boolean interrupted = Thread.interrupted();
+        LockSupport.parkNanos(nanos(time));
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     /** Waits for the end of a thread; keeps an interruption for later. */
     static void join(Thread thread, Duration timeout) {
         long deadline = System.nanoTime() + nanos(timeout);
