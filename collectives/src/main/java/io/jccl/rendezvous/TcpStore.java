@@ -307,7 +307,7 @@ final class TcpStore implements Store {
                 refused = e instanceof ConnectException ? refused : now;
                 boolean gone = now - refused > REFUSED_NANOS;
                 if (isConnected() && (gone || now - away > AWAY_NANOS)) {
-                    fail(lost(gone, now - away, e), e);
+                    fail(lost(gone), e);
                     return;
                 }
                 sleep(pause);
@@ -319,18 +319,22 @@ final class TcpStore implements Store {
         }
     }
 
-    private String lost(boolean gone, long nanos, Exception last) {
+    /** The same words on all ranks. */
+    private String lost(boolean gone) {
         return "the store at "
                 + address
-                + " is lost: no connection for "
-                + TimeUnit.NANOSECONDS.toSeconds(nanos)
-                + " s, last "
-                + last
+                + " is lost: "
                 + (gone
-                        ? "; the process that served it (rank 0, or jccl store) has ended: look at"
-                                + " its output, and start the run again"
-                        : "; look at the network between this machine and that one, and start the"
-                                + " run again");
+                        ? "for "
+                                + TimeUnit.NANOSECONDS.toSeconds(REFUSED_NANOS)
+                                + " s nobody has listened there, so the process that served it"
+                                + " (rank 0, or jccl store) has ended; look at its output, and"
+                                + " start the run again"
+                        : "no connection could be made for "
+                                + TimeUnit.NANOSECONDS.toSeconds(AWAY_NANOS)
+                                + " s; look at the network between the machines and at the process"
+                                + " that serves it (rank 0, or jccl store), and start the run"
+                                + " again");
     }
 
     private boolean isClosed() {
