@@ -48,8 +48,7 @@ final class StoreCommand implements Callable<Integer> {
         }
         if (port < 0 || port > LARGEST_PORT) {
             throw new ParameterException(
-                    spec.commandLine(),
-                    "--port is " + port + ", expected 0 to " + LARGEST_PORT);
+                    spec.commandLine(), "--port is " + port + ", expected 0 to " + LARGEST_PORT);
         }
         if (System.getenv("JCCL_STORE_SECRET") == null
                 && System.getenv("JCCL_STORE_SECRET_FILE") == null) {

@@ -51,10 +51,7 @@ final class StoreLoop implements Callable<Integer> {
                         clients,
                         join(address, secret));
                 if (round == rounds - 1) {
-                    out.printf(
-                            Locale.ROOT,
-                            "add: median %.1f us%n",
-                            median(address, secret));
+                    out.printf(Locale.ROOT, "add: median %.1f us%n", median(address, secret));
                 }
                 out.flush();
             }

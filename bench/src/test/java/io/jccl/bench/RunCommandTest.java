@@ -142,7 +142,9 @@ class RunCommandTest {
         assertTrue(err.toString().contains("--no-prefix"), err::toString);
     }
 
-    /** A launcher as a process of its own, whose ranks wait, and have children that would as well. */
+    /**
+     * A launcher as a process of its own, whose ranks wait, and have children that would as well.
+     */
     private static final class Launched implements AutoCloseable {
         final Process launcher;
         final List<Long> pids = new ArrayList<>();
@@ -161,7 +163,7 @@ class RunCommandTest {
                     """);
             List<String> command = new ArrayList<>(jccl());
             if (System.getProperty("jdk.module.path", "").isEmpty()) {
-                command.add(1, "-Djdk.module.path=" + modulePath());
+                command.addAll(1, List.of("-p", modulePath()));
             }
             command.addAll(List.of("run", "-n", "3", "--", program.toString()));
             launcher = new ProcessBuilder(command).redirectErrorStream(true).start();

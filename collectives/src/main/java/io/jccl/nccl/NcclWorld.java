@@ -310,7 +310,9 @@ public final class NcclWorld {
         }
     }
 
-    /** What ranks cannot differ in: NCCL would hang or crash, or fail with no word of the reason. */
+    /**
+     * What ranks cannot differ in: NCCL would hang or crash, or fail with no word of the reason.
+     */
     private static List<RollCall.Fact> facts(NcclApi nccl, CommunicatorOptions options) {
         return List.of(
                 new RollCall.Fact(

@@ -32,7 +32,8 @@ final class Watch {
 
     /**
      * How many ranks, those after its own, one looks after. The first of those that are silent has
-     * one before it that is not, which tells all: to watch every rank would be too much for a store.
+     * one before it that is not, which tells all: to watch every rank would be too much for a
+     * store.
      */
     private static final int WATCHED = 32;
 

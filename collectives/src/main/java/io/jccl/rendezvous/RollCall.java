@@ -21,8 +21,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * The first phase of making a communicator of processes, before any native library waits for
  * anybody: are all here, with the same size, versions and settings, and each number once? The
- * answer is one verdict, which whoever knows it first puts into the store, and which all ranks read:
- * so one bad rank fails all of them at once, and all tell the same story.
+ * answer is one verdict, which whoever knows it first puts into the store, and which all ranks
+ * read: so one bad rank fails all of them at once, and all tell the same story.
  *
  * <p><b>Threads:</b> any.
  */
@@ -30,7 +30,9 @@ public final class RollCall {
     /** How often who waits looks whether a rank has died, where that can be seen. */
     private static final Duration LOOK = Duration.ofMillis(200);
 
-    /** How long others may still come, when it is known that ranks differ, so as to name them all. */
+    /**
+     * How long others may still come, when it is known that ranks differ, so as to name them all.
+     */
     private static final Duration REST = Duration.ofSeconds(2);
 
     /** A number of ranks that is still read one by one. */
@@ -390,7 +392,11 @@ public final class RollCall {
             }
         }
         throw new JcclException(
-                "the store says '" + said + "' of communicator '" + name + "': another program"
+                "the store says '"
+                        + said
+                        + "' of communicator '"
+                        + name
+                        + "': another program"
                         + " writes to it, or another version of JCCL");
     }
 

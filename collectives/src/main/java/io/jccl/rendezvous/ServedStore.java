@@ -46,11 +46,11 @@ final class ServedStore implements Store {
         boolean done = false;
         try {
             // By the loopback interface: the name may be that of a service not up yet.
-            String host = server.address().getAddress().isAnyLocalAddress()
-                    ? InetAddress.getLoopbackAddress().getHostAddress()
-                    : server.address().getAddress().getHostAddress();
-            Store client =
-                    TcpStore.connect(new TcpAddress(host, server.port()), secret, timeout);
+            String host =
+                    server.address().getAddress().isAnyLocalAddress()
+                            ? InetAddress.getLoopbackAddress().getHostAddress()
+                            : server.address().getAddress().getHostAddress();
+            Store client = TcpStore.connect(new TcpAddress(host, server.port()), secret, timeout);
             done = true;
             return new ServedStore(server, client);
         } finally {
@@ -69,8 +69,7 @@ final class ServedStore implements Store {
         try {
             // What is to be reached by the loopback interface needs no other.
             boolean local = own != null && own.isLoopbackAddress();
-            return StoreServer.open(
-                    local ? own.getHostAddress() : null, address.port(), secret);
+            return StoreServer.open(local ? own.getHostAddress() : null, address.port(), secret);
         } catch (JcclException e) {
             if (must) {
                 throw e;

@@ -122,8 +122,7 @@ class LaunchEnvironmentTest {
     void contradictionsAreNamed(String variables, String named) {
         IllegalArgumentException error =
                 assertThrows(
-                        IllegalArgumentException.class,
-                        () -> LaunchEnvironment.of(map(variables)));
+                        IllegalArgumentException.class, () -> LaunchEnvironment.of(map(variables)));
         String message = String.valueOf(error.getMessage());
         for (String word : named.split(" ", -1)) {
             assertTrue(message.contains(word), () -> "no '" + word + "' in: " + message);
@@ -204,9 +203,7 @@ class LaunchEnvironmentTest {
     void aServerThatIsThereAlreadyIsUsed() throws Exception {
         String more = "WORLD_SIZE=2 JCCL_JOB_ID=x JCCL_STORE_SECRET=s JCCL_STORE=tcp://127.0.0.1:";
         try (StoreServer server = StoreServer.open("127.0.0.1", 0, StoreSecret.of("s"))) {
-            meet(
-                    map("RANK=0 " + more + server.port()),
-                    map("RANK=1 " + more + server.port()));
+            meet(map("RANK=0 " + more + server.port()), map("RANK=1 " + more + server.port()));
         }
     }
 

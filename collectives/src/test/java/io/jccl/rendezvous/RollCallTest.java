@@ -42,8 +42,8 @@ class RollCallTest {
     }
 
     /** What each was told, in order; null for those who may go on. */
-    private static List<@Nullable Throwable> call(
-            Store store, Duration timeout, List<Rank> ranks) throws InterruptedException {
+    private static List<@Nullable Throwable> call(Store store, Duration timeout, List<Rank> ranks)
+            throws InterruptedException {
         List<@Nullable Throwable> told = new ArrayList<>();
         try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
             List<Future<?>> all = new ArrayList<>();
@@ -255,10 +255,9 @@ class RollCallTest {
         try (Store store = Store.inMemory();
                 ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
             Future<?> watching =
-                    threads.submit(
-                            () ->
-                                    new RollCall(store, "world", 0, 3)
-                                            .answer(List.of(), LONG, () -> "rank 2 is lost"));
+                    threads.submit(() ->
+                            new RollCall(store, "world", 0, 3)
+                                    .answer(List.of(), LONG, () -> "rank 2 is lost"));
             List<@Nullable Throwable> told = new ArrayList<>();
             try {
                 new RollCall(store, "world", 1, 3).answer(List.of(), LONG);
