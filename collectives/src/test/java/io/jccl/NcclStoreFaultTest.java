@@ -14,6 +14,7 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -374,7 +375,8 @@ class NcclStoreFaultTest {
                         new ProcessBuilder(command.split(" ", -1))
                                 .redirectErrorStream(true)
                                 .start();
-                String said = new String(p.getInputStream().readAllBytes());
+                String said = new String(
+                        p.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
                 boolean good = p.waitFor() == 0;
                 assertTrue(good || !must, () -> command + ": " + said);
                 return good;

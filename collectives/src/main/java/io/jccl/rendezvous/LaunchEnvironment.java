@@ -131,7 +131,7 @@ public record LaunchEnvironment(
         for (Launcher l : LAUNCHERS) {
             String rank = env.get(l.rank);
             String sizeVariable = l.sizeVariable(env);
-            if (rank == null && (sizeVariable == null || l == KUBERNETES || isPod(env, l))) {
+            if (rank == null && (sizeVariable == null || l.equals(KUBERNETES) || isPod(env, l))) {
                 continue;
             }
             if (rank == null || sizeVariable == null) {
@@ -166,7 +166,7 @@ public record LaunchEnvironment(
                         + " is set but "
                         + (noRank ? l.rank : String.join(" or ", l.size))
                         + " is not; "
-                        + (l == KUBERNETES
+                        + (l.equals(KUBERNETES)
                                 ? "Kubernetes does not tell a pod how many there are: set JCCL_SIZE"
                                         + " in the pod's specification to the job's completions"
                                 : "a launcher sets both, so set or unset the two together"));
@@ -180,7 +180,7 @@ public record LaunchEnvironment(
         for (String name : l.machines) {
             machines = machines < 0 ? optional(env, name, 1) : machines;
         }
-        if (l == KUBERNETES) {
+        if (l.equals(KUBERNETES)) {
             // Pods share no memory, wherever they run.
             localRank = Math.max(localRank, 0);
             localSize = Math.max(localSize, 1);

@@ -2,7 +2,6 @@ package io.jccl.rendezvous;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
-import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -78,9 +77,9 @@ class RollCallTest {
     private static String story(List<@Nullable Throwable> told, Class<?> type) {
         List<String> messages = new ArrayList<>();
         for (Throwable t : told) {
-            assertNotNull(t, told::toString);
-            assertEquals(type, t.getClass(), t::toString);
-            messages.add(String.valueOf(t.getMessage()));
+            Throwable e = Objects.requireNonNull(t, told::toString);
+            assertEquals(type, e.getClass(), e::toString);
+            messages.add(String.valueOf(e.getMessage()));
         }
         assertEquals(1, new HashSet<>(messages).size(), messages::toString);
         return messages.getFirst();

@@ -31,6 +31,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Queue;
 import java.util.Random;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -79,6 +80,11 @@ class StoreServerTest {
         return String.valueOf(e.getMessage());
     }
 
+    private static Throwable cause(Future<?> failed) {
+        ExecutionException e = assertThrows(ExecutionException.class, failed::get);
+        return Objects.requireNonNull(e.getCause());
+    }
+
     private static long openDescriptors() throws IOException {
         try (var all = Files.list(Path.of("/proc/self/fd"))) {
             return all.count();
@@ -113,7 +119,7 @@ class StoreServerTest {
         assertEquals(List.of(), List.copyOf(errors));
         assertEquals(clients, stores.size());
         try (ExecutorService closers = Executors.newVirtualThreadPerTaskExecutor()) {
-            stores.forEach(s -> closers.submit(s::close));
+            stores.forEach(s -> closers.execute(s::close));
         }
         try (Store last = client()) {
             assertEquals(clients, last.add("here", 0));
@@ -349,7 +355,7 @@ class StoreServerTest {
             Thread.sleep(50);
             server.close();
             for (Future<byte[]> w : waiting) {
-                Throwable e = assertThrows(ExecutionException.class, w::get).getCause();
+                Throwable e = cause(w);
                 assertTrue(e instanceof JcclException, e::toString);
                 assertTrue(message(e).contains(address() + " is lost"), e::toString);
                 assertTrue(message(e).contains("has ended"), e::toString);
@@ -374,7 +380,7 @@ class StoreServerTest {
                     threads.submit(() -> store.await("never", Duration.ofMinutes(10)));
             Thread.sleep(50);
             store.close();
-            Throwable e = assertThrows(ExecutionException.class, waiting::get).getCause();
+            Throwable e = cause(waiting);
             assertTrue(e instanceof IllegalStateException, e::toString);
         }
     }
