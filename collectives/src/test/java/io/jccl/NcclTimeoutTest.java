@@ -19,6 +19,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
+import java.util.function.UnaryOperator;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -404,11 +405,18 @@ class NcclTimeoutTest {
         assertEquals(before, NcclRanks.live(), "live objects");
     }
 
-    /** A store in which one rank's word is another. */
-    private record Tampered(Store store, String key, String value) implements Store {
+    /** A store in which one rank says something else. */
+    private record Tampered(Store store, String key, UnaryOperator<String> says) implements Store {
+        private byte[] tampered(String name, byte[] bytes) {
+            return name.equals(key)
+                    ? says.apply(new String(bytes, StandardCharsets.UTF_8))
+                            .getBytes(StandardCharsets.UTF_8)
+                    : bytes;
+        }
+
         @Override
         public void set(String name, byte[] bytes) {
-            store.set(name, name.equals(key) ? value.getBytes(StandardCharsets.UTF_8) : bytes);
+            store.set(name, tampered(name, bytes));
         }
 
         @Override
@@ -419,6 +427,11 @@ class NcclTimeoutTest {
         @Override
         public long add(String name, long delta) {
             return store.add(name, delta);
+        }
+
+        @Override
+        public boolean compareAndSet(String name, byte @Nullable [] expected, byte[] bytes) {
+            return store.compareAndSet(name, expected, tampered(name, bytes));
         }
 
         @Override
@@ -433,7 +446,10 @@ class NcclTimeoutTest {
         long inits = Math.max(0, TestDouble.calls("ncclCommInitRankConfig"));
         List<@Nullable Throwable> errors =
                 join(
-                        new Tampered(Store.inMemory(), "j/version-2", "2.27.3"),
+                        new Tampered(
+                                Store.inMemory(),
+                                "j/card-2",
+                                card -> card.replace("2.30.7", "2.27.3")),
                         NcclRanks.OPTIONS,
                         0,
                         1,
@@ -452,7 +468,7 @@ class NcclTimeoutTest {
     @Test
     void idThatIsNoneIsRefused() {
         List<@Nullable Throwable> errors =
-                join(new Tampered(Store.inMemory(), "j/id", "short"), SHORT, 0, 1, 2);
+                join(new Tampered(Store.inMemory(), "j/id", id -> "short"), SHORT, 0, 1, 2);
         for (int r = 1; r < 3; r++) {
             names(errors.get(r), "id of 5 bytes, expected 128");
         }

@@ -85,6 +85,13 @@ public final class Main {
                 new Entry(
                         "Measure copies between host, devices and drives.",
                         args -> new BandwidthCommand()));
+        COMMANDS.put(
+                "store",
+                new Entry(
+                        "Serve a store where the ranks of a run meet.",
+                        args -> new StoreCommand()));
+        // To see how fast many clients join: see docs/launching.md.
+        COMMANDS.put("store-loop", new Entry("", args -> new StoreLoop()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         // For bench/peers/nvme alone.

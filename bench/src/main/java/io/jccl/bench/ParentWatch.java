@@ -1,6 +1,10 @@
 package io.jccl.bench;
 
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Ends a rank whose {@code jccl run} is gone. A launcher that is killed outright has no chance to
@@ -12,6 +16,8 @@ final class ParentWatch {
 
     /** As a shell reports a process that SIGTERM ended. */
     private static final int TERMINATED = 143;
+
+    private static final long PROBE_SECONDS = 2;
 
     private ParentWatch() {}
 
@@ -31,6 +37,37 @@ final class ParentWatch {
                                             end();
                                         }),
                         ParentWatch::end);
+    }
+
+    /**
+     * A command line whose process the kernel kills when the thread that starts it ends, however it
+     * does. That takes util-linux's setpriv; without it (or with another's, which lacks the option)
+     * the command line is as it was, and only programs that call {@link #start} end.
+     */
+    static List<String> bound(List<String> command) {
+        List<String> bind = List.of("setpriv", "--pdeathsig", "KILL");
+        try {
+            Process probe =
+                    new ProcessBuilder(concat(bind, List.of("true")))
+                            .redirectErrorStream(true)
+                            .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                            .start();
+            if (probe.waitFor(PROBE_SECONDS, TimeUnit.SECONDS) && probe.exitValue() == 0) {
+                return concat(bind, command);
+            }
+            probe.destroyForcibly();
+        } catch (IOException e) {
+            // There is no setpriv.
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        return command;
+    }
+
+    private static List<String> concat(List<String> first, List<String> rest) {
+        List<String> all = new ArrayList<>(first);
+        all.addAll(rest);
+        return all;
     }
 
     /** No clean exit: hooks may wait for the other ranks, which are ending too. */

@@ -18,6 +18,7 @@ import java.util.function.Function;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
+import picocli.CommandLine.ArgGroup;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
@@ -37,7 +38,9 @@ import picocli.CommandLine.Spec;
             "  jccl run -n 4 -- -cp trainer.jar com.example.Trainer --epochs 3",
             "",
             "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and JCCL_JOB_ID."
-                    + " Exit status: that of the rank that failed first, or 0.",
+                    + " Exit status: that of the rank that failed first, or 0."
+                    + " SIGINT, SIGTERM and SIGHUP end all ranks, by SIGTERM and after two"
+                    + " seconds by SIGKILL.",
         })
 final class RunCommand implements Callable<Integer> {
     private static final long TERM_SECONDS = 2;
@@ -54,8 +57,16 @@ final class RunCommand implements Callable<Integer> {
             description = "Number of ranks.")
     private int count;
 
-    @Option(names = "--prefix", description = "Mark the lines of rank 0 too.")
-    private boolean prefixAll;
+    /** Which lines say whose they are. */
+    private static final class Marks {
+        @Option(names = "--prefix", description = "Mark the lines of rank 0 too, not only others'.")
+        private boolean all;
+
+        @Option(names = "--no-prefix", description = "Mark no lines with their rank.")
+        private boolean none;
+    }
+
+    @ArgGroup private Marks marks = new Marks();
 
     @Option(
             names = "--grace",
@@ -130,7 +141,7 @@ final class RunCommand implements Callable<Integer> {
 
     /** The processes of one run. */
     private final class Job {
-        private final List<String> commandLine;
+        private final List<String> boundCommandLine;
         private final PrintWriter out;
         private final PrintWriter err;
         private final String id = LocalJob.newId();
@@ -140,7 +151,8 @@ final class RunCommand implements Callable<Integer> {
         private boolean ending;
 
         Job(List<String> commandLine, PrintWriter out, PrintWriter err) {
-            this.commandLine = commandLine;
+            // By the thread that is in run() until all have ended: the kernel ties them to it.
+            this.boundCommandLine = ParentWatch.bound(commandLine);
             this.out = out;
             this.err = err;
         }
@@ -172,7 +184,7 @@ final class RunCommand implements Callable<Integer> {
         }
 
         private boolean start(int rank) {
-            ProcessBuilder builder = new ProcessBuilder(commandLine);
+            ProcessBuilder builder = new ProcessBuilder(boundCommandLine);
             Map<String, String> env = builder.environment();
             env.putAll(LocalJob.environment(id, rank, count));
             // This process was started from a build; its ranks must not race to make another.
@@ -194,7 +206,8 @@ final class RunCommand implements Callable<Integer> {
                 processes.add(process);
                 var unused =
                         process.onExit().thenAccept(p -> exits.add(new Exit(rank, p.exitValue())));
-                String mark = rank > 0 || prefixAll ? "[" + rank + "] " : "";
+                boolean marked = !marks.none && (rank > 0 || marks.all);
+                String mark = marked ? "[" + rank + "] " : "";
                 forward(process.inputReader(), out, mark, rank + "-out");
                 forward(process.errorReader(), err, mark, rank + "-err");
                 return true;

@@ -3,18 +3,23 @@ package io.jccl.bench;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 @Timeout(value = 180, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class RunCommandTest {
@@ -96,6 +101,129 @@ class RunCommandTest {
         assertEquals(2, pids.size(), out::toString);
         for (long pid : pids) {
             assertTrue(ProcessHandle.of(pid).stream().noneMatch(ProcessHandle::isAlive));
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"--prefix, true, true", "--no-prefix, false, false", "-n, false, true"})
+    void linesSayWhoseTheyAre(String option, boolean zero, boolean one, @TempDir Path folder)
+            throws IOException {
+        Path program = folder.resolve("Say.java");
+        Files.writeString(
+                program,
+                """
+                public class Say {
+                    public static void main(String[] args) {
+                        System.out.println("rank " + System.getenv("RANK"));
+                    }
+                }
+                """);
+        List<String> arguments = new ArrayList<>(List.of("-n", "2"));
+        if (!option.equals("-n")) {
+            arguments.add(option);
+        }
+        arguments.addAll(List.of("--", program.toString()));
+        int status =
+                Main.execute(
+                        "run",
+                        new RunCommand(jccl -> List.of(modulePath())),
+                        arguments.toArray(String[]::new),
+                        new PrintWriter(out),
+                        new PrintWriter(err));
+        assertEquals(0, status, err::toString);
+        List<String> lines = out.toString().lines().sorted().toList();
+        assertTrue(lines.contains((zero ? "[0] " : "") + "rank 0"), lines::toString);
+        assertTrue(lines.contains((one ? "[1] " : "") + "rank 1"), lines::toString);
+    }
+
+    @Test
+    void marksForAllAndForNoneExcludeEachOther() {
+        assertEquals(2, run("-n", "2", "--prefix", "--no-prefix", "barrier"));
+        assertTrue(err.toString().contains("--no-prefix"), err::toString);
+    }
+
+    /**
+     * A launcher as a process of its own, whose ranks wait, and have children that would as well.
+     */
+    private static final class Launched implements AutoCloseable {
+        final Process launcher;
+        final List<Long> pids = new ArrayList<>();
+
+        Launched(Path folder) throws IOException {
+            Path program = folder.resolve("Waits.java");
+            Files.writeString(
+                    program,
+                    """
+                    public class Waits {
+                        public static void main(String[] args) throws Exception {
+                            System.out.println("pid " + ProcessHandle.current().pid());
+                            Thread.sleep(600_000);
+                        }
+                    }
+                    """);
+            List<String> command = new ArrayList<>(jccl());
+            if (System.getProperty("jdk.module.path", "").isEmpty()) {
+                command.addAll(1, List.of("-p", modulePath()));
+            }
+            command.addAll(List.of("run", "-n", "3", "--", program.toString()));
+            launcher = new ProcessBuilder(command).redirectErrorStream(true).start();
+            BufferedReader from = launcher.inputReader();
+            for (String l = from.readLine(); l != null; l = from.readLine()) {
+                if (l.contains("pid ")) {
+                    pids.add(Long.parseLong(l.substring(l.indexOf("pid ") + 4)));
+                }
+                if (pids.size() == 3) {
+                    break;
+                }
+            }
+            assertEquals(3, pids.size(), "ranks that said so");
+        }
+
+        void signal(String name) throws IOException, InterruptedException {
+            assertEquals(
+                    0,
+                    new ProcessBuilder("kill", "-" + name, Long.toString(launcher.pid()))
+                            .start()
+                            .waitFor());
+        }
+
+        boolean anyAlive() {
+            return pids.stream()
+                    .flatMap(pid -> ProcessHandle.of(pid).stream())
+                    .anyMatch(ProcessHandle::isAlive);
+        }
+
+        @Override
+        public void close() {
+            launcher.destroyForcibly();
+            pids.forEach(pid -> ProcessHandle.of(pid).ifPresent(ProcessHandle::destroyForcibly));
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"INT, 2", "TERM, 15", "HUP, 1"})
+    void signalsEndAllRanks(String name, int number, @TempDir Path folder) throws Exception {
+        try (Launched launched = new Launched(folder)) {
+            launched.signal(name);
+            assertTrue(launched.launcher.waitFor(60, TimeUnit.SECONDS), "the launcher goes on");
+            assertEquals(128 + number, launched.launcher.exitValue());
+            assertFalse(launched.anyAlive());
+        }
+    }
+
+    @Test
+    void ranksDoNotSurviveALauncherThatIsKilled(@TempDir Path folder) throws Exception {
+        assumeTrue(
+                ParentWatch.bound(List.of("x")).size() > 1,
+                "no setpriv --pdeathsig here (util-linux 2.33)");
+        try (Launched launched = new Launched(folder)) {
+            launched.signal("KILL");
+            assertTrue(launched.launcher.waitFor(60, TimeUnit.SECONDS), "the launcher goes on");
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+            while (launched.anyAlive() && System.nanoTime() < deadline) {
+                Thread.sleep(20);
+            }
+            assertFalse(launched.anyAlive());
         }
     }
 

@@ -10,6 +10,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.EnumMap;
 import java.util.List;
+import java.util.stream.Collectors;
 
 /**
  * A {@code ncclConfig_t}, with every field optional.
@@ -229,6 +230,14 @@ public final class NcclConfig {
             ncclConfig_t.blocking(config, 1);
         }
         return config;
+    }
+
+    /** The settings made, by the names that NCCL has for them. */
+    @Override
+    public String toString() {
+        return values.entrySet().stream()
+                .map(e -> e.getKey().cName() + "=" + e.getValue())
+                .collect(Collectors.joining(", ", "{", "}"));
     }
 
     /**

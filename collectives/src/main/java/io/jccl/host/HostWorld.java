@@ -2,6 +2,7 @@ package io.jccl.host;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.rendezvous.LaunchEnvironment;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -36,6 +37,20 @@ public final class HostWorld {
         }
     }
 
+    static void checkOneMachine(LaunchEnvironment launch) {
+        if (launch.isOnSeveralMachines()) {
+            throw new IllegalArgumentException(
+                    "the "
+                            + launch.size()
+                            + " ranks are on "
+                            + launch.machines()
+                            + " machines, as the variables of "
+                            + launch.launcher()
+                            + " say: the host engine is one machine's; use JCCL_ENGINE=mpi or nccl,"
+                            + " or start all ranks on one machine");
+        }
+    }
+
     /** See {@link Communicator#fromEnvironment(CommunicatorOptions)}. */
     public static Communicator fromEnvironment(
             Map<String, String> env, CommunicatorOptions options) {
@@ -44,6 +59,7 @@ public final class HostWorld {
         if (launch.size() == 1) {
             return local(1, options).getFirst();
         }
+        checkOneMachine(launch);
         checkSize(launch.sizeVariable(), launch.size());
         Fabric fabric = ProcessJob.join(launch.jobId(), launch.rank(), launch.size(), options);
         HostCommunicator c = new HostCommunicator(fabric, launch.rank(), options);

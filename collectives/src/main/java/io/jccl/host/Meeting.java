@@ -1,6 +1,7 @@
 package io.jccl.host;
 
 import io.jccl.CommunicatorOptions;
+import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.Map;
@@ -38,6 +39,7 @@ public final class Meeting implements AutoCloseable {
         if (launch.size() == 1) {
             return new Meeting(0, 1, null, null);
         }
+        HostWorld.checkOneMachine(launch);
         HostWorld.checkSize(launch.sizeVariable(), launch.size());
         return ProcessJob.meet(launch.jobId(), launch.rank(), launch.size(), options);
     }

@@ -5,6 +5,7 @@ import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.JcclException;
 import io.jccl.host.Meeting;
+import io.jccl.rendezvous.RollCall;
 import io.jccl.rendezvous.Store;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -116,57 +117,14 @@ final class Members {
     }
 
     /**
-     * Says something to all ranks and waits until each has said it too.
+     * Waits until it is known whether all ranks are here and fit each other.
      *
-     * @param step names the occasion
-     * @param mine what this rank says
-     * @param deadline when to give up, by {@link System#nanoTime}
-     * @param timeout how long that was from the beginning, for the message
-     * @return what they said, by rank
-     * @throws CollectiveTimeoutException naming the ranks that did not
-     * @throws JcclException if one of them failed meanwhile
+     * @param facts what has to be alike
+     * @param timeout how long to wait
+     * @throws JcclException the same on all ranks if they are not, or do not
      */
-    List<String> exchange(String step, String mine, long deadline, Duration timeout) {
-        put(key(step, rank), mine);
-        List<String> said = new ArrayList<>();
-        for (int r = 0; r < size; r++) {
-            said.add(await(step, r, deadline, timeout));
-        }
-        return said;
-    }
-
-    private String await(String step, int from, long deadline, Duration timeout) {
-        while (true) {
-            long left = Math.max(deadline - System.nanoTime(), 0);
-            Duration slice = Duration.ofNanos(Math.min(left, 200_000_000));
-            try {
-                return new String(store.await(key(step, from), slice), StandardCharsets.UTF_8);
-            } catch (CollectiveTimeoutException e) {
-                throwIfFailed();
-                if (left == 0) {
-                    throw new CollectiveTimeoutException(
-                            "rank(s) "
-                                    + missing(step)
-                                    + " of "
-                                    + size
-                                    + " did not come to communicator '"
-                                    + name
-                                    + "' within "
-                                    + timeout
-                                    + ": look at their output, or raise the timeout");
-                }
-            }
-        }
-    }
-
-    private String missing(String step) {
-        List<String> missing = new ArrayList<>();
-        for (int r = 0; r < size; r++) {
-            if (store.get(key(step, r)) == null) {
-                missing.add(Integer.toString(r));
-            }
-        }
-        return String.join(", ", missing);
+    void callTheRoll(List<RollCall.Fact> facts, Duration timeout) {
+        new RollCall(store, name, rank, size).answer(facts, timeout, this::broken);
     }
 
     void publish(String what, byte[] value) {
@@ -197,8 +155,10 @@ final class Members {
 
     /** Tells the others that this rank is lost to them; only the first of all counts. */
     void fail(RuntimeException error) {
+        String reason = String.valueOf(error.getMessage());
+        // For those who wait for all to be here: this one may not have come that far.
+        new RollCall(store, name, rank, size).fail("rank " + rank + ": " + reason);
         if (store.add(key("failures"), 1) == 1) {
-            String reason = String.valueOf(error.getMessage());
             if (error instanceof CollectiveMismatchException) {
                 put(key(DISAGREEMENT), reason);
             }

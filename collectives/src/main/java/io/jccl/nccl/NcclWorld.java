@@ -14,6 +14,8 @@ import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.cuda.CudaDevice;
 import io.jccl.device.Device;
 import io.jccl.host.Meeting;
+import io.jccl.rendezvous.LaunchEnvironment;
+import io.jccl.rendezvous.RollCall;
 import io.jccl.rendezvous.Store;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -30,6 +32,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Supplier;
 
 /** Makes communicators over NCCL. */
 public final class NcclWorld {
@@ -152,10 +155,7 @@ public final class NcclWorld {
                 (nccl, deadline, call) -> {
                     // All have what they need and fit each other: only now does NCCL begin to wait
                     // for them.
-                    String version = nccl.library().version().toString();
-                    checkVersions(
-                            members.name(),
-                            members.exchange("version", version, deadline, timeout));
+                    members.callTheRoll(facts(nccl, options), timeout);
                     if (rank == 0) {
                         MemorySegment id = uniqueId(nccl, call);
                         members.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
@@ -169,6 +169,17 @@ public final class NcclWorld {
     /** See {@link Communicator#fromEnvironment(Device, CommunicatorOptions)}. */
     public static NcclRank fromEnvironment(
             Map<String, String> env, Device device, CommunicatorOptions options) {
+        LaunchEnvironment launch = LaunchEnvironment.of(env);
+        if (launch.meetsInStore(env)) {
+            Store store = Store.fromEnvironment(options.timeout());
+            return closing(
+                    store,
+                    () ->
+                            join(
+                                    new Members(store, "world", launch.rank(), launch.size()),
+                                    device,
+                                    options));
+        }
         // The ranks find each other as processes of the host engine do, which knows runs apart and
         // sees at once who died.
         Meeting meeting = Meeting.join(env, options);
@@ -188,6 +199,21 @@ public final class NcclWorld {
         } finally {
             if (!done) {
                 meeting.close();
+            }
+        }
+    }
+
+    /** Makes a rank that closes the store after itself; closes it if that fails. */
+    private static NcclRank closing(Store store, Supplier<NcclRank> maker) {
+        boolean done = false;
+        try {
+            NcclRank made = maker.get();
+            made.whenClosed(last -> store.close());
+            done = true;
+            return made;
+        } finally {
+            if (!done) {
+                store.close();
             }
         }
     }
@@ -284,21 +310,21 @@ public final class NcclWorld {
         }
     }
 
-    private static void checkVersions(String name, List<String> versions) {
-        if (new HashSet<>(versions).size() > 1) {
-            StringBuilder text =
-                    new StringBuilder("the ranks of communicator '")
-                            .append(name)
-                            .append("' have different versions of NCCL, which cannot talk: ");
-            for (int r = 0; r < versions.size(); r++) {
-                text.append(r == 0 ? "rank " : ", rank ")
-                        .append(r)
-                        .append(' ')
-                        .append(versions.get(r));
-            }
-            throw new JcclException(
-                    text.append("; install one version everywhere, see jccl doctor").toString());
-        }
+    /**
+     * What ranks cannot differ in: NCCL would hang or crash, or fail with no word of the reason.
+     */
+    private static List<RollCall.Fact> facts(NcclApi nccl, CommunicatorOptions options) {
+        return List.of(
+                new RollCall.Fact(
+                        "engines", "nccl", "start all ranks with devices of the same kind"),
+                new RollCall.Fact(
+                        "versions of NCCL",
+                        nccl.library().version().toString(),
+                        "install one version everywhere, see jccl doctor"),
+                new RollCall.Fact(
+                        "settings of NCCL",
+                        options.nccl().toString(),
+                        "pass the same CommunicatorOptions on all ranks"));
     }
 
     private static MemorySegment uniqueId(NcclApi nccl, Arena call) {

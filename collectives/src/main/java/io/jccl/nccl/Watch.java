@@ -30,6 +30,13 @@ final class Watch {
     private static final long SILENCE_NANOS = 15_000_000_000L;
     private static final long LEFT_NANOS = 5_000_000_000L;
 
+    /**
+     * How many ranks, those after its own, one looks after. The first of those that are silent has
+     * one before it that is not, which tells all: to watch every rank would be too much for a
+     * store.
+     */
+    private static final int WATCHED = 32;
+
     /** How often to look for a moment between two operations: enqueuing takes microseconds. */
     private static final int LOOKS = 1000;
 
@@ -357,11 +364,9 @@ final class Watch {
                 return;
             }
         }
-        for (int r = 0; r < rank.size(); r++) {
-            String beat = r == rank.rank() ? null : members.beatOf(r);
-            if (r == rank.rank()) {
-                continue;
-            }
+        for (int i = 1; i <= Math.min(rank.size() - 1, WATCHED); i++) {
+            int r = (rank.rank() + i) % rank.size();
+            String beat = members.beatOf(r);
             if (beatSeen[r] == 0 || !Objects.equals(beat, beatText[r])) {
                 beatSeen[r] = now;
                 beatText[r] = beat;

@@ -3,6 +3,7 @@ package io.jccl.rendezvous;
 import io.jccl.CollectiveTimeoutException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -32,6 +33,51 @@ public interface Store extends AutoCloseable {
     }
 
     /**
+     * A store that a {@link StoreServer} serves. Values go over the network as they are; only who
+     * knows the secret can read or set them. If the connection is lost the store makes another and
+     * goes on where it was; after 30 seconds without one, or three if the server's machine says
+     * that nobody listens there, all its methods throw.
+     *
+     * @param address {@code tcp://host:port}; an IPv6 address in brackets. Of several addresses of
+     *     a name the first that answers is used
+     * @param secret the server's
+     * @param timeout how long to wait for the server, which may be started later
+     * @return the store; close it to leave
+     * @throws CollectiveTimeoutException if no server is found in time
+     * @throws IllegalArgumentException if the address cannot be one
+     * @throws io.jccl.bindings.JcclException if the server has another secret, or is no store
+     */
+    static Store connect(String address, StoreSecret secret, Duration timeout) {
+        return TcpStore.connect(TcpAddress.parse("address", address), secret, timeout);
+    }
+
+    /**
+     * The store that the variables of this process name, the same for all ranks:
+     *
+     * <ul>
+     *   <li>{@code JCCL_STORE=tcp://host:port}: that address. Rank 0 serves there if it is an
+     *       address of its machine and nobody listens there yet; otherwise somebody has to, such as
+     *       {@code jccl store}.
+     *   <li>{@code JCCL_STORE=file:/folder}: files in a folder that all ranks see, a new one for
+     *       each run.
+     *   <li>{@code MASTER_ADDR} and {@code MASTER_PORT}: rank 0 serves on that port of its machine.
+     * </ul>
+     *
+     * <p>The secret is that of {@link StoreSecret#fromEnvironment}. Closing the store on the rank
+     * that serves it waits up to five seconds for the others to close theirs.
+     *
+     * @param timeout how long to wait for the server
+     * @return the store; one of this JVM's own if this is the only rank and nothing is set
+     * @throws IllegalArgumentException if variables contradict each other, or none says where
+     * @throws CollectiveTimeoutException if no server is found in time
+     * @throws io.jccl.bindings.JcclException if it cannot be served or has another secret
+     */
+    static Store fromEnvironment(Duration timeout) {
+        Map<String, String> env = System.getenv();
+        return LaunchEnvironment.of(env).openStore(env, timeout);
+    }
+
+    /**
      * Sets a value; a later one replaces it.
      *
      * @param key its name
@@ -58,6 +104,17 @@ public interface Store extends AutoCloseable {
     default byte[] await(String key, Duration timeout) {
         return Waiting.await(this, key, timeout);
     }
+
+    /**
+     * Sets a value if it is what the caller believes, at once for all: of several that try, one
+     * succeeds.
+     *
+     * @param key its name
+     * @param expected what it has to be; null if it has to be unset
+     * @param value its bytes
+     * @return whether it was as expected, and is set now
+     */
+    boolean compareAndSet(String key, byte @Nullable [] expected, byte[] value);
 
     /**
      * Adds to a counter that begins at 0, at once for all.

@@ -28,6 +28,7 @@ public final class Workers implements AutoCloseable {
     private final int size;
     private final List<String> jvmFlags;
     private final Map<String, String> environment;
+    private List<String> by = List.of();
 
     /**
      * Prepares a world; nothing runs yet.
@@ -42,6 +43,17 @@ public final class Workers implements AutoCloseable {
         this.jobId = jobId;
         this.jvmFlags = jvmFlags;
         this.environment = environment;
+    }
+
+    /**
+     * Starts further ranks by another program, which has to become them by exec.
+     *
+     * @param command such as {@code ip netns exec NAME}
+     * @return this
+     */
+    public Workers by(String... command) {
+        this.by = List.of(command);
+        return this;
     }
 
     /** A job id that no other run has. */
@@ -72,7 +84,7 @@ public final class Workers implements AutoCloseable {
      * @return the process
      */
     public Worker start(int rank, Class<?> main, String... args) {
-        List<String> command = new ArrayList<>();
+        List<String> command = new ArrayList<>(by);
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.addAll(
                 List.of(

@@ -1,0 +1,70 @@
+package io.jccl.bench;
+
+import io.jccl.rendezvous.StoreSecret;
+import io.jccl.rendezvous.StoreServer;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** Serves a store until it is ended, for runs whose rank 0 should not. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "  JCCL_STORE_SECRET_FILE=secret jccl store --port 29500",
+            "  # and for all ranks: JCCL_STORE=tcp://host:29500 JCCL_STORE_SECRET_FILE=secret",
+            "",
+            "One store serves one run: a new run needs a new store. It ends by SIGTERM or Ctrl-C.",
+        })
+final class StoreCommand implements Callable<Integer> {
+    private static final int LARGEST_PORT = 65_535;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = "--port",
+            paramLabel = "<port>",
+            description = "Where to listen; 0 for any free port, which is printed (default: 0).")
+    private int port;
+
+    @Option(
+            names = "--host",
+            paramLabel = "<address>",
+            description = "The address of this machine to listen on (default: all).")
+    private @Nullable String host;
+
+    @Override
+    public Integer call() throws InterruptedException {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        if (port < 0 || port > LARGEST_PORT) {
+            throw new ParameterException(
+                    spec.commandLine(), "--port is " + port + ", expected 0 to " + LARGEST_PORT);
+        }
+        if (System.getenv("JCCL_STORE_SECRET") == null
+                && System.getenv("JCCL_STORE_SECRET_FILE") == null) {
+            throw new ParameterException(
+                    spec.commandLine(),
+                    "no secret: set JCCL_STORE_SECRET or JCCL_STORE_SECRET_FILE here and for all"
+                            + " ranks, to what openssl rand -hex 32 prints");
+        }
+        StoreSecret secret = StoreSecret.fromEnvironment(System.getenv(), "");
+        try (StoreServer server = StoreServer.open(host, port, secret)) {
+            var out = spec.commandLine().getOut();
+            out.println("jccl store: listening on port " + server.port());
+            out.flush();
+            // Until a signal ends the process.
+            new CountDownLatch(1).await();
+        }
+        return 0;
+    }
+}

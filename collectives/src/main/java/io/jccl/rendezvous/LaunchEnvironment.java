@@ -1,0 +1,339 @@
+package io.jccl.rendezvous;
+
+import io.jccl.bindings.JcclException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Which rank of how many a launcher's variables say this process is, and where. Which variables are
+ * read is in docs/launching.md; of several launchers' the first in the order there counts, whose
+ * rank or size is set.
+ *
+ * @param rank this process
+ * @param size number of processes
+ * @param localRank this process among those of its machine: which GPU is its own; -1 if not said
+ * @param localSize number of processes on this machine; -1 if not said
+ * @param machines number of machines; -1 if not said
+ * @param jobId what all processes of this run, and no others on the machine, have in common
+ * @param launcher whose variables were read
+ * @param sizeVariable the variable that gave the size, for messages
+ */
+public record LaunchEnvironment(
+        int rank,
+        int size,
+        int localRank,
+        int localSize,
+        int machines,
+        String jobId,
+        String launcher,
+        String sizeVariable) {
+    /**
+     * Names that one launcher sets.
+     *
+     * @param name the launcher
+     * @param rank has the rank
+     * @param size have the size; the first that is set counts
+     * @param localRank has the rank on the machine, or empty
+     * @param localSize has the number of ranks on the machine, or empty
+     * @param machines have the number of machines; the first that is set counts
+     * @param job what tells one run from another
+     */
+    private record Launcher(
+            String name,
+            String rank,
+            List<String> size,
+            String localRank,
+            String localSize,
+            List<String> machines,
+            List<String> job) {
+        @Nullable String sizeVariable(Map<String, String> env) {
+            return size.stream().filter(env::containsKey).findFirst().orElse(null);
+        }
+    }
+
+    private static final String LOCAL_RANK = "LOCAL_RANK";
+    private static final String LOCAL_SIZE = "LOCAL_WORLD_SIZE";
+
+    private static final Launcher KUBERNETES =
+            new Launcher(
+                    "Kubernetes",
+                    "JOB_COMPLETION_INDEX",
+                    List.of("JCCL_SIZE", "WORLD_SIZE"),
+                    LOCAL_RANK,
+                    LOCAL_SIZE,
+                    List.of(),
+                    List.of("MASTER_ADDR", "MASTER_PORT"));
+
+    /** In the order in which they count: a launcher that starts another one stands behind it. */
+    private static final List<Launcher> LAUNCHERS =
+            List.of(
+                    new Launcher(
+                            "torchrun",
+                            "RANK",
+                            List.of("WORLD_SIZE"),
+                            LOCAL_RANK,
+                            LOCAL_SIZE,
+                            List.of("GROUP_WORLD_SIZE"),
+                            List.of("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")),
+                    new Launcher(
+                            "Open MPI",
+                            "OMPI_COMM_WORLD_RANK",
+                            List.of("OMPI_COMM_WORLD_SIZE"),
+                            "OMPI_COMM_WORLD_LOCAL_RANK",
+                            "OMPI_COMM_WORLD_LOCAL_SIZE",
+                            List.of(),
+                            List.of("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
+                    new Launcher(
+                            "MPICH",
+                            "PMI_RANK",
+                            List.of("PMI_SIZE"),
+                            "MPI_LOCALRANKID",
+                            "MPI_LOCALNRANKS",
+                            List.of(),
+                            List.of("PMI_ID_JOB", "HYDI_CONTROL_FD")),
+                    new Launcher(
+                            "Slurm",
+                            "SLURM_PROCID",
+                            List.of("SLURM_NTASKS"),
+                            "SLURM_LOCALID",
+                            "",
+                            List.of("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
+                            List.of("SLURM_JOB_ID", "SLURM_STEP_ID")),
+                    KUBERNETES);
+
+    private static final String JOB = "JCCL_JOB_ID";
+    private static final String STORE = "JCCL_STORE";
+    private static final String MASTER = "MASTER_ADDR";
+    private static final String MASTER_PORT = "MASTER_PORT";
+    private static final String FILE_SCHEME = "file:";
+
+    /**
+     * What the variables of this process say.
+     *
+     * @return this process's place; 0 of 1 if no launcher's variables are set
+     * @throws IllegalArgumentException if they contradict each other; the message names them
+     */
+    public static LaunchEnvironment current() {
+        return of(System.getenv());
+    }
+
+    /**
+     * What variables say.
+     *
+     * @param env names and values
+     * @return the process's place; 0 of 1 if no launcher's variables are set
+     * @throws IllegalArgumentException if they contradict each other; the message names them
+     */
+    public static LaunchEnvironment of(Map<String, String> env) {
+        for (Launcher l : LAUNCHERS) {
+            String rank = env.get(l.rank);
+            String sizeVariable = l.sizeVariable(env);
+            if (rank == null && (sizeVariable == null || l.equals(KUBERNETES) || isPod(env, l))) {
+                continue;
+            }
+            if (rank == null || sizeVariable == null) {
+                throw incomplete(l, rank == null ? sizeVariable : l.rank, rank == null);
+            }
+            int size = number(sizeVariable, env.get(sizeVariable), 1);
+            int r = number(l.rank, rank, 0);
+            if (r >= size) {
+                throw new IllegalArgumentException(
+                        l.rank
+                                + " is "
+                                + r
+                                + ", expected less than "
+                                + sizeVariable
+                                + ", which is "
+                                + size);
+            }
+            return place(env, l, r, size, sizeVariable);
+        }
+        return new LaunchEnvironment(0, 1, 0, 1, 1, "single", "none", "WORLD_SIZE");
+    }
+
+    /** A pod of an indexed job that sets the size by torchrun's name, and no rank. */
+    private static boolean isPod(Map<String, String> env, Launcher l) {
+        return KUBERNETES.size.containsAll(l.size) && env.containsKey(KUBERNETES.rank);
+    }
+
+    private static IllegalArgumentException incomplete(
+            Launcher l, @Nullable String set, boolean noRank) {
+        return new IllegalArgumentException(
+                set
+                        + " is set but "
+                        + (noRank ? l.rank : String.join(" or ", l.size))
+                        + " is not; "
+                        + (l.equals(KUBERNETES)
+                                ? "Kubernetes does not tell a pod how many there are: set JCCL_SIZE"
+                                        + " in the pod's specification to the job's completions"
+                                : "a launcher sets both, so set or unset the two together"));
+    }
+
+    private static LaunchEnvironment place(
+            Map<String, String> env, Launcher l, int rank, int size, String sizeVariable) {
+        int localRank = optional(env, l.localRank, 0);
+        int localSize = optional(env, l.localSize, 1);
+        int machines = -1;
+        for (String name : l.machines) {
+            machines = machines < 0 ? optional(env, name, 1) : machines;
+        }
+        if (l.equals(KUBERNETES)) {
+            // Pods share no memory, wherever they run.
+            localRank = Math.max(localRank, 0);
+            localSize = Math.max(localSize, 1);
+        }
+        if (localSize > size) {
+            throw new IllegalArgumentException(
+                    l.localSize
+                            + " is "
+                            + localSize
+                            + ", expected at most "
+                            + sizeVariable
+                            + ", which is "
+                            + size);
+        }
+        if (localRank >= 0 && localSize >= 0 && localRank >= localSize) {
+            throw new IllegalArgumentException(
+                    l.localRank
+                            + " is "
+                            + localRank
+                            + ", expected less than "
+                            + l.localSize
+                            + ", which is "
+                            + localSize);
+        }
+        if (machines < 0 && localSize > 0) {
+            machines = Math.ceilDiv(size, localSize);
+        }
+        return new LaunchEnvironment(
+                rank,
+                size,
+                localRank,
+                localSize < 0 && machines == 1 ? size : localSize,
+                machines,
+                jobId(env, l, size),
+                l.name,
+                sizeVariable);
+    }
+
+    private static int optional(Map<String, String> env, String name, int from) {
+        return env.containsKey(name) ? number(name, env.get(name), from) : -1;
+    }
+
+    private static int number(String name, @Nullable String text, int from) {
+        try {
+            int v = Integer.parseInt(String.valueOf(text).trim());
+            if (v >= from) {
+                return v;
+            }
+        } catch (NumberFormatException e) {
+            // Reported below, as are numbers out of range.
+        }
+        throw new IllegalArgumentException(
+                name + " is '" + text + "', expected a whole number of " + from + " or more");
+    }
+
+    private static String jobId(Map<String, String> env, Launcher l, int size) {
+        String given = env.get(JOB);
+        if (given != null && !given.isBlank()) {
+            return given.trim();
+        }
+        StringBuilder id = new StringBuilder();
+        for (String name : l.job) {
+            @Nullable String v = env.get(name);
+            if (v != null && !v.isBlank()) {
+                id.append(id.isEmpty() ? "" : "-").append(v.trim());
+            }
+        }
+        if (id.isEmpty() && size > 1 && !env.containsKey(STORE)) {
+            throw new IllegalArgumentException(
+                    "nothing tells this run from another on the machine: set "
+                            + JOB
+                            + " (or "
+                            + String.join(", ", l.job)
+                            + ") to the same text on all ranks");
+        }
+        // Users do not share folders, and an address has characters that a file name has not.
+        String user = System.getProperty("user.name", "");
+        return (user + "-" + id).replaceAll("[^A-Za-z0-9._-]", "_");
+    }
+
+    /**
+     * Whether the variables say that ranks are on several machines; false if they do not say.
+     *
+     * @return true if on more than one
+     */
+    public boolean isOnSeveralMachines() {
+        return machines > 1;
+    }
+
+    /**
+     * Whether a store is needed, or asked for, to find the other ranks.
+     *
+     * @param env names and values
+     * @return true if ranks are on several machines, or {@code JCCL_STORE} is set
+     */
+    public boolean meetsInStore(Map<String, String> env) {
+        return size > 1 && (isOnSeveralMachines() || env.containsKey(STORE));
+    }
+
+    /**
+     * Opens the store that the variables name; on rank 0 also the server, where that is this run's
+     * own.
+     *
+     * @param env names and values
+     * @param timeout how long to wait for the server
+     * @return the store
+     * @see Store#fromEnvironment
+     */
+    Store openStore(Map<String, String> env, Duration timeout) {
+        String named = env.get(STORE);
+        if (named != null && named.strip().startsWith(FILE_SCHEME)) {
+            return folder(named.strip().substring(FILE_SCHEME.length()));
+        }
+        StoreSecret secret = StoreSecret.fromEnvironment(env, jobId);
+        if (named != null) {
+            return ServedStore.join(
+                    TcpAddress.parse(STORE, named), secret, timeout, rank == 0, false);
+        }
+        String host = env.get(MASTER);
+        String port = env.get(MASTER_PORT);
+        if (host == null || port == null) {
+            if (size == 1) {
+                return Store.inMemory();
+            }
+            throw new IllegalArgumentException(
+                    "nothing says where the ranks find each other: set "
+                            + MASTER
+                            + " to rank 0's machine and "
+                            + MASTER_PORT
+                            + " to a free port there, or "
+                            + STORE
+                            + " to tcp://host:port or file:/folder-that-all-see, on all ranks (with"
+                            + " mpirun: -x or -genv; docs/launching.md has examples)");
+        }
+        String address = (host.indexOf(':') >= 0 ? "[" + host + "]" : host) + ":" + port;
+        return ServedStore.join(
+                TcpAddress.parse(MASTER + ":" + MASTER_PORT, address),
+                secret,
+                timeout,
+                rank == 0,
+                true);
+    }
+
+    private Store folder(String text) {
+        Path path = Path.of(text.startsWith("//") ? text.substring(2) : text);
+        if (!path.isAbsolute()) {
+            throw new IllegalArgumentException(
+                    STORE + " is '" + FILE_SCHEME + text + "', expected an absolute path");
+        }
+        try {
+            return Store.folder(path);
+        } catch (JcclException e) {
+            throw new JcclException(STORE + ": " + e.getMessage(), e);
+        }
+    }
+}

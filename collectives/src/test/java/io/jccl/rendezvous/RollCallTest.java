@@ -1,0 +1,275 @@
+package io.jccl.rendezvous;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.RankFailedException;
+import io.jccl.bindings.JcclException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** All ranks tell one story, whatever one of them has done. */
+@Timeout(value = 2, unit = TimeUnit.MINUTES)
+class RollCallTest {
+    /** Never waited for: a bad rank ends all at once. */
+    private static final Duration LONG = Duration.ofMinutes(10);
+
+    private static final String HERE = RollCall.process();
+
+    private record Rank(int rank, int size, String version, long afterMillis) {
+        static Rank of(int rank, int size) {
+            return new Rank(rank, size, "2.30.7", 0);
+        }
+    }
+
+    /** What each was told, in order; null for those who may go on. */
+    private static List<@Nullable Throwable> call(Store store, Duration timeout, List<Rank> ranks)
+            throws InterruptedException {
+        List<@Nullable Throwable> told = new ArrayList<>();
+        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            List<Future<?>> all = new ArrayList<>();
+            for (Rank r : ranks) {
+                all.add(
+                        threads.submit(() -> {
+                            Thread.sleep(r.afterMillis);
+                            new RollCall(store, "world", r.rank, r.size)
+                                    .answer(
+                                            List.of(
+                                                    new RollCall.Fact(
+                                                            "versions of NCCL",
+                                                            r.version,
+                                                            "install one version everywhere")),
+                                            timeout);
+                            return null;
+                        }));
+            }
+            for (Future<?> f : all) {
+                try {
+                    f.get();
+                    told.add(null);
+                } catch (ExecutionException e) {
+                    told.add(e.getCause());
+                }
+            }
+        }
+        return told;
+    }
+
+    /** The one message that all were told. */
+    private static String story(List<@Nullable Throwable> told, Class<?> type) {
+        List<String> messages = new ArrayList<>();
+        for (Throwable t : told) {
+            Throwable e = Objects.requireNonNull(t, told::toString);
+            assertEquals(type, e.getClass(), e::toString);
+            messages.add(String.valueOf(e.getMessage()));
+        }
+        assertEquals(1, new HashSet<>(messages).size(), messages::toString);
+        return messages.getFirst();
+    }
+
+    private static void names(String story, String... words) {
+        for (String word : words) {
+            assertTrue(story.contains(word), () -> "no '" + word + "' in: " + story);
+        }
+    }
+
+    private static List<Rank> world(int size, Rank... others) {
+        List<Rank> all = new ArrayList<>();
+        for (int r = 0; r < size; r++) {
+            int number = r;
+            all.add(
+                    Arrays.stream(others)
+                            .filter(o -> o.rank == number)
+                            .findFirst()
+                            .orElse(Rank.of(r, size)));
+        }
+        return all;
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 3, 300})
+    void ranksThatFitGoOn(int size) throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            List<@Nullable Throwable> told = call(store, LONG, world(size));
+            assertTrue(told.stream().allMatch(Objects::isNull), told::toString);
+        }
+    }
+
+    @Test
+    void ranksMayComeLate() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            List<@Nullable Throwable> told =
+                    call(store, LONG, world(3, new Rank(1, 3, "2.30.7", 700)));
+            assertTrue(told.stream().allMatch(Objects::isNull), told::toString);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"3, 0", "3, 2", "100, 57"})
+    void missingRankIsNamedByAll(int size, int missing) throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            List<Rank> ranks = world(size);
+            ranks.remove(missing);
+            String story =
+                    story(
+                            call(store, Duration.ofMillis(400), ranks),
+                            CollectiveTimeoutException.class);
+            names(story, "rank(s) " + missing + " of " + size, "'world'", "PT0.4S", HERE);
+            // Who comes after the verdict learns that it was this one that all waited for.
+            String late =
+                    story(
+                            call(store, LONG, List.of(Rank.of(missing, size))),
+                            CollectiveTimeoutException.class);
+            assertEquals(story, late);
+        }
+    }
+
+    @Test
+    void manyMissingRanksAreNamedInShort() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            String story =
+                    story(
+                            call(
+                                    store,
+                                    Duration.ofMillis(200),
+                                    List.of(Rank.of(0, 1000), Rank.of(7, 1000), Rank.of(9, 1000))),
+                            CollectiveTimeoutException.class);
+            names(story, "rank(s) 1-6, 8, 10-999 of 1000");
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"3, 1", "3, 0", "3, 2"})
+    void differentVersionsAreNamedByAll(int size, int bad) throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            String story =
+                    story(
+                            call(store, LONG, world(size, new Rank(bad, size, "2.27.3", 0))),
+                            JcclException.class);
+            names(
+                    story,
+                    "different versions of NCCL",
+                    "rank " + bad + " 2.27.3 (" + HERE + ")",
+                    "rank " + (bad + 1) % size + " 2.30.7 (" + HERE + ")",
+                    "install one version everywhere");
+        }
+    }
+
+    /** All that differ are named, not only the first that is found; of the rest one. */
+    @Test
+    void allOffendersAreNamed() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            String story =
+                    story(
+                            call(
+                                    store,
+                                    LONG,
+                                    world(
+                                            50,
+                                            new Rank(3, 50, "2.27.3", 0),
+                                            new Rank(33, 50, "2.18.1", 200),
+                                            new Rank(40, 50, "2.27.3", 300))),
+                            JcclException.class);
+            names(
+                    story,
+                    "rank 3 2.27.3",
+                    "rank 33 2.18.1",
+                    "rank 40 2.27.3",
+                    "46 more ranks 2.30.7");
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"0, 2", "1, 2", "2, 4", "0, 4", "2, 2147483647"})
+    void wrongWorldSizeIsNamedByAll(int bad, int said) throws InterruptedException {
+        for (long after : new long[] {0, 200}) {
+            try (Store store = Store.inMemory()) {
+                String story =
+                        story(
+                                call(store, LONG, world(3, new Rank(bad, said, "2.30.7", after))),
+                                JcclException.class);
+                names(
+                        story,
+                        "different world sizes",
+                        "rank " + bad + " " + said,
+                        "rank " + (bad + 1) % 3 + " 3",
+                        "WORLD_SIZE");
+            }
+        }
+    }
+
+    @Test
+    void twoProcessesWithOneNumberAreNamedByAll() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            List<Rank> ranks = List.of(Rank.of(0, 3), Rank.of(1, 3), Rank.of(1, 3));
+            String story = story(call(store, LONG, ranks), JcclException.class);
+            names(story, "two processes claim rank 1", HERE + " and " + HERE);
+        }
+    }
+
+    @Test
+    void whoClaimsANumberLateFailsAlone() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            List<@Nullable Throwable> told = call(store, LONG, world(2));
+            assertNull(told.get(0));
+            names(
+                    story(call(store, LONG, List.of(Rank.of(1, 2))), JcclException.class),
+                    "two processes claim rank 1",
+                    "earlier run");
+        }
+    }
+
+    @Test
+    void failureOfOneIsToldToAll() throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            new RollCall(store, "world", 2, 3).fail("rank 2: out of memory");
+            String story =
+                    story(
+                            call(store, LONG, List.of(Rank.of(0, 3), Rank.of(1, 3))),
+                            RankFailedException.class);
+            names(story, "rank 2: out of memory", "'world' cannot be made");
+        }
+    }
+
+    @Test
+    void deathSeenByOneIsToldToAll() throws Exception {
+        try (Store store = Store.inMemory();
+                ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            Future<?> watching =
+                    threads.submit(() ->
+                            new RollCall(store, "world", 0, 3)
+                                    .answer(List.of(), LONG, () -> "rank 2 is lost"));
+            List<@Nullable Throwable> told = new ArrayList<>();
+            try {
+                new RollCall(store, "world", 1, 3).answer(List.of(), LONG);
+            } catch (RankFailedException e) {
+                told.add(e);
+            }
+            try {
+                watching.get();
+            } catch (ExecutionException e) {
+                told.add(assertInstanceOf(RankFailedException.class, e.getCause()));
+            }
+            assertEquals(2, told.size());
+            names(story(told, RankFailedException.class), "rank 2 is lost");
+        }
+    }
+}
