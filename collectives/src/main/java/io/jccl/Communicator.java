@@ -200,6 +200,20 @@ public interface Communicator extends AutoCloseable {
         return NcclWorld.fromEnvironment(System.getenv(), device, options);
     }
 
+    /**
+     * Joins all processes of the MPI job that {@code mpirun}, {@code srun} or another launcher of
+     * MPI started, over the host's MPI, whatever {@code JCCL_ENGINE} says. All of them call it. A
+     * process that no launcher started is a job of its own.
+     *
+     * @param options settings, the same on all ranks
+     * @return this process's rank, the same as in {@code MPI_COMM_WORLD}
+     * @throws CollectiveTimeoutException if the other ranks do not come within the timeout
+     * @throws JcclException if there is no MPI, or it is another one than the launcher's
+     */
+    static Communicator mpi(CommunicatorOptions options) {
+        return MpiWorld.fromEnvironment(options);
+    }
+
     /** What a rank runs. */
     @FunctionalInterface
     interface RankBody {

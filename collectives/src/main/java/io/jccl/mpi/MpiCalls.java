@@ -412,6 +412,11 @@ final class MpiCalls {
         return q.type.isNarrowFloat() || q.reduceOp.kind() == ReduceOp.Kind.PRE_MUL_SUM;
     }
 
+    /** MPICH 4.0.2 reads from MPI_IN_PLACE where the root is not the first rank of its machine. */
+    private boolean avoids(Request q) {
+        return abi == MpiAbi.MPICH && q.op == Collective.REDUCE && q.root != 0;
+    }
+
     private void reduce(Request q) {
         if (converts(q)) {
             reducePieces(q);
@@ -420,8 +425,8 @@ final class MpiCalls {
         boolean target = q.op == Collective.ALL_REDUCE || rank == q.root;
         HostBuffer source = (HostBuffer) q.sendBuffer();
         HostBuffer result = target ? (HostBuffer) q.recvBuffer() : source;
-        boolean own = target && q.inPlace;
-        long send = own ? inPlace : in(source);
+        boolean own = target && q.inPlace && !avoids(q);
+        long send = own ? inPlace : target && q.inPlace ? copyOf(source) : in(source);
         long recv = target ? out(result) : 0;
         int size = q.type.size();
         for (long at = 0; ; at += LIMIT) {
@@ -476,6 +481,8 @@ final class MpiCalls {
         boolean target = q.op == Collective.ALL_REDUCE || rank == q.root;
         long most = Math.min(LIMIT, Math.max(1, PIECE / wide.size()));
         MemorySegment piece = sendScratch.atLeast(Math.min(most, q.count) * wide.size());
+        boolean own = target && !avoids(q);
+        MemorySegment result = own ? piece : recvScratch.atLeast(piece.byteSize());
         MemorySegment source = ((HostBuffer) q.sendBuffer()).segment();
         long factor = q.reduceOp.factorBits(q.type);
         reducer.begin(q.type, q.reduceOp.kind());
@@ -483,15 +490,14 @@ final class MpiCalls {
         for (long at = 0; at == 0 || at < q.count; at += most) {
             int m = (int) Math.min(most, q.count - at);
             reducer.load(source, at * size, factor, piece, 0, m);
-            boolean sends = !target;
             combine(
                     q,
-                    sends ? piece.address() : inPlace,
-                    sends ? 0 : piece.address(),
+                    own ? inPlace : piece.address(),
+                    target ? result.address() : 0,
                     m,
                     wide);
             if (target) {
-                reducer.store(piece, 0, ((HostBuffer) q.recvBuffer()).segment(), at * size, m);
+                reducer.store(result, 0, ((HostBuffer) q.recvBuffer()).segment(), at * size, m);
             }
         }
     }

@@ -13,8 +13,9 @@ import java.lang.foreign.MemorySegment;
  *
  * <p>Narrow floats travel as unsigned integers of their width. Some operations are ours, since MPI's
  * own do not do what JCCL's promise: minimum and maximum of float32 and float64, of which MPI does
- * not say what becomes of NaN and of -0, and the sum of 8-bit integers, which in Open MPI 4.1 with
- * AVX stops at the largest number instead of wrapping.
+ * not say what becomes of NaN and of -0; the sum of 8-bit integers, which in Open MPI 4.1.4 with AVX
+ * stops at the largest number instead of wrapping; and minimum and maximum of unsigned integers,
+ * which MPICH 4.0.2 compares as signed ones where there are many.
  */
 final class MpiTypes {
     private final long[] types = new long[DataType.values().length];
@@ -40,7 +41,7 @@ final class MpiTypes {
             if (type.isNarrowFloat()) {
                 continue;
             }
-            boolean compares = type.isInteger();
+            boolean compares = type.isInteger() && !type.isUnsigned();
             boolean adds = type.size() > 1;
             set(Kernel.Op.ADD, type, adds ? mpi.MPI_SUM() : create(mpi, type, Kernel.Op.ADD));
             set(Kernel.Op.MUL, type, mpi.MPI_PROD());
