@@ -520,7 +520,8 @@ final class MpiCalls {
         HostBuffer target = (HostBuffer) q.recvBuffer();
         long send = in((HostBuffer) q.sendBuffer());
         // MPI's form in place puts the result somewhere else.
-        boolean aside = q.inPlace || !usable(target);
+        // So does an empty block in place, which overlaps nothing but has the same address.
+        boolean aside = q.inPlace || !usable(target) || target.byteSize() == 0;
         long recv = aside ? recvScratch.atLeast(target.byteSize()).address() : target.address();
         if (vector) {
             for (int r = 0; r < n; r++) {
@@ -603,6 +604,13 @@ final class MpiCalls {
         for (int r = 0; r < n; r++) {
             total += q.recvCounts[r];
             end = Math.max(end, q.recvDispls[r] + q.recvCounts[r]);
+        }
+        if (n == 1) {
+            // MPICH 4.0.2 puts the block of a single rank at the start, wherever it belongs.
+            if (!q.inPlace) {
+                copyOwn(q, source, 0, target, q.recvDispls[0], q.recvCounts[0]);
+            }
+            return;
         }
         if (total > LIMIT || end > LIMIT) {
             // Counts are the same on all ranks, places need not be: those decide nothing in MPI.
