@@ -76,7 +76,7 @@ class MpiFaultTest {
     @ParameterizedTest
     @EnumSource
     void aRankThatDoesNotCallIsNamed(MpiLauncher launcher) {
-        Outcome o = run(launcher, 3, POLL, "missing", 2000);
+        Outcome o = run(launcher, 3, POLL, "missing", 10_000);
         assertNotEquals(0, o.exit);
         for (int rank : new int[] {0, 2}) {
             o.rankSays(
@@ -91,7 +91,7 @@ class MpiFaultTest {
     @ParameterizedTest
     @EnumSource
     void aBlockingCallIsEndedWithTheJob(MpiLauncher launcher) {
-        Outcome o = run(launcher, 2, BLOCK, "missing", 2000);
+        Outcome o = run(launcher, 2, BLOCK, "missing", 10_000);
         assertNotEquals(0, o.exit);
         o.says(
                 "cannot leave MPI",
@@ -116,7 +116,7 @@ class MpiFaultTest {
     @ParameterizedTest
     @EnumSource
     void aStoppedRankDoesNotAnswer(MpiLauncher launcher) {
-        Outcome o = run(launcher, 3, POLL, "stopped", 3000);
+        Outcome o = run(launcher, 3, POLL, "stopped", 10_000);
         assertNotEquals(0, o.exit);
         o.rankSays(0, "caught CollectiveTimeoutException", "rank 1 does not answer");
         o.rankSays(2, "caught CollectiveTimeoutException", "rank 1 does not answer");

@@ -91,7 +91,7 @@ final class Watch {
     /** Before something that is no operation of the interface. */
     void enter(String what, boolean blocking) {
         number++;
-        current.set(what, comm.rank(), number);
+        current.set(what, -1, number);
         ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
     }
 

@@ -67,6 +67,12 @@ public enum MpiLauncher {
                 .findFirst();
     }
 
+    /** The C compiler's wrapper beside the launcher. */
+    public String compiler() {
+        String program = program().orElseThrow();
+        return program.replaceFirst("mpirun(?=[^/]*$)", "mpicc");
+    }
+
     /** A command under the launcher. */
     public List<String> command(int ranks, List<String> more, List<String> command) {
         List<String> all = new ArrayList<>();
