@@ -155,9 +155,9 @@ public interface Communicator extends AutoCloseable {
      * variables say: {@code RANK} and {@code WORLD_SIZE} as torchrun and {@code jccl run} set them,
      * or those of Open MPI, MPICH and Slurm. With none of them set this is the only rank.
      *
-     * <p>With {@code JCCL_ENGINE=mpi}, or if a launcher of MPI has spread the processes over several
-     * machines and {@code JCCL_ENGINE} is not set, MPI carries the data, and the ranks are those of
-     * its job.
+     * <p>With {@code JCCL_ENGINE=mpi}, or if a launcher of MPI has spread the processes over
+     * several machines and {@code JCCL_ENGINE} is not set, MPI carries the data, and the ranks are
+     * those of its job.
      *
      * @return this process's rank
      * @throws IllegalArgumentException if the variables contradict each other; the message names

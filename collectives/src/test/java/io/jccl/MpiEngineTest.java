@@ -73,8 +73,7 @@ abstract class MpiEngineTest extends EngineContractTest {
             if (exit != 0 || lines.isEmpty() || !lines.getLast().equals("DONE")) {
                 String message =
                         "exit status " + exit + "\n      " + String.join("\n      ", job.lines());
-                failures.add(
-                        new Failure(ProcessContractTest.lastCase(lines), rank, true, message));
+                failures.add(new Failure(ProcessContractTest.lastCase(lines), rank, true, message));
             }
         }
         return failures;

@@ -42,8 +42,7 @@ final class MpiFaultWorker {
                 // The timeout is not about how long JVMs take to start.
                 Communicator.mpi(CommunicatorOptions.DEFAULT.withTimeout(LONG)).close();
             }
-            Communicator comm =
-                    Communicator.mpi(CommunicatorOptions.DEFAULT.withTimeout(timeout));
+            Communicator comm = Communicator.mpi(CommunicatorOptions.DEFAULT.withTimeout(timeout));
             new MpiFaultWorker(comm).run(args[0]);
             comm.close();
             say(rank, "done");
@@ -112,6 +111,18 @@ final class MpiFaultWorker {
                 } else {
                     comm.send(data.slice(0, fault.equals("long") ? 4 : 2), 1, stream);
                     Thread.sleep(LONG);
+                }
+            }
+            case "rounds" -> {
+                say(comm.rank(), "begins");
+                for (int i = 0; i < 24; i++) {
+                    reduce();
+                    Thread.sleep(500);
+                }
+            }
+            case "engine" -> {
+                try (Communicator chosen = Communicator.fromEnvironment()) {
+                    say(comm.rank(), "chooses " + chosen.engine());
                 }
             }
             case "signals" -> signals();

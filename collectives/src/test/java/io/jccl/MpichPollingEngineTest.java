@@ -4,8 +4,8 @@ import io.jccl.contract.MpiLauncher;
 import java.util.List;
 
 /**
- * The contract on MPICH with its non-blocking collectives, calls that count to few elements only, and
- * one thread at a time in MPI.
+ * The contract on MPICH with its non-blocking collectives, calls that count to few elements only,
+ * and one thread at a time in MPI.
  */
 class MpichPollingEngineTest extends MpiEngineTest {
     @Override

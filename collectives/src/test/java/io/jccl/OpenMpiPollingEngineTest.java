@@ -4,8 +4,8 @@ import io.jccl.contract.MpiLauncher;
 import java.util.List;
 
 /**
- * The contract on Open MPI with its non-blocking collectives, calls that count to few elements only, and
- * one thread at a time in MPI.
+ * The contract on Open MPI with its non-blocking collectives, calls that count to few elements
+ * only, and one thread at a time in MPI.
  */
 class OpenMpiPollingEngineTest extends MpiEngineTest {
     @Override

@@ -54,8 +54,7 @@ final class SelfTestCommand implements Callable<Integer> {
             names = "--engine",
             paramLabel = "<host|mpi|nccl>",
             converter = Engine.Converter.class,
-            description =
-                    "What to test; mpi under mpirun (default: host, or JCCL_ENGINE).")
+            description = "What to test; mpi under mpirun (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
 
     @Option(

@@ -386,8 +386,8 @@ final class LibraryPlaces {
     }
 
     /**
-     * The library's file names, best first. Of several MPIs the one that started this process
-     * knows which rank it is; the others would each take it for the only one.
+     * The library's file names, best first. Of several MPIs the one that started this process knows
+     * which rank it is; the others would each take it for the only one.
      */
     List<String> sonames() {
         if (library != NativeLibrary.MPI

@@ -495,7 +495,8 @@ final class LibrarySearch {
             case NCCL -> "install libnccl2, or pip install nvidia-nccl-cu13";
             case CUDART -> "install the CUDA toolkit 12 or 13, or pip install nvidia-cuda-runtime";
             case CUBLAS -> "install the CUDA toolkit 12 or 13, or pip install nvidia-cublas";
-            case MPI -> "install Open MPI (openmpi-bin on Debian, openmpi on Fedora) or MPICH (mpich)";
+            case MPI ->
+                    "install Open MPI (openmpi-bin on Debian, openmpi on Fedora) or MPICH (mpich)";
         };
     }
 

@@ -109,10 +109,12 @@ public enum MpiAbi {
     private static final Map<String, String[]> TABLE = new HashMap<>();
 
     static {
-        CONSTANTS.lines().forEach(line -> {
-            String[] fields = line.strip().split(" +", -1);
-            TABLE.put(fields[0], fields);
-        });
+        CONSTANTS
+                .lines()
+                .forEach(line -> {
+                    String[] fields = line.strip().split(" +", -1);
+                    TABLE.put(fields[0], fields);
+                });
     }
 
     private final int handleBytes;
@@ -121,7 +123,9 @@ public enum MpiAbi {
         this.handleBytes = handleBytes;
     }
 
-    /** The names that have a value in the table; those of objects only where they are no symbols. */
+    /**
+     * The names that have a value in the table; those of objects only where they are no symbols.
+     */
     static java.util.Set<String> names() {
         return java.util.Collections.unmodifiableSet(TABLE.keySet());
     }

@@ -10,11 +10,11 @@ import java.lang.foreign.ValueLayout;
  *
  * <p><b>Types.</b> A {@code long} is an opaque handle, the address of a message on the host, or an
  * {@code MPI_Aint}. A {@code MemorySegment} is memory that the call reads or writes, by the C type
- * in the prototype: {@code T* name} holds one {@code T}, {@code T name[]} several. Handles in memory
- * are as wide as {@link MpiAbi#handleBytes} says; {@link MpiAbi#handle} reads them. Where a status
- * is not wanted, {@link #statusIgnore} stands for it. What a non-blocking call is given has to live
- * until its request is complete. Constants and the layout of {@code MPI_Status} are in {@link
- * MpiAbi}; those in {@code io.jccl.bindings.generated.mpi} are Open MPI's alone.
+ * in the prototype: {@code T* name} holds one {@code T}, {@code T name[]} several. Handles in
+ * memory are as wide as {@link MpiAbi#handleBytes} says; {@link MpiAbi#handle} reads them. Where a
+ * status is not wanted, {@link #statusIgnore} stands for it. What a non-blocking call is given has
+ * to live until its request is complete. Constants and the layout of {@code MPI_Status} are in
+ * {@link MpiAbi}; those in {@code io.jccl.bindings.generated.mpi} are Open MPI's alone.
  *
  * <p><b>Results</b> are error codes; {@link #check} throws for all but success. By default MPI ends
  * the process instead of returning one: set {@link #MPI_ERRORS_RETURN} as the error handler of
@@ -286,12 +286,14 @@ public interface MpiApi extends MpiDialect {
      * {@code int MPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info,
      * MPI_Comm* newcomm)}
      */
-    int MPI_Comm_split_type(@Handle long comm, int split_type, int key, @Handle long info, MemorySegment newcomm);
+    int MPI_Comm_split_type(
+            @Handle long comm, int split_type, int key, @Handle long info, MemorySegment newcomm);
 
     /**
      * {@code int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* newcomm)}
      */
-    int MPI_Comm_create_group(@Handle long comm, @Handle long group, int tag, MemorySegment newcomm);
+    int MPI_Comm_create_group(
+            @Handle long comm, @Handle long group, int tag, MemorySegment newcomm);
 
     /** {@code int MPI_Comm_compare(MPI_Comm comm1, MPI_Comm comm2, int* result)} */
     int MPI_Comm_compare(@Handle long comm1, @Handle long comm2, MemorySegment result);
@@ -335,7 +337,11 @@ public interface MpiApi extends MpiDialect {
      * group2, int ranks2[])}
      */
     int MPI_Group_translate_ranks(
-            @Handle long group1, int n, MemorySegment ranks1, @Handle long group2, MemorySegment ranks2);
+            @Handle long group1,
+            int n,
+            MemorySegment ranks1,
+            @Handle long group2,
+            MemorySegment ranks2);
 
     /** {@code int MPI_Group_free(MPI_Group* group)} */
     int MPI_Group_free(MemorySegment group);
@@ -406,7 +412,8 @@ public interface MpiApi extends MpiDialect {
      * {@code int MPI_Reduce_local(const void* inbuf, void* inoutbuf, int count, MPI_Datatype
      * datatype, MPI_Op op)}
      */
-    int MPI_Reduce_local(long inbuf, long inoutbuf, int count, @Handle long datatype, @Handle long op);
+    int MPI_Reduce_local(
+            long inbuf, long inoutbuf, int count, @Handle long datatype, @Handle long op);
 
     // ---- collectives
 
@@ -556,13 +563,25 @@ public interface MpiApi extends MpiDialect {
      * MPI_Op op, int root, MPI_Comm comm)}
      */
     int MPI_Reduce(
-            long sendbuf, long recvbuf, int count, @Handle long datatype, @Handle long op, int root, @Handle long comm);
+            long sendbuf,
+            long recvbuf,
+            int count,
+            @Handle long datatype,
+            @Handle long op,
+            int root,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype
      * datatype, MPI_Op op, MPI_Comm comm)}
      */
-    int MPI_Allreduce(long sendbuf, long recvbuf, int count, @Handle long datatype, @Handle long op, @Handle long comm);
+    int MPI_Allreduce(
+            long sendbuf,
+            long recvbuf,
+            int count,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[],
@@ -581,19 +600,36 @@ public interface MpiApi extends MpiDialect {
      * MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)}
      */
     int MPI_Reduce_scatter_block(
-            long sendbuf, long recvbuf, int recvcount, @Handle long datatype, @Handle long op, @Handle long comm);
+            long sendbuf,
+            long recvbuf,
+            int recvcount,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Scan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
      * MPI_Op op, MPI_Comm comm)}
      */
-    int MPI_Scan(long sendbuf, long recvbuf, int count, @Handle long datatype, @Handle long op, @Handle long comm);
+    int MPI_Scan(
+            long sendbuf,
+            long recvbuf,
+            int count,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Exscan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
      * MPI_Op op, MPI_Comm comm)}
      */
-    int MPI_Exscan(long sendbuf, long recvbuf, int count, @Handle long datatype, @Handle long op, @Handle long comm);
+    int MPI_Exscan(
+            long sendbuf,
+            long recvbuf,
+            int count,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     // ---- non-blocking collectives; message buffers and arrays have to live until the request is
     // complete
@@ -606,7 +642,12 @@ public interface MpiApi extends MpiDialect {
      * comm, MPI_Request* request)}
      */
     int MPI_Ibcast(
-            long buffer, int count, @Handle long datatype, int root, @Handle long comm, MemorySegment request);
+            long buffer,
+            int count,
+            @Handle long datatype,
+            int root,
+            @Handle long comm,
+            MemorySegment request);
 
     /**
      * {@code int MPI_Igather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void*
@@ -935,13 +976,15 @@ public interface MpiApi extends MpiDialect {
     int MPI_Probe(int source, int tag, @Handle long comm, MemorySegment status);
 
     /** {@code int MPI_Iprobe(int source, int tag, MPI_Comm comm, int* flag, MPI_Status* status)} */
-    int MPI_Iprobe(int source, int tag, @Handle long comm, MemorySegment flag, MemorySegment status);
+    int MPI_Iprobe(
+            int source, int tag, @Handle long comm, MemorySegment flag, MemorySegment status);
 
     /**
      * {@code int MPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status*
      * status)}
      */
-    int MPI_Mprobe(int source, int tag, @Handle long comm, MemorySegment message, MemorySegment status);
+    int MPI_Mprobe(
+            int source, int tag, @Handle long comm, MemorySegment message, MemorySegment status);
 
     /**
      * {@code int MPI_Improbe(int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message,
@@ -959,13 +1002,15 @@ public interface MpiApi extends MpiDialect {
      * {@code int MPI_Mrecv(void* buf, int count, MPI_Datatype type, MPI_Message* message,
      * MPI_Status* status)}
      */
-    int MPI_Mrecv(long buf, int count, @Handle long type, MemorySegment message, MemorySegment status);
+    int MPI_Mrecv(
+            long buf, int count, @Handle long type, MemorySegment message, MemorySegment status);
 
     /**
      * {@code int MPI_Imrecv(void* buf, int count, MPI_Datatype type, MPI_Message* message,
      * MPI_Request* request)}
      */
-    int MPI_Imrecv(long buf, int count, @Handle long type, MemorySegment message, MemorySegment request);
+    int MPI_Imrecv(
+            long buf, int count, @Handle long type, MemorySegment message, MemorySegment request);
 
     /** {@code int MPI_Get_count(const MPI_Status* status, MPI_Datatype datatype, int* count)} */
     int MPI_Get_count(MemorySegment status, @Handle long datatype, MemorySegment count);

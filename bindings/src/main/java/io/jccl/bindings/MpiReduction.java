@@ -58,8 +58,7 @@ public final class MpiReduction {
                                             long.class,
                                             long.class,
                                             long.class));
-            return Linker.nativeLinker()
-                    .upcallStub(call.bindTo(combiner), TYPE, Arena.global());
+            return Linker.nativeLinker().upcallStub(call.bindTo(combiner), TYPE, Arena.global());
         } catch (ReflectiveOperationException e) {
             throw new LinkageError("MpiReduction.call", e);
         }

@@ -627,8 +627,7 @@ class LibrarySearchTest {
     @ValueSource(strings = {"libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1"})
     void otherMpisAreFound(String name) {
         machine.library("/usr/lib/x86_64-linux-gnu/" + name, "4.2");
-        assertEquals(
-                "/usr/lib/x86_64-linux-gnu/" + name, found(NativeLibrary.MPI).loaded().path());
+        assertEquals("/usr/lib/x86_64-linux-gnu/" + name, found(NativeLibrary.MPI).loaded().path());
     }
 
     @Test

@@ -65,7 +65,9 @@ class MpiAbiTest {
         for (String name : MpiAbi.names()) {
             if (!abi.isSymbol(name)) {
                 expected.put(name, Long.toString(abi.constant(name)));
-                program.append("printf(\"%s %%lld\\n\", (long long) (intptr_t) (%s));\n".formatted(name, name));
+                program.append(
+                        "printf(\"%s %%lld\\n\", (long long) (intptr_t) (%s));\n"
+                                .formatted(name, name));
             }
         }
         expected.put("width", Integer.toString(abi.handleBytes()));

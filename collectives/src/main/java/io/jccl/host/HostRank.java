@@ -6,7 +6,9 @@ import io.jccl.device.Stream;
 import io.jccl.engine.EngineCommunicator;
 import org.jspecify.annotations.Nullable;
 
-/** A rank that computes on the host, whatever carries its data: buffers and streams are the host's. */
+/**
+ * A rank that computes on the host, whatever carries its data: buffers and streams are the host's.
+ */
 public abstract class HostRank extends EngineCommunicator {
     private final HostDevice device;
     private @Nullable HostStream driver;

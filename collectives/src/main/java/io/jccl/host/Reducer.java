@@ -206,7 +206,8 @@ public final class Reducer {
     // ---- the same in steps, for algorithms that pass partial results on
 
     /** Reads this rank's elements, scaled, as wide ones. */
-    public void load(MemorySegment from, long at, long factor, MemorySegment wide, long wideAt, long n) {
+    public void load(
+            MemorySegment from, long at, long factor, MemorySegment wide, long wideAt, long n) {
         for (long i = 0; i < n; i += BLOCK) {
             int m = (int) Math.min(BLOCK, n - i);
             if (type.isNarrowFloat()) {

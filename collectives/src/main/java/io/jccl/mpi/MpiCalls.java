@@ -15,8 +15,8 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
-import java.util.List;
 import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
@@ -33,8 +33,7 @@ import org.jspecify.annotations.Nullable;
  */
 final class MpiCalls {
     /** Elements in a call; a test sets less. */
-    private static final long LIMIT =
-            Long.getLong("jccl.mpi.limit", Integer.MAX_VALUE);
+    private static final long LIMIT = Long.getLong("jccl.mpi.limit", Integer.MAX_VALUE);
 
     /** Bytes of converted elements in one piece. */
     private static final long PIECE = Long.getLong("jccl.mpi.piece", 1 << 20);
@@ -327,8 +326,7 @@ final class MpiCalls {
             for (int i = 1; i < n; i++) {
                 int r = (rank + i) % n;
                 postRecv(recv + r * block, q.count, q.type, r, TAG_OURS);
-                postSend(
-                        q.inPlace ? recv + rank * block : send, q.count, q.type, r, TAG_OURS);
+                postSend(q.inPlace ? recv + rank * block : send, q.count, q.type, r, TAG_OURS);
             }
             finish(first);
             back(target, recv);
@@ -357,7 +355,8 @@ final class MpiCalls {
         int first = open;
         HostBuffer target = (HostBuffer) q.recvBuffer();
         // MPI wants all ranks to be in place or none.
-        long send = q.inPlace ? copyOf((HostBuffer) q.sendBuffer()) : in((HostBuffer) q.sendBuffer());
+        long send =
+                q.inPlace ? copyOf((HostBuffer) q.sendBuffer()) : in((HostBuffer) q.sendBuffer());
         long recv = out(target);
         if (q.count > LIMIT) {
             long block = q.count * q.type.size();
@@ -390,13 +389,7 @@ final class MpiCalls {
         back(target, recv);
     }
 
-    private static void copyOwn(
-            Request q,
-            Buffer from,
-            long at,
-            Buffer to,
-            long toAt,
-            long count) {
+    private static void copyOwn(Request q, Buffer from, long at, Buffer to, long toAt, long count) {
         int size = q.type.size();
         MemorySegment.copy(
                 ((HostBuffer) from).segment(),
@@ -431,12 +424,7 @@ final class MpiCalls {
         int size = q.type.size();
         for (long at = 0; ; at += LIMIT) {
             int m = (int) Math.min(LIMIT, q.count - at);
-            combine(
-                    q,
-                    own ? send : send + at * size,
-                    target ? recv + at * size : 0,
-                    m,
-                    q.type);
+            combine(q, own ? send : send + at * size, target ? recv + at * size : 0, m, q.type);
             if (q.count - at <= LIMIT) {
                 break;
             }
@@ -490,12 +478,7 @@ final class MpiCalls {
         for (long at = 0; at == 0 || at < q.count; at += most) {
             int m = (int) Math.min(most, q.count - at);
             reducer.load(source, at * size, factor, piece, 0, m);
-            combine(
-                    q,
-                    own ? inPlace : piece.address(),
-                    target ? result.address() : 0,
-                    m,
-                    wide);
+            combine(q, own ? inPlace : piece.address(), target ? result.address() : 0, m, wide);
             if (target) {
                 reducer.store(result, 0, ((HostBuffer) q.recvBuffer()).segment(), at * size, m);
             }
@@ -530,8 +513,7 @@ final class MpiCalls {
         }
         scatterReduced(q, vector, send, recv, (int) q.count, q.type);
         if (aside) {
-            MemorySegment.copy(
-                    recvScratch.atLeast(0), 0, target.segment(), 0, target.byteSize());
+            MemorySegment.copy(recvScratch.atLeast(0), 0, target.segment(), 0, target.byteSize());
         }
         if (q.reduceOp.kind() == ReduceOp.Kind.AVG) {
             reducer.begin(q.type, ReduceOp.Kind.AVG)
@@ -711,7 +693,9 @@ final class MpiCalls {
         finish(first);
         if (target != null) {
             back(target, recv);
-            if (source != null && !q.inPlace && q.op.sends(rank, q.root)
+            if (source != null
+                    && !q.inPlace
+                    && q.op.sends(rank, q.root)
                     && q.op.receives(rank, q.root)) {
                 copyOwn(
                         q,
@@ -828,8 +812,7 @@ final class MpiCalls {
         for (int i = 0; i < moved.size(); i++) {
             if (movedBack.get(i)) {
                 HostBuffer b = moved.get(i);
-                MemorySegment.copy(
-                        messageScratch(i).atLeast(0), 0, b.segment(), 0, b.byteSize());
+                MemorySegment.copy(messageScratch(i).atLeast(0), 0, b.segment(), 0, b.byteSize());
             }
         }
         moved.clear();
@@ -989,7 +972,9 @@ final class MpiCalls {
         return copy.address();
     }
 
-    /** The address of elements to write, with those in it that may stay; then comes {@link #back}. */
+    /**
+     * The address of elements to write, with those in it that may stay; then comes {@link #back}.
+     */
     private long out(HostBuffer b) {
         if (usable(b)) {
             return b.address();

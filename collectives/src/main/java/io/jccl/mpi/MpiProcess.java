@@ -41,7 +41,9 @@ final class MpiProcess {
     /** Exit status of a process that ended because others did not come. */
     private static final int ABORTED = 124;
 
-    /** What lets libraries below MPI leave the JVM's signal handlers alone, unless the user chose. */
+    /**
+     * What lets libraries below MPI leave the JVM's signal handlers alone, unless the user chose.
+     */
     private static final Map<String, String> SIGNALS =
             Map.of("UCX_ERROR_SIGNALS", "", "OMPI_MCA_opal_signal", "");
 
@@ -202,7 +204,10 @@ final class MpiProcess {
             mpi.check(mpi.MPI_Query_thread(number), "MPI_Query_thread");
             provided = number.get(ValueLayout.JAVA_INT, 0);
         } else {
-            int wanted = "serialized".equals(System.getProperty("jccl.mpi.threads")) ? serialized : multiple;
+            int wanted =
+                    "serialized".equals(System.getProperty("jccl.mpi.threads"))
+                            ? serialized
+                            : multiple;
             mpi.check(
                     mpi.MPI_Init_thread(MemorySegment.NULL, MemorySegment.NULL, wanted, number),
                     "MPI_Init_thread");
@@ -241,7 +246,8 @@ final class MpiProcess {
     }
 
     private static boolean polls(Map<String, String> env) {
-        String value = System.getProperty("jccl.mpi.wait", env.getOrDefault("JCCL_MPI_WAIT", "block"));
+        String value =
+                System.getProperty("jccl.mpi.wait", env.getOrDefault("JCCL_MPI_WAIT", "block"));
         return switch (value) {
             case "block" -> false;
             case "poll" -> true;

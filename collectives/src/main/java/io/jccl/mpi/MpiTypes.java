@@ -11,14 +11,15 @@ import java.lang.foreign.MemorySegment;
 /**
  * What MPI calls JCCL's types and operations; made once for the process.
  *
- * <p>Narrow floats travel as unsigned integers of their width. Some operations are ours, since MPI's
- * own do not do what JCCL's promise: minimum and maximum of float32 and float64, of which MPI does
- * not say what becomes of NaN and of -0; the sum of 8-bit integers, which in Open MPI 4.1.4 with AVX
- * stops at the largest number instead of wrapping; and minimum and maximum of unsigned integers,
- * which MPICH 4.0.2 compares as signed ones where there are many.
+ * <p>Narrow floats travel as unsigned integers of their width. Some operations are ours, since
+ * MPI's own do not do what JCCL's promise: minimum and maximum of float32 and float64, of which MPI
+ * does not say what becomes of NaN and of -0; the sum of 8-bit integers, which in Open MPI 4.1.4
+ * with AVX stops at the largest number instead of wrapping; and minimum and maximum of unsigned
+ * integers, which MPICH 4.0.2 compares as signed ones where there are many.
  */
 final class MpiTypes {
     private final long[] types = new long[DataType.values().length];
+
     /** Operations by kernel and type; narrow floats have none. */
     private final long[][] ops = new long[Kernel.Op.values().length][types.length];
 
@@ -57,9 +58,8 @@ final class MpiTypes {
     private static long create(MpiApi mpi, DataType type, Kernel.Op op) {
         Kernel kernel = Kernel.of(type, op);
         MemorySegment function =
-                MpiReduction.create(
-                        (memory, a, b, count) ->
-                                kernel.combine(memory, a, memory, b, memory, b, count));
+                MpiReduction.create((memory, a, b, count) ->
+                        kernel.combine(memory, a, memory, b, memory, b, count));
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment handle = arena.allocate(Long.BYTES, Long.BYTES);
             mpi.check(mpi.MPI_Op_create(function, 1, handle), "MPI_Op_create");

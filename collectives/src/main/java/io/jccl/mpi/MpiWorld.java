@@ -35,7 +35,8 @@ public final class MpiWorld {
         };
     }
 
-    private static boolean isLess(@org.jspecify.annotations.Nullable String here,
+    private static boolean isLess(
+            @org.jspecify.annotations.Nullable String here,
             @org.jspecify.annotations.Nullable String all) {
         return here != null
                 && all != null

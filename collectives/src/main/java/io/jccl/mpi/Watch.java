@@ -15,8 +15,8 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>The thread that runs operations writes two numbers and a description for each; no clock is
  * read there. The service thread looks at them now and then. When an operation has taken long it
- * asks the other ranks where they are, and if two of them are in different operations, one has left,
- * or the timeout has passed, the communicator fails on all ranks with one story.
+ * asks the other ranks where they are, and if two of them are in different operations, one has
+ * left, or the timeout has passed, the communicator fails on all ranks with one story.
  */
 final class Watch {
     /** First question to the others in an operation; each further one after twice the time. */
@@ -186,7 +186,10 @@ final class Watch {
             if (sameOrder && !withoutNumber(a.text).equals(withoutNumber(own.text))) {
                 comm.fail(
                         new CollectiveMismatchException(
-                                "the ranks disagree on collective #" + own.order + ":" + table(own)
+                                "the ranks disagree on collective #"
+                                        + own.order
+                                        + ":"
+                                        + table(own)
                                         + ". All ranks must call the same operations in the same"
                                         + " order"),
                         true);
@@ -230,10 +233,7 @@ final class Watch {
         for (int r = 0; all != null && r < all.length; r++) {
             Answer a = r == comm.rank() ? own : all[r];
             b.append(r == 0 ? " " : "; ").append("rank ").append(r).append(' ');
-            b.append(
-                    a == null
-                            ? "does not answer (stopped, ended, or out of reach)"
-                            : a.text);
+            b.append(a == null ? "does not answer (stopped, ended, or out of reach)" : a.text);
         }
         return b.toString();
     }

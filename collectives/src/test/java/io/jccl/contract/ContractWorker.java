@@ -28,8 +28,8 @@ public final class ContractWorker {
     /**
      * Runs the cases.
      *
-     * @param args the file, the timeout of the communicator in seconds, {@code host}, {@code mpi} or
-     *     {@code nccl}, and where to print, if not to the standard output: a file for each rank
+     * @param args the file, the timeout of the communicator in seconds, {@code host}, {@code mpi}
+     *     or {@code nccl}, and where to print, if not to the standard output: a file for each rank
      * @throws IOException if the file is not to be read
      */
     public static void main(String[] args) throws IOException {

@@ -17,7 +17,11 @@ import org.junit.jupiter.api.Assumptions;
 /** The launchers of the MPIs on this machine. */
 public enum MpiLauncher {
     /** Open MPI's, here as root and on few cores too. */
-    OPEN_MPI("mpirun.openmpi", "Open MPI", List.of("--oversubscribe", "--mca", "btl", "self,vader,tcp"), "mpi"),
+    OPEN_MPI(
+            "mpirun.openmpi",
+            "Open MPI",
+            List.of("--oversubscribe", "--mca", "btl", "self,vader,tcp"),
+            "mpi"),
     /** MPICH's. */
     MPICH("mpirun.mpich", "HYDRA", List.of(), "mpich");
 
