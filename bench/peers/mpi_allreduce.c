@@ -2,7 +2,8 @@
  *
  * usage: mpi_allreduce MAX_ITERATIONS REPETITIONS BYTES...
  * Rank 0 prints "bytes microseconds": the median over the repetitions of the mean time of one call,
- * with the sizes, iteration counts, values and checks of PeerLoop.java. */
+ * with the sizes, iteration counts, values and checks of PeerLoop.java. With MPI_ALLREDUCE_THREADS
+ * set, MPI is initialized for threads, as JCCL does. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,9 @@ static void repeat(const float *send, float *recv, int count, long times) {
 }
 
 int main(int argc, char **argv) {
-    MPI_Init(&argc, &argv);
+    int wanted = getenv("MPI_ALLREDUCE_THREADS") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    int provided;
+    MPI_Init_thread(&argc, &argv, wanted, &provided);
     if (argc < 4) {
         fprintf(stderr, "usage: mpi_allreduce MAX_ITERATIONS REPETITIONS BYTES...\n");
         MPI_Abort(MPI_COMM_WORLD, 2);

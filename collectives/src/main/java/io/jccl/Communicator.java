@@ -6,9 +6,11 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.engine.Ranks;
 import io.jccl.host.HostWorld;
+import io.jccl.mpi.MpiWorld;
 import io.jccl.nccl.NcclWorld;
 import io.jccl.rendezvous.Store;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
@@ -153,6 +155,10 @@ public interface Communicator extends AutoCloseable {
      * variables say: {@code RANK} and {@code WORLD_SIZE} as torchrun and {@code jccl run} set them,
      * or those of Open MPI, MPICH and Slurm. With none of them set this is the only rank.
      *
+     * <p>With {@code JCCL_ENGINE=mpi}, or if a launcher of MPI has spread the processes over
+     * several machines and {@code JCCL_ENGINE} is not set, MPI carries the data, and the ranks are
+     * those of its job.
+     *
      * @return this process's rank
      * @throws IllegalArgumentException if the variables contradict each other; the message names
      *     them
@@ -171,7 +177,10 @@ public interface Communicator extends AutoCloseable {
      * @see #fromEnvironment()
      */
     static Communicator fromEnvironment(CommunicatorOptions options) {
-        return HostWorld.fromEnvironment(System.getenv(), options);
+        Map<String, String> env = System.getenv();
+        return MpiWorld.isChosen(env)
+                ? MpiWorld.fromEnvironment(options)
+                : HostWorld.fromEnvironment(env, options);
     }
 
     /**
@@ -189,6 +198,20 @@ public interface Communicator extends AutoCloseable {
         }
         NcclSteering.beforeNccl(options);
         return NcclWorld.fromEnvironment(System.getenv(), device, options);
+    }
+
+    /**
+     * Joins all processes of the MPI job that {@code mpirun}, {@code srun} or another launcher of
+     * MPI started, over the host's MPI, whatever {@code JCCL_ENGINE} says. All of them call it. A
+     * process that no launcher started is a job of its own.
+     *
+     * @param options settings, the same on all ranks
+     * @return this process's rank, the same as in {@code MPI_COMM_WORLD}
+     * @throws CollectiveTimeoutException if the other ranks do not come within the timeout
+     * @throws JcclException if there is no MPI, or it is another one than the launcher's
+     */
+    static Communicator mpi(CommunicatorOptions options) {
+        return MpiWorld.fromEnvironment(options);
     }
 
     /** What a rank runs. */
@@ -228,7 +251,7 @@ public interface Communicator extends AutoCloseable {
     /**
      * What carries the data.
      *
-     * @return {@code "host/threads"}, {@code "host/processes"} or {@code "nccl"}
+     * @return {@code "host/threads"}, {@code "host/processes"}, {@code "mpi"} or {@code "nccl"}
      */
     String engine();
 

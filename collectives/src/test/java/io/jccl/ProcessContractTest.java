@@ -40,10 +40,7 @@ abstract class ProcessContractTest extends EngineContractTest {
             for (Worker worker : workers.all()) {
                 int exit = worker.join(PATIENCE);
                 List<String> lines = worker.lines();
-                lines.stream()
-                        .filter(line -> line.startsWith("FAIL "))
-                        .map(line -> failure(worker.rank(), line))
-                        .forEach(failures::add);
+                failures.addAll(failures(worker.rank(), lines));
                 if (exit != 0 || lines.isEmpty() || !lines.getLast().equals("DONE")) {
                     String message =
                             lines.stream()
@@ -60,7 +57,14 @@ abstract class ProcessContractTest extends EngineContractTest {
         return failures;
     }
 
-    private static int lastCase(List<String> lines) {
+    static List<Failure> failures(int rank, List<String> lines) {
+        return lines.stream()
+                .filter(line -> line.startsWith("FAIL "))
+                .map(line -> failure(rank, line))
+                .toList();
+    }
+
+    static int lastCase(List<String> lines) {
         return lines.stream()
                 .filter(line -> line.startsWith("AT "))
                 .mapToInt(line -> Integer.parseInt(line.substring("AT ".length())))

@@ -1,5 +1,7 @@
 package io.jccl.bench;
 
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import java.util.Collections;
@@ -14,7 +16,9 @@ enum Engine {
     /** CPU ranks. */
     HOST,
     /** GPUs. */
-    NCCL;
+    NCCL,
+    /** CPU ranks of an MPI job, one for each process. */
+    MPI;
 
     /** The variable that chooses where {@code --engine} does not. */
     static final String VARIABLE = "JCCL_ENGINE";
@@ -26,22 +30,30 @@ enum Engine {
         return switch (name) {
             case "host" -> HOST;
             case "nccl" -> NCCL;
+            case "mpi" -> MPI;
             default ->
                     throw new IllegalArgumentException(
-                            "engine '" + name + "' is unknown, expected host or nccl");
+                            "engine '" + name + "' is unknown, expected host, mpi or nccl");
         };
     }
 
     /** Devices for ranks of this process. */
     List<? extends Device> devices(int ranks) {
-        return this == HOST
+        return this != NCCL
                 ? Collections.nCopies(ranks, Device.host())
                 : IntStream.range(0, ranks).mapToObj(Engine::gpu).toList();
     }
 
+    /** The communicator of the one rank that this process is. */
+    Communicator join(Map<String, String> environment, CommunicatorOptions options) {
+        return this == MPI
+                ? Communicator.mpi(options)
+                : Communicator.fromEnvironment(device(environment), options);
+    }
+
     /** The device of the one rank that this process is. */
     Device device(Map<String, String> environment) {
-        if (this == HOST) {
+        if (this != NCCL) {
             return Device.host();
         }
         for (String name :

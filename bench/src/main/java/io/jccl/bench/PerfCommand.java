@@ -204,11 +204,12 @@ final class PerfCommand implements Callable<Integer> {
 
     @Option(
             names = "--engine",
-            paramLabel = "<host|nccl>",
+            paramLabel = "<host|mpi|nccl>",
             converter = Engine.Converter.class,
             description =
-                    "host: CPU ranks in memory; nccl: one GPU for each rank, the first ones of the"
-                            + " process, or that of LOCAL_RANK (default: host, or JCCL_ENGINE).")
+                    "host: CPU ranks in memory; mpi: CPU ranks of an MPI job, as mpirun starts them;"
+                            + " nccl: one GPU for each rank, the first ones of the process, or that"
+                            + " of LOCAL_RANK (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
 
     @Option(
@@ -242,8 +243,8 @@ final class PerfCommand implements Callable<Integer> {
     public Integer call() throws Exception {
         CommandLine line = commandLine();
         PerfConfig config = config(line);
-        List<String> launched = launched(config.localRanks());
-        int ranks = launched.isEmpty() ? config.localRanks() : 0;
+        boolean local = launched(line, config.localRanks()).isEmpty();
+        int ranks = local ? config.localRanks() : 0;
         if (ranks > 0 && config.root() >= ranks) {
             throw new ParameterException(line, rootMessage(config.root(), ranks));
         }
@@ -260,7 +261,7 @@ final class PerfCommand implements Callable<Integer> {
             if (forecast != null) {
                 options = options.withSteering(forecast.steering());
             }
-            if (launched.isEmpty()) {
+            if (local) {
                 Patterns patterns = new Patterns(ranks);
                 List<? extends Device> devices = engine(line).devices(ranks);
                 if (forecast != null && steer == NcclSteering.Mode.ENFORCE) {
@@ -271,8 +272,7 @@ final class PerfCommand implements Callable<Integer> {
                         options,
                         c -> runRank(config, c, patterns, forecast, line, failures));
             } else {
-                Device device = engine(line).device(environment);
-                try (Communicator c = Communicator.fromEnvironment(device, options)) {
+                try (Communicator c = engine(line).join(environment, options)) {
                     if (config.root() >= c.size()) {
                         throw new ParameterException(line, rootMessage(config.root(), c.size()));
                     }
@@ -402,7 +402,19 @@ final class PerfCommand implements Callable<Integer> {
     }
 
     /** The launcher's variables that are set; empty if ranks are threads of this process. */
-    private List<String> launched(int localRanks) {
+    private List<String> launched(CommandLine line, int localRanks) {
+        if (engine(line) == Engine.MPI) {
+            if (localRanks > 1) {
+                throw new ParameterException(
+                        line,
+                        "-t x -g makes "
+                                + localRanks
+                                + " ranks, expected 1, because with --engine mpi each process is one"
+                                + " rank; start them with mpirun -n "
+                                + localRanks);
+            }
+            return List.of("--engine mpi");
+        }
         List<String> set = LAUNCHED.stream().filter(environment::containsKey).toList();
         if (!set.isEmpty() && localRanks > 1) {
             throw new ParameterException(

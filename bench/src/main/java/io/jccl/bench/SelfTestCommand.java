@@ -2,14 +2,19 @@ package io.jccl.bench;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.ReduceOp;
 import io.jccl.contract.Case;
 import io.jccl.contract.Cases;
 import io.jccl.contract.Collective;
 import io.jccl.contract.RankLoop;
+import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import java.io.PrintWriter;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -47,9 +52,9 @@ final class SelfTestCommand implements Callable<Integer> {
 
     @Option(
             names = "--engine",
-            paramLabel = "<host|nccl>",
+            paramLabel = "<host|mpi|nccl>",
             converter = Engine.Converter.class,
-            description = "What to test (default: host, or JCCL_ENGINE).")
+            description = "What to test; mpi under mpirun (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
 
     @Option(
@@ -78,6 +83,10 @@ final class SelfTestCommand implements Callable<Integer> {
                 engine != null
                         ? engine
                         : Engine.of(System.getenv().getOrDefault(Engine.VARIABLE, "host"));
+        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
+        if (chosen == Engine.MPI) {
+            return oneRank(options);
+        }
         int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Cuda.deviceCount();
         if (size == 0) {
             throw new IllegalArgumentException(
@@ -94,7 +103,6 @@ final class SelfTestCommand implements Callable<Integer> {
             out.println("# rank " + r + " on " + describe(devices.get(r)));
         }
         out.flush();
-        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
         List<RankLoop.Failure> failures =
                 RankLoop.onThreads(
                         size,
@@ -102,6 +110,45 @@ final class SelfTestCommand implements Callable<Integer> {
                         algorithm -> Communicator.local(devices, options.withAlgorithm(algorithm)),
                         Duration.ofMinutes(minutes));
         return print(out, cases, failures);
+    }
+
+    /** This process is one rank of several; the first one prints the table of its own results. */
+    private int oneRank(CommunicatorOptions options) {
+        try (Communicator comm = Communicator.mpi(options);
+                Buffer number = comm.device().allocate(DataType.INT64, 1)) {
+            Stream stream = comm.device().defaultStream();
+            number.setLong(0, seed);
+            comm.broadcast(number, 0, stream);
+            List<Case> cases =
+                    Cases.all(comm.size(), number.getLong(0), Math.max(thin, 1)).stream()
+                            .map(Case::withOwnAlgorithm)
+                            .distinct()
+                            .toList();
+            PrintWriter out = out();
+            if (comm.rank() == 0) {
+                out.println(
+                        "# jccl %s selftest, --seed %d --thin %d, %d ranks on %s"
+                                .formatted(
+                                        Version.TEXT,
+                                        number.getLong(0),
+                                        thin,
+                                        comm.size(),
+                                        comm.engine()));
+            }
+            List<RankLoop.Failure> failures = new ArrayList<>();
+            RankLoop.run(
+                    comm.rank(),
+                    cases,
+                    (algorithm, opened) -> Communicator.mpi(options),
+                    at -> {},
+                    failures::add);
+            if (comm.rank() == 0 || !failures.isEmpty()) {
+                print(out, cases, failures);
+            }
+            number.setLong(0, failures.size());
+            comm.allReduce(number, ReduceOp.SUM, stream);
+            return number.getLong(0) == 0 ? 0 : 1;
+        }
     }
 
     private static String describe(Device device) {

@@ -67,7 +67,7 @@ final class Binder {
                     String.class, ValueLayout.ADDRESS);
 
     /** What a made class extends. */
-    abstract static class Table implements NativeApi {
+    abstract static class Table implements MpiDialect {
         private final Binder binder;
 
         Table(Binder binder) {
@@ -77,6 +77,11 @@ final class Binder {
         @Override
         public final LoadedLibrary library() {
             return binder.loaded;
+        }
+
+        @Override
+        public final MpiAbi abi() {
+            return binder.abi;
         }
 
         @Override
@@ -99,12 +104,17 @@ final class Binder {
     private final Class<?> api;
     private final LoadedLibrary loaded;
     private final SymbolLookup symbols;
+
+    /** Of a table of MPI; nothing in the others depends on it. */
+    private final MpiAbi abi;
+
     private final Map<String, Method> functions;
 
-    private Binder(Class<?> api, LoadedLibrary loaded, SymbolLookup symbols) {
+    private Binder(Class<?> api, LoadedLibrary loaded, SymbolLookup symbols, MpiAbi abi) {
         this.api = api;
         this.loaded = loaded;
         this.symbols = symbols;
+        this.abi = abi;
         this.functions = functions(api);
     }
 
@@ -117,7 +127,21 @@ final class Binder {
      * @return the table
      */
     static <T extends NativeApi> T bind(Class<T> api, LoadedLibrary loaded, SymbolLookup symbols) {
-        Binder binder = new Binder(api, loaded, symbols);
+        return bind(api, loaded, symbols, MpiAbi.OPEN_MPI);
+    }
+
+    /**
+     * Binds an interface to a library.
+     *
+     * @param api an interface whose abstract methods are C functions
+     * @param loaded the library
+     * @param symbols its symbols
+     * @param abi how handles of MPI are passed, and what predefined ones are
+     * @return the table
+     */
+    static <T extends NativeApi> T bind(
+            Class<T> api, LoadedLibrary loaded, SymbolLookup symbols, MpiAbi abi) {
+        Binder binder = new Binder(api, loaded, symbols, abi);
         try {
             Lookup made = LOOKUP.defineHiddenClassWithClassData(binder.classFile(), binder, true);
             MethodType constructor = MethodType.methodType(void.class, Binder.class);
@@ -131,12 +155,12 @@ final class Binder {
      * The C functions of a table.
      *
      * @param api the interface
-     * @return its abstract methods by name, without those of {@link NativeApi}
+     * @return its own abstract methods by name, without inherited ones
      */
     static Map<String, Method> functions(Class<?> api) {
         return Arrays.stream(api.getMethods())
                 .filter(m -> Modifier.isAbstract(m.getModifiers()))
-                .filter(m -> m.getDeclaringClass() != NativeApi.class)
+                .filter(m -> m.getDeclaringClass() == api)
                 .collect(Collectors.toUnmodifiableMap(Method::getName, Function.identity()));
     }
 
@@ -147,9 +171,17 @@ final class Binder {
      * @return its layouts
      */
     static FunctionDescriptor descriptor(Method function) {
+        return descriptor(function, MpiAbi.OPEN_MPI);
+    }
+
+    private static FunctionDescriptor descriptor(Method function, MpiAbi abi) {
         MemoryLayout[] arguments =
                 Arrays.stream(function.getParameters())
-                        .map(Binder::layout)
+                        .map(parameter ->
+                                abi.handleBytes() == Integer.BYTES
+                                                && parameter.isAnnotationPresent(Handle.class)
+                                        ? ValueLayout.JAVA_INT
+                                        : layout(parameter))
                         .toArray(MemoryLayout[]::new);
         Class<?> result = function.getReturnType();
         return result == void.class
@@ -250,18 +282,29 @@ final class Binder {
         if (address.isEmpty()) {
             return refusing(type, missing(function));
         }
-        Symbol symbol = function.getAnnotation(Symbol.class);
-        if (symbol != null && symbol.address()) {
+        if (isObject(function)) {
             return MethodHandles.constant(long.class, address.get().address());
         }
         MethodHandle handle =
-                Linker.nativeLinker().downcallHandle(address.get(), descriptor(function));
+                Linker.nativeLinker().downcallHandle(address.get(), descriptor(function, abi));
+        if (!type.returnType().equals(String.class)) {
+            // Handles that are ints in C are longs here.
+            handle = MethodHandles.explicitCastArguments(handle, type);
+        }
         return type.returnType() == String.class
                 ? MethodHandles.filterReturnValue(handle, method("string", MemorySegment.class))
                 : handle;
     }
 
+    private static boolean isObject(Method function) {
+        Symbol symbol = function.getAnnotation(Symbol.class);
+        return symbol != null && symbol.address();
+    }
+
     private Optional<MemorySegment> find(Method function) {
+        if (isObject(function) && !abi.isSymbol(function.getName())) {
+            return Optional.of(MemorySegment.ofAddress(abi.constant(function.getName())));
+        }
         Since since = function.getAnnotation(Since.class);
         return since != null && !loaded.version().atLeast(Version.of(since.value()))
                 ? Optional.empty()

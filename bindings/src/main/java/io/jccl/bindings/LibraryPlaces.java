@@ -7,7 +7,6 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 
@@ -383,11 +382,21 @@ final class LibraryPlaces {
         if (library != NativeLibrary.MPI) {
             return Map.of();
         }
-        return new TreeMap<>(
-                Map.of(
-                        "libmpich.so.12", "MPICH",
-                        "libmpi.so.12", "MPICH or an MPI derived from it",
-                        "libmpi_abi.so.0", "an MPI with the standard binary interface",
-                        "libmpi_abi.so.1", "an MPI with the standard binary interface"));
+        return Map.of("libmpi_abi.so.0", "an MPI with a draft of the standard binary interface");
+    }
+
+    /**
+     * The library's file names, best first. Of several MPIs the one that started this process knows
+     * which rank it is; the others would each take it for the only one.
+     */
+    List<String> sonames() {
+        if (library != NativeLibrary.MPI
+                || machine.variable("OMPI_COMM_WORLD_SIZE") != null
+                || machine.variable("MPI_LOCALNRANKS") == null) {
+            return library.sonames();
+        }
+        List<String> mpichFirst = new ArrayList<>(library.sonames());
+        mpichFirst.sort(Comparator.comparing(name -> name.equals("libmpi.so.40")));
+        return List.copyOf(mpichFirst);
     }
 }

@@ -31,11 +31,18 @@ final class LibrarySearch {
 
     private static final String MAPPED = "already mapped in this process";
     private static final String LOADER = "dynamic loader";
-    private static final String OPEN_MPI = "JCCL's MPI bindings need Open MPI 4 or newer for now";
+    private static final String STANDARD = "libmpi_abi.so";
+    private static final String KNOWN_MPI =
+            "JCCL knows the binary interfaces of Open MPI 4 and 5, of MPICH, and version 1 of the"
+                    + " standard one";
 
     private final NativeLibrary library;
     private final Machine machine;
     private final LibraryPlaces places;
+
+    /** The library's file names, best first. */
+    private final List<String> sonames;
+
     private final List<Attempt> attempts = new ArrayList<>();
     private final Set<String> seen = new HashSet<>();
 
@@ -52,6 +59,7 @@ final class LibrarySearch {
         this.library = library;
         this.machine = machine;
         this.places = new LibraryPlaces(library, machine);
+        this.sonames = places.sonames();
     }
 
     static Result search(NativeLibrary library, Machine machine) {
@@ -117,7 +125,7 @@ final class LibrarySearch {
             }
         }
         Result result = look(places.hints());
-        for (String soname : library.sonames()) {
+        for (String soname : sonames) {
             result = result == null ? tryOpenAlone(LOADER, soname, soname) : result;
         }
         // What lies in the loader's own folders it has refused; here is told why.
@@ -244,7 +252,7 @@ final class LibrarySearch {
     }
 
     private String advice(List<String> names) {
-        return names.stream().anyMatch(places.relatives()::containsKey) ? ": " + OPEN_MPI : "";
+        return names.stream().anyMatch(places.relatives()::containsKey) ? ": " + KNOWN_MPI : "";
     }
 
     // --- Places that may or may not hold the library.
@@ -300,7 +308,7 @@ final class LibrarySearch {
     /** The library's files in some folders: the best file name first, then the best folder. */
     private List<String> filesIn(List<String> folders) {
         List<String> found = new ArrayList<>();
-        for (String soname : library.sonames()) {
+        for (String soname : sonames) {
             for (String folder : folders) {
                 String file = folder + "/" + soname;
                 if (machine.kind(file) == Kind.FILE) {
@@ -393,13 +401,13 @@ final class LibrarySearch {
             case NCCL -> List.of("libnccl.so");
             case CUDART -> List.of("libcudart.so");
             case CUBLAS -> List.of("libcublas.so");
-            case MPI -> List.of("libmpi.so", "libmpich.so", "libmpi_abi.so");
+            case MPI -> List.of("libmpi.so", "libmpich.so", STANDARD);
         };
     }
 
     /** The library's files in this process, each once, the best name first. */
     private List<Mapping> copies() {
-        List<String> names = oneCopy() ? stems() : library.sonames();
+        List<String> names = oneCopy() ? stems() : sonames;
         Map<String, Mapping> found = new LinkedHashMap<>();
         for (String start : names) {
             for (Mapping mapping : machine.mappings()) {
@@ -408,7 +416,10 @@ final class LibrarySearch {
                 }
             }
         }
-        return List.copyOf(found.values());
+        List<Mapping> all = List.copyOf(found.values());
+        // A library of the standard ABI may be a layer over another, and is the one to call.
+        List<Mapping> layers = all.stream().filter(m -> isVersionOf(STANDARD, m.name())).toList();
+        return layers.isEmpty() ? all : layers;
     }
 
     private static boolean isVersionOf(String stem, String name) {
@@ -416,10 +427,10 @@ final class LibrarySearch {
     }
 
     private String sonameOf(Mapping copy) {
-        return library.sonames().stream()
+        return sonames.stream()
                 .filter(copy.name()::startsWith)
                 .findFirst()
-                .orElse(library.sonames().getFirst());
+                .orElse(sonames.getFirst());
     }
 
     // --- Words.
@@ -469,7 +480,7 @@ final class LibrarySearch {
         }
         return capitalized(library.title())
                 + " was not found"
-                + (relative == null ? "" : ", but " + relative + "; " + OPEN_MPI)
+                + (relative == null ? "" : ", but " + relative + "; " + KNOWN_MPI)
                 + ": "
                 + install()
                 + ", or set "
@@ -484,12 +495,13 @@ final class LibrarySearch {
             case NCCL -> "install libnccl2, or pip install nvidia-nccl-cu13";
             case CUDART -> "install the CUDA toolkit 12 or 13, or pip install nvidia-cuda-runtime";
             case CUBLAS -> "install the CUDA toolkit 12 or 13, or pip install nvidia-cublas";
-            case MPI -> "install Open MPI (openmpi-bin on Debian, openmpi on Fedora)";
+            case MPI ->
+                    "install Open MPI (openmpi-bin on Debian, openmpi on Fedora) or MPICH (mpich)";
         };
     }
 
     private String sonames() {
-        return String.join(" or ", library.sonames());
+        return String.join(" or ", sonames);
     }
 
     private static String capitalized(String text) {

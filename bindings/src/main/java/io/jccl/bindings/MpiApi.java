@@ -1,21 +1,20 @@
 package io.jccl.bindings;
 
-import io.jccl.bindings.generated.mpi.mpi_h;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
 /**
- * The functions of MPI that JCCL uses, with the binary interface of Open MPI 4, one to one with the
- * standard's C binding in names, order of arguments and meaning.
+ * The functions of MPI that JCCL uses, one to one with the standard's C binding in names, order of
+ * arguments and meaning, whatever the library's binary interface ({@link #abi}).
  *
  * <p><b>Types.</b> A {@code long} is an opaque handle, the address of a message on the host, or an
  * {@code MPI_Aint}. A {@code MemorySegment} is memory that the call reads or writes, by the C type
- * in the prototype: {@code T* name} holds one {@code T}, {@code T name[]} several; {@code
- * MPI_STATUS_IGNORE} and {@code MPI_STATUSES_IGNORE} are {@link MemorySegment#NULL}. Handles are
- * pointers in this interface: eight bytes. What a non-blocking call is given has to live until its
- * request is complete. Constants and the layout of {@code MPI_Status} are in {@code
- * io.jccl.bindings.generated.mpi}.
+ * in the prototype: {@code T* name} holds one {@code T}, {@code T name[]} several. Handles in
+ * memory are as wide as {@link MpiAbi#handleBytes} says; {@link MpiAbi#handle} reads them. Where a
+ * status is not wanted, {@link #statusIgnore} stands for it. What a non-blocking call is given has
+ * to live until its request is complete. Constants and the layout of {@code MPI_Status} are in
+ * {@link MpiAbi}; those in {@code io.jccl.bindings.generated.mpi} are Open MPI's alone.
  *
  * <p><b>Results</b> are error codes; {@link #check} throws for all but success. By default MPI ends
  * the process instead of returning one: set {@link #MPI_ERRORS_RETURN} as the error handler of
@@ -23,7 +22,7 @@ import java.lang.foreign.ValueLayout;
  *
  * <p><b>Threads:</b> as {@link #MPI_Init_thread} grants.
  */
-public interface MpiApi extends NativeApi {
+public interface MpiApi extends MpiDialect {
     // ---- predefined handles: addresses of the library's own objects
 
     /** {@code MPI_COMM_WORLD} */
@@ -223,7 +222,7 @@ public interface MpiApi extends NativeApi {
     int MPI_Finalized(MemorySegment flag);
 
     /** {@code int MPI_Abort(MPI_Comm comm, int errorcode)} */
-    int MPI_Abort(long comm, int errorcode);
+    int MPI_Abort(@Handle long comm, int errorcode);
 
     /** {@code int MPI_Get_version(int* version, int* subversion)} */
     int MPI_Get_version(MemorySegment version, MemorySegment subversion);
@@ -255,13 +254,13 @@ public interface MpiApi extends NativeApi {
     int MPI_Comm_create_errhandler(MemorySegment function, MemorySegment errhandler);
 
     /** {@code int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler errhandler)} */
-    int MPI_Comm_set_errhandler(long comm, long errhandler);
+    int MPI_Comm_set_errhandler(@Handle long comm, @Handle long errhandler);
 
     /** {@code int MPI_Comm_get_errhandler(MPI_Comm comm, MPI_Errhandler* erhandler)} */
-    int MPI_Comm_get_errhandler(long comm, MemorySegment erhandler);
+    int MPI_Comm_get_errhandler(@Handle long comm, MemorySegment erhandler);
 
     /** {@code int MPI_Comm_call_errhandler(MPI_Comm comm, int errorcode)} */
-    int MPI_Comm_call_errhandler(long comm, int errorcode);
+    int MPI_Comm_call_errhandler(@Handle long comm, int errorcode);
 
     /** {@code int MPI_Errhandler_free(MPI_Errhandler* errhandler)} */
     int MPI_Errhandler_free(MemorySegment errhandler);
@@ -269,74 +268,80 @@ public interface MpiApi extends NativeApi {
     // ---- communicators and groups
 
     /** {@code int MPI_Comm_rank(MPI_Comm comm, int* rank)} */
-    int MPI_Comm_rank(long comm, MemorySegment rank);
+    int MPI_Comm_rank(@Handle long comm, MemorySegment rank);
 
     /** {@code int MPI_Comm_size(MPI_Comm comm, int* size)} */
-    int MPI_Comm_size(long comm, MemorySegment size);
+    int MPI_Comm_size(@Handle long comm, MemorySegment size);
 
     /** {@code int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* newcomm)} */
-    int MPI_Comm_dup(long comm, MemorySegment newcomm);
+    int MPI_Comm_dup(@Handle long comm, MemorySegment newcomm);
 
     /** {@code int MPI_Comm_idup(MPI_Comm comm, MPI_Comm* newcomm, MPI_Request* request)} */
-    int MPI_Comm_idup(long comm, MemorySegment newcomm, MemorySegment request);
+    int MPI_Comm_idup(@Handle long comm, MemorySegment newcomm, MemorySegment request);
 
     /** {@code int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* newcomm)} */
-    int MPI_Comm_split(long comm, int color, int key, MemorySegment newcomm);
+    int MPI_Comm_split(@Handle long comm, int color, int key, MemorySegment newcomm);
 
     /**
      * {@code int MPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info,
      * MPI_Comm* newcomm)}
      */
-    int MPI_Comm_split_type(long comm, int split_type, int key, long info, MemorySegment newcomm);
+    int MPI_Comm_split_type(
+            @Handle long comm, int split_type, int key, @Handle long info, MemorySegment newcomm);
 
     /**
      * {@code int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* newcomm)}
      */
-    int MPI_Comm_create_group(long comm, long group, int tag, MemorySegment newcomm);
+    int MPI_Comm_create_group(
+            @Handle long comm, @Handle long group, int tag, MemorySegment newcomm);
 
     /** {@code int MPI_Comm_compare(MPI_Comm comm1, MPI_Comm comm2, int* result)} */
-    int MPI_Comm_compare(long comm1, long comm2, MemorySegment result);
+    int MPI_Comm_compare(@Handle long comm1, @Handle long comm2, MemorySegment result);
 
     /** {@code int MPI_Comm_group(MPI_Comm comm, MPI_Group* group)} */
-    int MPI_Comm_group(long comm, MemorySegment group);
+    int MPI_Comm_group(@Handle long comm, MemorySegment group);
 
     /**
      * {@code int MPI_Comm_get_attr(MPI_Comm comm, int comm_keyval, void* attribute_val, int* flag)}
      */
     int MPI_Comm_get_attr(
-            long comm, int comm_keyval, MemorySegment attribute_val, MemorySegment flag);
+            @Handle long comm, int comm_keyval, MemorySegment attribute_val, MemorySegment flag);
 
     /** {@code int MPI_Comm_set_name(MPI_Comm comm, const char* comm_name)} */
-    int MPI_Comm_set_name(long comm, MemorySegment comm_name);
+    int MPI_Comm_set_name(@Handle long comm, MemorySegment comm_name);
 
     /** {@code int MPI_Comm_get_name(MPI_Comm comm, char* comm_name, int* resultlen)} */
-    int MPI_Comm_get_name(long comm, MemorySegment comm_name, MemorySegment resultlen);
+    int MPI_Comm_get_name(@Handle long comm, MemorySegment comm_name, MemorySegment resultlen);
 
     /** {@code int MPI_Comm_free(MPI_Comm* comm)} */
     int MPI_Comm_free(MemorySegment comm);
 
     /** {@code int MPI_Group_size(MPI_Group group, int* size)} */
-    int MPI_Group_size(long group, MemorySegment size);
+    int MPI_Group_size(@Handle long group, MemorySegment size);
 
     /** {@code int MPI_Group_rank(MPI_Group group, int* rank)} */
-    int MPI_Group_rank(long group, MemorySegment rank);
+    int MPI_Group_rank(@Handle long group, MemorySegment rank);
 
     /**
      * {@code int MPI_Group_incl(MPI_Group group, int n, const int ranks[], MPI_Group* newgroup)}
      */
-    int MPI_Group_incl(long group, int n, MemorySegment ranks, MemorySegment newgroup);
+    int MPI_Group_incl(@Handle long group, int n, MemorySegment ranks, MemorySegment newgroup);
 
     /**
      * {@code int MPI_Group_excl(MPI_Group group, int n, const int ranks[], MPI_Group* newgroup)}
      */
-    int MPI_Group_excl(long group, int n, MemorySegment ranks, MemorySegment newgroup);
+    int MPI_Group_excl(@Handle long group, int n, MemorySegment ranks, MemorySegment newgroup);
 
     /**
      * {@code int MPI_Group_translate_ranks(MPI_Group group1, int n, const int ranks1[], MPI_Group
      * group2, int ranks2[])}
      */
     int MPI_Group_translate_ranks(
-            long group1, int n, MemorySegment ranks1, long group2, MemorySegment ranks2);
+            @Handle long group1,
+            int n,
+            MemorySegment ranks1,
+            @Handle long group2,
+            MemorySegment ranks2);
 
     /** {@code int MPI_Group_free(MPI_Group* group)} */
     int MPI_Group_free(MemorySegment group);
@@ -344,14 +349,14 @@ public interface MpiApi extends NativeApi {
     // ---- data types
 
     /** {@code int MPI_Type_contiguous(int count, MPI_Datatype oldtype, MPI_Datatype* newtype)} */
-    int MPI_Type_contiguous(int count, long oldtype, MemorySegment newtype);
+    int MPI_Type_contiguous(int count, @Handle long oldtype, MemorySegment newtype);
 
     /**
      * {@code int MPI_Type_vector(int count, int blocklength, int stride, MPI_Datatype oldtype,
      * MPI_Datatype* newtype)}
      */
     int MPI_Type_vector(
-            int count, int blocklength, int stride, long oldtype, MemorySegment newtype);
+            int count, int blocklength, int stride, @Handle long oldtype, MemorySegment newtype);
 
     /**
      * {@code int MPI_Type_create_struct(int count, const int array_of_block_lengths[], const
@@ -369,10 +374,10 @@ public interface MpiApi extends NativeApi {
      * {@code int MPI_Type_create_resized(MPI_Datatype oldtype, MPI_Aint lb, MPI_Aint extent,
      * MPI_Datatype* newtype)}
      */
-    int MPI_Type_create_resized(long oldtype, long lb, long extent, MemorySegment newtype);
+    int MPI_Type_create_resized(@Handle long oldtype, long lb, long extent, MemorySegment newtype);
 
     /** {@code int MPI_Type_dup(MPI_Datatype type, MPI_Datatype* newtype)} */
-    int MPI_Type_dup(long type, MemorySegment newtype);
+    int MPI_Type_dup(@Handle long type, MemorySegment newtype);
 
     /** {@code int MPI_Type_commit(MPI_Datatype* type)} */
     int MPI_Type_commit(MemorySegment type);
@@ -381,16 +386,16 @@ public interface MpiApi extends NativeApi {
     int MPI_Type_free(MemorySegment type);
 
     /** {@code int MPI_Type_size(MPI_Datatype type, int* size)} */
-    int MPI_Type_size(long type, MemorySegment size);
+    int MPI_Type_size(@Handle long type, MemorySegment size);
 
     /** {@code int MPI_Type_size_x(MPI_Datatype type, MPI_Count* size)} */
-    int MPI_Type_size_x(long type, MemorySegment size);
+    int MPI_Type_size_x(@Handle long type, MemorySegment size);
 
     /** {@code int MPI_Type_get_extent(MPI_Datatype type, MPI_Aint* lb, MPI_Aint* extent)} */
-    int MPI_Type_get_extent(long type, MemorySegment lb, MemorySegment extent);
+    int MPI_Type_get_extent(@Handle long type, MemorySegment lb, MemorySegment extent);
 
     /** {@code int MPI_Type_get_extent_x(MPI_Datatype type, MPI_Count* lb, MPI_Count* extent)} */
-    int MPI_Type_get_extent_x(long type, MemorySegment lb, MemorySegment extent);
+    int MPI_Type_get_extent_x(@Handle long type, MemorySegment lb, MemorySegment extent);
 
     // ---- reduction operations
 
@@ -401,24 +406,25 @@ public interface MpiApi extends NativeApi {
     int MPI_Op_free(MemorySegment op);
 
     /** {@code int MPI_Op_commutative(MPI_Op op, int* commute)} */
-    int MPI_Op_commutative(long op, MemorySegment commute);
+    int MPI_Op_commutative(@Handle long op, MemorySegment commute);
 
     /**
      * {@code int MPI_Reduce_local(const void* inbuf, void* inoutbuf, int count, MPI_Datatype
      * datatype, MPI_Op op)}
      */
-    int MPI_Reduce_local(long inbuf, long inoutbuf, int count, long datatype, long op);
+    int MPI_Reduce_local(
+            long inbuf, long inoutbuf, int count, @Handle long datatype, @Handle long op);
 
     // ---- collectives
 
     /** {@code int MPI_Barrier(MPI_Comm comm)} */
-    int MPI_Barrier(long comm);
+    int MPI_Barrier(@Handle long comm);
 
     /**
      * {@code int MPI_Bcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm
      * comm)}
      */
-    int MPI_Bcast(long buffer, int count, long datatype, int root, long comm);
+    int MPI_Bcast(long buffer, int count, @Handle long datatype, int root, @Handle long comm);
 
     /**
      * {@code int MPI_Gather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void*
@@ -427,12 +433,12 @@ public interface MpiApi extends NativeApi {
     int MPI_Gather(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
+            @Handle long recvtype,
             int root,
-            long comm);
+            @Handle long comm);
 
     /**
      * {@code int MPI_Gatherv(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void*
@@ -442,13 +448,13 @@ public interface MpiApi extends NativeApi {
     int MPI_Gatherv(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             MemorySegment recvcounts,
             MemorySegment displs,
-            long recvtype,
+            @Handle long recvtype,
             int root,
-            long comm);
+            @Handle long comm);
 
     /**
      * {@code int MPI_Scatter(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void*
@@ -457,12 +463,12 @@ public interface MpiApi extends NativeApi {
     int MPI_Scatter(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
+            @Handle long recvtype,
             int root,
-            long comm);
+            @Handle long comm);
 
     /**
      * {@code int MPI_Scatterv(const void* sendbuf, const int sendcounts[], const int displs[],
@@ -473,12 +479,12 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             MemorySegment sendcounts,
             MemorySegment displs,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
+            @Handle long recvtype,
             int root,
-            long comm);
+            @Handle long comm);
 
     /**
      * {@code int MPI_Allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void*
@@ -487,11 +493,11 @@ public interface MpiApi extends NativeApi {
     int MPI_Allgather(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
-            long comm);
+            @Handle long recvtype,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Allgatherv(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void*
@@ -500,12 +506,12 @@ public interface MpiApi extends NativeApi {
     int MPI_Allgatherv(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             MemorySegment recvcounts,
             MemorySegment displs,
-            long recvtype,
-            long comm);
+            @Handle long recvtype,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Alltoall(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void*
@@ -514,11 +520,11 @@ public interface MpiApi extends NativeApi {
     int MPI_Alltoall(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
-            long comm);
+            @Handle long recvtype,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Alltoallv(const void* sendbuf, const int sendcounts[], const int sdispls[],
@@ -529,12 +535,12 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             MemorySegment sendcounts,
             MemorySegment sdispls,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             MemorySegment recvcounts,
             MemorySegment rdispls,
-            long recvtype,
-            long comm);
+            @Handle long recvtype,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Alltoallw(const void* sendbuf, const int sendcounts[], const int sdispls[],
@@ -550,20 +556,32 @@ public interface MpiApi extends NativeApi {
             MemorySegment recvcounts,
             MemorySegment rdispls,
             MemorySegment recvtypes,
-            long comm);
+            @Handle long comm);
 
     /**
      * {@code int MPI_Reduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
      * MPI_Op op, int root, MPI_Comm comm)}
      */
     int MPI_Reduce(
-            long sendbuf, long recvbuf, int count, long datatype, long op, int root, long comm);
+            long sendbuf,
+            long recvbuf,
+            int count,
+            @Handle long datatype,
+            @Handle long op,
+            int root,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype
      * datatype, MPI_Op op, MPI_Comm comm)}
      */
-    int MPI_Allreduce(long sendbuf, long recvbuf, int count, long datatype, long op, long comm);
+    int MPI_Allreduce(
+            long sendbuf,
+            long recvbuf,
+            int count,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[],
@@ -573,41 +591,63 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             long recvbuf,
             MemorySegment recvcounts,
-            long datatype,
-            long op,
-            long comm);
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount,
      * MPI_Datatype datatype, MPI_Op op, MPI_Comm comm)}
      */
     int MPI_Reduce_scatter_block(
-            long sendbuf, long recvbuf, int recvcount, long datatype, long op, long comm);
+            long sendbuf,
+            long recvbuf,
+            int recvcount,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Scan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
      * MPI_Op op, MPI_Comm comm)}
      */
-    int MPI_Scan(long sendbuf, long recvbuf, int count, long datatype, long op, long comm);
+    int MPI_Scan(
+            long sendbuf,
+            long recvbuf,
+            int count,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     /**
      * {@code int MPI_Exscan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
      * MPI_Op op, MPI_Comm comm)}
      */
-    int MPI_Exscan(long sendbuf, long recvbuf, int count, long datatype, long op, long comm);
+    int MPI_Exscan(
+            long sendbuf,
+            long recvbuf,
+            int count,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm);
 
     // ---- non-blocking collectives; message buffers and arrays have to live until the request is
     // complete
 
     /** {@code int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request)} */
-    int MPI_Ibarrier(long comm, MemorySegment request);
+    int MPI_Ibarrier(@Handle long comm, MemorySegment request);
 
     /**
      * {@code int MPI_Ibcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm
      * comm, MPI_Request* request)}
      */
     int MPI_Ibcast(
-            long buffer, int count, long datatype, int root, long comm, MemorySegment request);
+            long buffer,
+            int count,
+            @Handle long datatype,
+            int root,
+            @Handle long comm,
+            MemorySegment request);
 
     /**
      * {@code int MPI_Igather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void*
@@ -617,12 +657,12 @@ public interface MpiApi extends NativeApi {
     int MPI_Igather(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
+            @Handle long recvtype,
             int root,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -633,13 +673,13 @@ public interface MpiApi extends NativeApi {
     int MPI_Igatherv(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             MemorySegment recvcounts,
             MemorySegment displs,
-            long recvtype,
+            @Handle long recvtype,
             int root,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -650,12 +690,12 @@ public interface MpiApi extends NativeApi {
     int MPI_Iscatter(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
+            @Handle long recvtype,
             int root,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -667,12 +707,12 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             MemorySegment sendcounts,
             MemorySegment displs,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
+            @Handle long recvtype,
             int root,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -682,11 +722,11 @@ public interface MpiApi extends NativeApi {
     int MPI_Iallgather(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
-            long comm,
+            @Handle long recvtype,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -697,12 +737,12 @@ public interface MpiApi extends NativeApi {
     int MPI_Iallgatherv(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             MemorySegment recvcounts,
             MemorySegment displs,
-            long recvtype,
-            long comm,
+            @Handle long recvtype,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -712,11 +752,11 @@ public interface MpiApi extends NativeApi {
     int MPI_Ialltoall(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             int recvcount,
-            long recvtype,
-            long comm,
+            @Handle long recvtype,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -728,12 +768,12 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             MemorySegment sendcounts,
             MemorySegment sdispls,
-            long sendtype,
+            @Handle long sendtype,
             long recvbuf,
             MemorySegment recvcounts,
             MemorySegment rdispls,
-            long recvtype,
-            long comm,
+            @Handle long recvtype,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -750,7 +790,7 @@ public interface MpiApi extends NativeApi {
             MemorySegment recvcounts,
             MemorySegment rdispls,
             MemorySegment recvtypes,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -761,10 +801,10 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             long recvbuf,
             int count,
-            long datatype,
-            long op,
+            @Handle long datatype,
+            @Handle long op,
             int root,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -775,9 +815,9 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             long recvbuf,
             int count,
-            long datatype,
-            long op,
-            long comm,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -788,9 +828,9 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             long recvbuf,
             MemorySegment recvcounts,
-            long datatype,
-            long op,
-            long comm,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -801,9 +841,9 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             long recvbuf,
             int recvcount,
-            long datatype,
-            long op,
-            long comm,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -814,9 +854,9 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             long recvbuf,
             int count,
-            long datatype,
-            long op,
-            long comm,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -827,9 +867,9 @@ public interface MpiApi extends NativeApi {
             long sendbuf,
             long recvbuf,
             int count,
-            long datatype,
-            long op,
-            long comm,
+            @Handle long datatype,
+            @Handle long op,
+            @Handle long comm,
             MemorySegment request);
 
     // ---- point to point
@@ -838,13 +878,13 @@ public interface MpiApi extends NativeApi {
      * {@code int MPI_Send(const void* buf, int count, MPI_Datatype datatype, int dest, int tag,
      * MPI_Comm comm)}
      */
-    int MPI_Send(long buf, int count, long datatype, int dest, int tag, long comm);
+    int MPI_Send(long buf, int count, @Handle long datatype, int dest, int tag, @Handle long comm);
 
     /**
      * {@code int MPI_Ssend(const void* buf, int count, MPI_Datatype datatype, int dest, int tag,
      * MPI_Comm comm)}
      */
-    int MPI_Ssend(long buf, int count, long datatype, int dest, int tag, long comm);
+    int MPI_Ssend(long buf, int count, @Handle long datatype, int dest, int tag, @Handle long comm);
 
     /**
      * {@code int MPI_Recv(void* buf, int count, MPI_Datatype datatype, int source, int tag,
@@ -853,10 +893,10 @@ public interface MpiApi extends NativeApi {
     int MPI_Recv(
             long buf,
             int count,
-            long datatype,
+            @Handle long datatype,
             int source,
             int tag,
-            long comm,
+            @Handle long comm,
             MemorySegment status);
 
     /**
@@ -866,10 +906,10 @@ public interface MpiApi extends NativeApi {
     int MPI_Isend(
             long buf,
             int count,
-            long datatype,
+            @Handle long datatype,
             int dest,
             int tag,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -879,10 +919,10 @@ public interface MpiApi extends NativeApi {
     int MPI_Issend(
             long buf,
             int count,
-            long datatype,
+            @Handle long datatype,
             int dest,
             int tag,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -892,10 +932,10 @@ public interface MpiApi extends NativeApi {
     int MPI_Irecv(
             long buf,
             int count,
-            long datatype,
+            @Handle long datatype,
             int source,
             int tag,
-            long comm,
+            @Handle long comm,
             MemorySegment request);
 
     /**
@@ -906,15 +946,15 @@ public interface MpiApi extends NativeApi {
     int MPI_Sendrecv(
             long sendbuf,
             int sendcount,
-            long sendtype,
+            @Handle long sendtype,
             int dest,
             int sendtag,
             long recvbuf,
             int recvcount,
-            long recvtype,
+            @Handle long recvtype,
             int source,
             int recvtag,
-            long comm,
+            @Handle long comm,
             MemorySegment status);
 
     /**
@@ -924,25 +964,27 @@ public interface MpiApi extends NativeApi {
     int MPI_Sendrecv_replace(
             long buf,
             int count,
-            long datatype,
+            @Handle long datatype,
             int dest,
             int sendtag,
             int source,
             int recvtag,
-            long comm,
+            @Handle long comm,
             MemorySegment status);
 
     /** {@code int MPI_Probe(int source, int tag, MPI_Comm comm, MPI_Status* status)} */
-    int MPI_Probe(int source, int tag, long comm, MemorySegment status);
+    int MPI_Probe(int source, int tag, @Handle long comm, MemorySegment status);
 
     /** {@code int MPI_Iprobe(int source, int tag, MPI_Comm comm, int* flag, MPI_Status* status)} */
-    int MPI_Iprobe(int source, int tag, long comm, MemorySegment flag, MemorySegment status);
+    int MPI_Iprobe(
+            int source, int tag, @Handle long comm, MemorySegment flag, MemorySegment status);
 
     /**
      * {@code int MPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status*
      * status)}
      */
-    int MPI_Mprobe(int source, int tag, long comm, MemorySegment message, MemorySegment status);
+    int MPI_Mprobe(
+            int source, int tag, @Handle long comm, MemorySegment message, MemorySegment status);
 
     /**
      * {@code int MPI_Improbe(int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message,
@@ -951,7 +993,7 @@ public interface MpiApi extends NativeApi {
     int MPI_Improbe(
             int source,
             int tag,
-            long comm,
+            @Handle long comm,
             MemorySegment flag,
             MemorySegment message,
             MemorySegment status);
@@ -960,22 +1002,24 @@ public interface MpiApi extends NativeApi {
      * {@code int MPI_Mrecv(void* buf, int count, MPI_Datatype type, MPI_Message* message,
      * MPI_Status* status)}
      */
-    int MPI_Mrecv(long buf, int count, long type, MemorySegment message, MemorySegment status);
+    int MPI_Mrecv(
+            long buf, int count, @Handle long type, MemorySegment message, MemorySegment status);
 
     /**
      * {@code int MPI_Imrecv(void* buf, int count, MPI_Datatype type, MPI_Message* message,
      * MPI_Request* request)}
      */
-    int MPI_Imrecv(long buf, int count, long type, MemorySegment message, MemorySegment request);
+    int MPI_Imrecv(
+            long buf, int count, @Handle long type, MemorySegment message, MemorySegment request);
 
     /** {@code int MPI_Get_count(const MPI_Status* status, MPI_Datatype datatype, int* count)} */
-    int MPI_Get_count(MemorySegment status, long datatype, MemorySegment count);
+    int MPI_Get_count(MemorySegment status, @Handle long datatype, MemorySegment count);
 
     /**
      * {@code int MPI_Get_elements_x(const MPI_Status* status, MPI_Datatype datatype, MPI_Count*
      * count)}
      */
-    int MPI_Get_elements_x(MemorySegment status, long datatype, MemorySegment count);
+    int MPI_Get_elements_x(MemorySegment status, @Handle long datatype, MemorySegment count);
 
     // ---- requests
 
@@ -1051,12 +1095,12 @@ public interface MpiApi extends NativeApi {
     int MPI_Request_free(MemorySegment request);
 
     /** {@code int MPI_Request_get_status(MPI_Request request, int* flag, MPI_Status* status)} */
-    int MPI_Request_get_status(long request, MemorySegment flag, MemorySegment status);
+    int MPI_Request_get_status(@Handle long request, MemorySegment flag, MemorySegment status);
 
     // ---- memory, info
 
     /** {@code int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void* baseptr)} */
-    int MPI_Alloc_mem(long size, long info, MemorySegment baseptr);
+    int MPI_Alloc_mem(long size, @Handle long info, MemorySegment baseptr);
 
     /** {@code int MPI_Free_mem(void* base)} */
     int MPI_Free_mem(long base);
@@ -1065,7 +1109,7 @@ public interface MpiApi extends NativeApi {
     int MPI_Info_create(MemorySegment info);
 
     /** {@code int MPI_Info_set(MPI_Info info, const char* key, const char* value)} */
-    int MPI_Info_set(long info, MemorySegment key, MemorySegment value);
+    int MPI_Info_set(@Handle long info, MemorySegment key, MemorySegment value);
 
     /** {@code int MPI_Info_free(MPI_Info* info)} */
     int MPI_Info_free(MemorySegment info);
@@ -1078,7 +1122,16 @@ public interface MpiApi extends NativeApi {
      * @return {@code MPI_IN_PLACE}
      */
     default long inPlace() {
-        return mpi_h.MPI_IN_PLACE().address();
+        return abi().constant("MPI_IN_PLACE");
+    }
+
+    /**
+     * The place of a status that is not wanted.
+     *
+     * @return {@code MPI_STATUS_IGNORE}, which is {@code MPI_STATUSES_IGNORE} too
+     */
+    default MemorySegment statusIgnore() {
+        return MemorySegment.ofAddress(abi().constant("MPI_STATUS_IGNORE"));
     }
 
     /**
@@ -1102,7 +1155,7 @@ public interface MpiApi extends NativeApi {
      */
     default String errorString(int code) {
         try (Arena arena = Arena.ofConfined()) {
-            MemorySegment text = arena.allocate(mpi_h.MPI_MAX_ERROR_STRING() + 1L);
+            MemorySegment text = arena.allocate(abi().constant("MPI_MAX_ERROR_STRING") + 1);
             MemorySegment length = arena.allocate(ValueLayout.JAVA_INT);
             return MPI_Error_string(code, text, length) == 0
                     ? text.getString(0)

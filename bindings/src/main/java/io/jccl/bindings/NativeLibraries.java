@@ -122,7 +122,11 @@ public final class NativeLibraries {
         SymbolLookup symbols = result.symbols();
         return switch (result.discovery()) {
             case Discovery.Found found when symbols != null ->
-                    Binder.bind(api, found.loaded(), symbols);
+                    Binder.bind(
+                            api,
+                            found.loaded(),
+                            symbols,
+                            library == NativeLibrary.MPI ? MpiAbi.of(symbols) : MpiAbi.OPEN_MPI);
             case Discovery.Missing missing ->
                     throw new NativeLibraryUnavailableException(missing.message());
             case Discovery.Found found ->

@@ -14,8 +14,12 @@ public enum NativeLibrary {
             List.of("libcudart.so.13", "libcudart.so.12")),
     /** NVIDIA's dense linear algebra. */
     CUBLAS("cuBLAS", "jccl.cublas", "12.0", List.of("libcublas.so.13", "libcublas.so.12")),
-    /** An MPI with Open MPI's binary interface. */
-    MPI("MPI", "jccl.mpi", "4.0", List.of("libmpi.so.40"));
+    /** An MPI: Open MPI, one of the standard ABI, MPICH and those with its binary interface. */
+    MPI(
+            "MPI",
+            "jccl.mpi",
+            "4.0",
+            List.of("libmpi.so.40", "libmpi_abi.so.1", "libmpich.so.12", "libmpi.so.12"));
 
     private final String title;
     private final String property;

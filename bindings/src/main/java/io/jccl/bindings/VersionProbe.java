@@ -18,9 +18,16 @@ import java.util.regex.Pattern;
  * initialization. A library without that function is another library.
  */
 final class VersionProbe {
-    private static final Pattern OPEN_MPI =
+    /** How the libraries with a binary interface that JCCL knows introduce themselves. */
+    private static final Pattern MPI =
             Pattern.compile(
-                    "Open MPI v(\\d{1,6})\\.(\\d{1,6})(?:\\.(\\d{1,6}))?.*", Pattern.DOTALL);
+                    "(?:Open MPI v|MPICH Version:\\s*|Intel\\(R\\) MPI Library |MVAPICH Version\\s*:\\s*"
+                            + "|MPI VERSION\\s*: CRAY MPICH version )"
+                            + "(\\d{1,6})\\.(\\d{1,6})(?:\\.(\\d{1,6}))?.*",
+                    Pattern.DOTALL);
+
+    /** The standard's own version, for a library of the standard ABI with another text. */
+    private static final Version STANDARD = new Version(5, 0, -1);
 
     /** Enough for every MPI: MPICH's standard limit is the largest known. */
     private static final int MPI_TEXT_BYTES = 8192;
@@ -44,10 +51,11 @@ final class VersionProbe {
                                                 + function
                                                 + ", so it is not "
                                                 + library.title()));
-        return new Opened(symbols, address.address(), version(library, function, address));
+        return new Opened(symbols, address.address(), version(library, function, address, symbols));
     }
 
-    private static Version version(NativeLibrary library, String function, MemorySegment address)
+    private static Version version(
+            NativeLibrary library, String function, MemorySegment address, SymbolLookup symbols)
             throws OpenException {
         return switch (library) {
             case NCCL -> Version.ofNccl(number(function, address));
@@ -57,26 +65,63 @@ final class VersionProbe {
                             property(function, address, 0),
                             property(function, address, 1),
                             property(function, address, 2));
-            case MPI -> ofMpi(mpiText(function, address));
+            case MPI -> ofMpi(mpiText(function, address), standardAbi(symbols));
         };
     }
 
-    /** Reads what an MPI says of itself. */
-    static Version ofMpi(String text) throws OpenException {
-        Matcher matcher = OPEN_MPI.matcher(text);
+    /**
+     * Reads what an MPI says of itself.
+     *
+     * @param text of {@code MPI_Get_library_version}
+     * @param standardAbi the major version of the standard ABI that it has, or less than 1
+     */
+    static Version ofMpi(String text, int standardAbi) throws OpenException {
+        if (standardAbi > 1) {
+            throw new OpenException(
+                    State.LOADED,
+                    "it has version "
+                            + standardAbi
+                            + " of MPI's standard binary interface, and JCCL knows version 1");
+        }
+        Matcher matcher = MPI.matcher(text);
         if (!matcher.matches()) {
+            if (standardAbi == 1) {
+                return STANDARD;
+            }
             String first = text.lines().findFirst().orElse("").strip().replaceAll("\\s+", " ");
             throw new OpenException(
                     State.LOADED,
                     "it says that it is '"
                             + first.substring(0, Math.min(first.length(), 80))
-                            + "'; JCCL's MPI bindings need Open MPI 4 or newer for now");
+                            + "', whose binary interface JCCL does not know: use Open MPI, MPICH,"
+                            + " or a library of MPI's standard ABI (libmpi_abi.so)");
         }
         String patch = matcher.group(3);
         return new Version(
                 Integer.parseInt(matcher.group(1)),
                 Integer.parseInt(matcher.group(2)),
                 patch == null ? -1 : Integer.parseInt(patch));
+    }
+
+    /**
+     * The major version of MPI's standard binary interface.
+     *
+     * @return less than 1 if the library has another one
+     */
+    static int standardAbi(SymbolLookup symbols) {
+        MemorySegment function = symbols.find("MPI_Abi_get_version").orElse(null);
+        if (function == null) {
+            return 0;
+        }
+        MethodHandle handle = handle(function, ValueLayout.ADDRESS, ValueLayout.ADDRESS);
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment major = arena.allocate(ValueLayout.JAVA_INT);
+            MemorySegment minor = arena.allocate(ValueLayout.JAVA_INT);
+            int status = (int) handle.invokeExact(major, minor);
+            return status == 0 ? major.get(ValueLayout.JAVA_INT, 0) : 0;
+        } catch (Throwable t) {
+            throw new LinkageError("MPI_Abi_get_version", t);
+        }
     }
 
     private static int number(String function, MemorySegment address) throws OpenException {

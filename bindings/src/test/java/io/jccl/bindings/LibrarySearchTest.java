@@ -276,7 +276,7 @@ class LibrarySearchTest {
         "NCCL, jccl.nccl, libnccl.so.2",
         "CUDART, jccl.cudart, libcudart.so.13 or libcudart.so.12",
         "CUBLAS, jccl.cublas, libcublas.so.13 or libcublas.so.12",
-        "MPI, jccl.mpi, libmpi.so.40"
+        "MPI, jccl.mpi, libmpi.so.40 or libmpi_abi.so.1 or libmpich.so.12 or libmpi.so.12"
     })
     void aPropertyThatLeadsNowhereFails(NativeLibrary library, String property, String expected) {
         everywhere(library);
@@ -624,33 +624,39 @@ class LibrarySearchTest {
     // --- MPI.
 
     @ParameterizedTest
-    @ValueSource(strings = {"libmpich.so.12", "libmpi.so.12"})
-    void mpichIsRecognized(String name) {
-        machine.library("/usr/lib/x86_64-linux-gnu/" + name, "1");
-        Missing missing = missing(NativeLibrary.MPI);
-        says(
-                missing,
-                "MPI was not found, but MPICH",
-                " at /usr/lib/x86_64-linux-gnu/" + name,
-                "need Open MPI 4 or newer",
-                "MPI_HOME or -Djccl.mpi=FILE");
-        assertEquals(List.of("libmpi.so.40"), machine.opened);
+    @ValueSource(strings = {"libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1"})
+    void otherMpisAreFound(String name) {
+        machine.library("/usr/lib/x86_64-linux-gnu/" + name, "4.2");
+        assertEquals("/usr/lib/x86_64-linux-gnu/" + name, found(NativeLibrary.MPI).loaded().path());
     }
 
     @Test
-    void mpichOfALoadedModuleIsRecognized() {
-        machine.variable("LD_LIBRARY_PATH", "/sw/mpich/lib")
-                .library("/sw/mpich/lib/libmpi.so.12", "1");
-        says(missing(NativeLibrary.MPI), "MPICH", "/sw/mpich/lib/libmpi.so.12");
+    void mpichInMpiHomeIsUsed() {
+        machine.variable("MPI_HOME", "/sw/mpich").library("/sw/mpich/lib/libmpi.so.12", "4.2");
+        assertEquals("/sw/mpich/lib/libmpi.so.12", found(NativeLibrary.MPI).loaded().path());
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "MPI_LOCALNRANKS, libmpich.so.12",
+        "OMPI_COMM_WORLD_SIZE, libmpi.so.40",
+        "NEITHER, libmpi.so.40"
+    })
+    void theMpiThatStartedTheProcessIsTaken(String variable, String name) {
+        String folder = "/usr/lib/x86_64-linux-gnu/";
+        machine.variable(variable, "2")
+                .library(folder + "libmpich.so.12", "4.2")
+                .library(folder + "libmpi.so.40", "4.1.4");
+        assertEquals(folder + name, found(NativeLibrary.MPI).loaded().path());
     }
 
     @Test
-    void mpichInMpiHomeIsNamed() {
-        machine.variable("MPI_HOME", "/sw/mpich").library("/sw/mpich/lib/libmpi.so.12", "1");
+    void aDraftOfTheStandardAbiIsNamed() {
+        machine.library("/usr/lib/x86_64-linux-gnu/libmpi_abi.so.0", "1");
         says(
                 missing(NativeLibrary.MPI),
-                "MPI_HOME is '/sw/mpich', which holds no libmpi.so.40 (but libmpi.so.12: JCCL's MPI"
-                        + " bindings need Open MPI 4 or newer for now)");
+                "MPI was not found, but an MPI with a draft of the standard binary interface",
+                "version 1 of the standard one");
     }
 
     @Test
@@ -706,7 +712,7 @@ class LibrarySearchTest {
                 "CUBLAS | cuBLAS was not found: install the CUDA toolkit 12 or 13, or pip install"
                         + " nvidia-cublas, or set CUDA_HOME, CUDA_PATH or -Djccl.cublas=FILE",
                 "MPI | MPI was not found: install Open MPI (openmpi-bin on Debian, openmpi on"
-                        + " Fedora), or set MPI_HOME or -Djccl.mpi=FILE"
+                        + " Fedora) or MPICH (mpich), or set MPI_HOME or -Djccl.mpi=FILE"
             })
     void nothingThereSaysWhatToDo(NativeLibrary library, String reason) {
         Missing missing = missing(library);

@@ -22,6 +22,8 @@ enum Need {
     CUBLAS,
     /** Open MPI with its header. */
     MPI,
+    /** MPICH with its header. */
+    MPICH,
     /** The folder of real dumps of topologies, which other modules' tests read. */
     TOPO;
 

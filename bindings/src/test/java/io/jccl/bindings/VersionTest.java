@@ -66,26 +66,29 @@ class VersionTest {
                 "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, May 26, 2022 | 4.1.4",
                 "Open MPI v5.0.0rc12, package: somebody | 5.0.0",
                 "Open MPI v4.1.7a1 | 4.1.7",
-                "Open MPI v6.0 | 6.0"
+                "Open MPI v6.0 | 6.0",
+                "MPICH Version:  4.0.2 | 4.0.2",
+                "Intel(R) MPI Library 2021.11 for Linux* OS | 2021.11",
+                "MVAPICH Version :  4.0 | 4.0",
+                "MPI VERSION    : CRAY MPICH version 8.1.25.17 (ANL base 3.4a2) | 8.1.25"
             })
-    void openMpiTexts(String text, String version) throws OpenException {
-        assertEquals(version, VersionProbe.ofMpi(text).toString());
+    void mpiTexts(String text, String version) throws OpenException {
+        assertEquals(version, VersionProbe.ofMpi(text, 0).toString());
     }
 
     @ParameterizedTest
     @CsvSource(
             delimiter = '|',
             value = {
-                "MPICH Version:  4.0.2 | MPICH Version: 4.0.2",
-                "Intel(R) MPI Library 2021.11 for Linux* OS | Intel(R) MPI Library 2021.11 for Linux* OS",
+                "FG-MPI 3.1 | FG-MPI 3.1",
                 "MVAPICH2 Version :\t2.3.7 | MVAPICH2 Version : 2.3.7",
                 "Open MPI of no version | Open MPI of no version"
             })
     void otherMpisAreNamed(String text, String named) {
-        OpenException e = assertThrows(OpenException.class, () -> VersionProbe.ofMpi(text));
+        OpenException e = assertThrows(OpenException.class, () -> VersionProbe.ofMpi(text, 0));
         assertEquals(OpenException.State.LOADED, e.state());
         assertTrue(e.reason().contains("'" + named + "'"), e.reason());
-        assertTrue(e.reason().contains("need Open MPI 4 or newer"), e.reason());
+        assertTrue(e.reason().contains("does not know: use Open MPI, MPICH"), e.reason());
     }
 
     @Test
@@ -93,7 +96,16 @@ class VersionTest {
         OpenException e =
                 assertThrows(
                         OpenException.class,
-                        () -> VersionProbe.ofMpi("MPICH Version:\t4.0.2\nMPICH Release date: x"));
-        assertTrue(e.reason().contains("'MPICH Version: 4.0.2'"), e.reason());
+                        () -> VersionProbe.ofMpi("Some MPI:\t4.0.2\nRelease date: x", 0));
+        assertTrue(e.reason().contains("'Some MPI: 4.0.2'"), e.reason());
+    }
+
+    @Test
+    void aLibraryOfTheStandardAbiNeedsNoKnownName() throws OpenException {
+        assertEquals("5.0", VersionProbe.ofMpi("Some MPI 7", 1).toString());
+        assertEquals("4.3.0", VersionProbe.ofMpi("MPICH Version: 4.3.0", 1).toString());
+        OpenException e =
+                assertThrows(OpenException.class, () -> VersionProbe.ofMpi("Some MPI 7", 2));
+        assertTrue(e.reason().contains("version 2 of MPI's standard"), e.reason());
     }
 }

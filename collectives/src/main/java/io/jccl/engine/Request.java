@@ -108,7 +108,7 @@ public final class Request extends QueuedWork {
             this.name = null;
         }
 
-        /** An operation between this rank and a peer that only one engine has. */
+        /** What only one engine has; with a peer, or a negative number if there is none. */
         public void set(String name, int peer, long number) {
             this.name = name;
             this.root = peer;
@@ -131,7 +131,7 @@ public final class Request extends QueuedWork {
             String own = name;
             return own == null
                     ? describe(op, type, count, kind, root)
-                    : own + "(peer " + root + ")";
+                    : root < 0 ? own : own + "(peer " + root + ")";
         }
     }
 

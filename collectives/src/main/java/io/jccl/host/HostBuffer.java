@@ -126,7 +126,8 @@ public final class HostBuffer implements Buffer {
         return wrap(ForeignMemory.at(address, bytes), type);
     }
 
-    MemorySegment segment() {
+    /** The memory, also of a closed buffer. */
+    public MemorySegment segment() {
         return segment;
     }
 
@@ -138,7 +139,8 @@ public final class HostBuffer implements Buffer {
         return chunkAt;
     }
 
-    @Nullable Object base() {
+    /** The array on the Java heap; null for native memory. */
+    public @Nullable Object base() {
         return base;
     }
 

@@ -10,11 +10,8 @@ import io.jccl.ReduceOp;
 import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
-import io.jccl.device.Device;
-import io.jccl.device.Stream;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
-import io.jccl.engine.EngineCommunicator;
 import io.jccl.engine.Request;
 import io.jccl.engine.Streams;
 import java.lang.foreign.MemorySegment;
@@ -33,7 +30,7 @@ import org.jspecify.annotations.Nullable;
  * alternate: a rank that publishes number s has seen everyone's s - 1, so nobody reads its slot of
  * s - 2.
  */
-final class HostCommunicator extends EngineCommunicator {
+final class HostCommunicator extends HostRank {
     /**
      * About as long as a change of threads takes: a core may have to be shared with the other rank.
      */
@@ -83,7 +80,6 @@ final class HostCommunicator extends EngineCommunicator {
     private int slowWaits;
 
     private @Nullable Request current;
-    private @Nullable HostStream driver;
 
     /** What made this communicator unusable. */
     private volatile @Nullable RuntimeException failure;
@@ -91,7 +87,7 @@ final class HostCommunicator extends EngineCommunicator {
     private volatile boolean closed;
 
     HostCommunicator(Fabric fabric, int rank, CommunicatorOptions options) {
-        super(rank, fabric.ranks);
+        super(rank, fabric.ranks, fabric.device());
         this.fabric = fabric;
         this.control = fabric.control;
         this.memory = control.memory;
@@ -121,11 +117,6 @@ final class HostCommunicator extends EngineCommunicator {
     // ---- what the base class asks for
 
     @Override
-    public Device device() {
-        return fabric.device();
-    }
-
-    @Override
     public String engine() {
         return fabric.engine();
     }
@@ -145,58 +136,6 @@ final class HostCommunicator extends EngineCommunicator {
         if (f != null) {
             throw f;
         }
-    }
-
-    @Override
-    protected void checkBuffer(Buffer buffer, String name) {
-        if (!(buffer instanceof HostBuffer h)) {
-            throw new IllegalArgumentException(
-                    name
-                            + " is on device "
-                            + buffer.device()
-                            + " ("
-                            + buffer.device().kind()
-                            + "), but this communicator's ranks compute on the host; copy it to a"
-                            + " buffer of comm.device()");
-        }
-        if (!h.isOpen()) {
-            throw new IllegalStateException(name + " is closed");
-        }
-    }
-
-    @Override
-    protected boolean overlap(Buffer a, Buffer b) {
-        if (a.count() == 0
-                || b.count() == 0
-                || ((HostBuffer) a).base() != ((HostBuffer) b).base()) {
-            return false;
-        }
-        return a.address() < b.address() + b.byteSize() && b.address() < a.address() + a.byteSize();
-    }
-
-    @Override
-    protected boolean samePlace(Buffer a, long aAt, Buffer b, long bAt) {
-        return ((HostBuffer) a).base() == ((HostBuffer) b).base()
-                && a.address() + aAt * a.dataType().size()
-                        == b.address() + bAt * b.dataType().size();
-    }
-
-    @Override
-    protected boolean runsInline(Stream stream) {
-        return HostStream.of(stream).isInline();
-    }
-
-    @Override
-    protected void enqueue(Stream stream, Runnable work) {
-        HostStream.of(stream).submit(work);
-    }
-
-    @Override
-    protected Stream driver() {
-        if (driver == null) {
-            driver = HostStream.threaded(fabric.device());
-        }
-        return driver;
     }
 
     @Override
@@ -933,9 +872,7 @@ final class HostCommunicator extends EngineCommunicator {
             }
             closed = true;
         }
-        if (driver != null) {
-            driver.close();
-        }
+        closeDriver();
         control.release(control.state(rank) + Control.CLOSED, 1);
         messages.close();
         fabric.leave(rank);

@@ -18,9 +18,9 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>Offsets are bytes; n counts elements.
  */
-abstract class Kernel {
+public abstract class Kernel {
     /** What is done with two elements. */
-    enum Op {
+    public enum Op {
         ADD,
         MUL,
         MIN,
@@ -38,7 +38,7 @@ abstract class Kernel {
     private static final @Nullable Kernel[] CACHE = new Kernel[DataType.values().length * OPS];
 
     /** {@code o[i] = a[i] op b[i]}; o may be a or b. */
-    abstract void combine(
+    public abstract void combine(
             MemorySegment a, long ao, MemorySegment b, long bo, MemorySegment o, long oo, int n);
 
     /**
@@ -60,7 +60,7 @@ abstract class Kernel {
     abstract void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n);
 
     /** The kernel for a type that is reduced in itself, so no narrow float. */
-    static Kernel of(DataType type, Op op) {
+    public static Kernel of(DataType type, Op op) {
         // Kernels have no fields, so reading one without a lock is safe.
         Kernel k = CACHE[type.ordinal() * OPS + op.ordinal()];
         return k != null ? k : make(type, op);

@@ -18,7 +18,7 @@ import org.jspecify.annotations.Nullable;
  * <p>Types that are reduced in themselves are called wide; narrow floats are widened to float32 and
  * rounded once at the end. One reducer belongs to one communicator and so to one thread.
  */
-final class Reducer {
+public final class Reducer {
     /** Elements in a block: 8 KiB of float32, so that three blocks fit a 32 KiB cache. */
     private static final int BLOCK = 2048;
 
@@ -51,7 +51,8 @@ final class Reducer {
         final byte[] bytes = new byte[BLOCK];
     }
 
-    Reducer(int ranks) {
+    /** For so many ranks, which an average divides by. */
+    public Reducer(int ranks) {
         this.ranks = ranks;
         sources = new MemorySegment[ranks];
         sourceAt = new long[ranks];
@@ -61,7 +62,7 @@ final class Reducer {
     }
 
     /** Starts a new reduction. */
-    Reducer begin(DataType type, ReduceOp.Kind kind) {
+    public Reducer begin(DataType type, ReduceOp.Kind kind) {
         this.type = type;
         this.kind = kind;
         sourceCount = 0;
@@ -83,7 +84,7 @@ final class Reducer {
     }
 
     /** The type in which partial results are kept. */
-    static DataType wide(DataType type) {
+    public static DataType wide(DataType type) {
         return type.isNarrowFloat() ? DataType.FLOAT32 : type;
     }
 
@@ -205,7 +206,8 @@ final class Reducer {
     // ---- the same in steps, for algorithms that pass partial results on
 
     /** Reads this rank's elements, scaled, as wide ones. */
-    void load(MemorySegment from, long at, long factor, MemorySegment wide, long wideAt, long n) {
+    public void load(
+            MemorySegment from, long at, long factor, MemorySegment wide, long wideAt, long n) {
         for (long i = 0; i < n; i += BLOCK) {
             int m = (int) Math.min(BLOCK, n - i);
             if (type.isNarrowFloat()) {
@@ -238,7 +240,7 @@ final class Reducer {
     }
 
     /** Finishes wide elements (average, rounding) into a buffer. */
-    void store(MemorySegment wide, long wideAt, MemorySegment to, long at, long n) {
+    public void store(MemorySegment wide, long wideAt, MemorySegment to, long at, long n) {
         for (long i = 0; i < n; i += BLOCK) {
             int m = (int) Math.min(BLOCK, n - i);
             long x = i * type.size();

@@ -30,7 +30,7 @@ final class ScalarKernel extends Kernel {
     ScalarKernel() {}
 
     @Override
-    void combine(
+    public void combine(
             MemorySegment a, long ao, MemorySegment b, long bo, MemorySegment o, long oo, int n) {
         for (int i = 0; i < n; i++) {
             long x = (long) i * SIZE;

@@ -62,7 +62,7 @@ final class VectorKernel extends Kernel {
     VectorKernel() {}
 
     @Override
-    void combine(
+    public void combine(
             MemorySegment a, long ao, MemorySegment b, long bo, MemorySegment o, long oo, int n) {
         int vectors = n / LANES;
         for (int i = 0; i < vectors; i++) {

@@ -3,14 +3,19 @@ package io.jccl.contract;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Cuda;
 import io.jccl.host.HostWorld;
+import io.jccl.mpi.MpiWorld;
 import io.jccl.nccl.NcclWorld;
 import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
+import java.util.stream.Stream;
 
 /**
  * A rank as a process of its own. Reads cases from a file, one a line, and prints what fails as
@@ -23,8 +28,8 @@ public final class ContractWorker {
     /**
      * Runs the cases.
      *
-     * @param args the file, the timeout of the communicator in seconds, and {@code host} or {@code
-     *     nccl}
+     * @param args the file, the timeout of the communicator in seconds, {@code host}, {@code mpi}
+     *     or {@code nccl}, and where to print, if not to the standard output: a file for each rank
      * @throws IOException if the file is not to be read
      */
     public static void main(String[] args) throws IOException {
@@ -33,7 +38,10 @@ public final class ContractWorker {
                 CommunicatorOptions.DEFAULT.withTimeout(
                         Duration.ofSeconds(Integer.parseInt(args[1])));
         Map<String, String> environment = System.getenv();
-        int rank = Integer.parseInt(environment.get("RANK"));
+        int rank = rank(environment);
+        if (args.length > 3) {
+            System.setOut(new PrintStream(args[3] + "." + rank, StandardCharsets.UTF_8));
+        }
         RankLoop.run(
                 rank,
                 cases,
@@ -42,9 +50,11 @@ public final class ContractWorker {
                     Map<String, String> own = new HashMap<>(environment);
                     own.merge("JCCL_JOB_ID", "-" + opened, String::concat);
                     CommunicatorOptions mine = options.withAlgorithm(algorithm);
-                    return args[2].equals("nccl")
-                            ? NcclWorld.fromEnvironment(own, Cuda.device(rank), mine)
-                            : HostWorld.fromEnvironment(own, mine);
+                    return switch (args[2]) {
+                        case "nccl" -> NcclWorld.fromEnvironment(own, Cuda.device(rank), mine);
+                        case "mpi" -> MpiWorld.fromEnvironment(mine);
+                        default -> HostWorld.fromEnvironment(own, mine);
+                    };
                 },
                 index -> System.out.println("AT " + index),
                 failure ->
@@ -56,5 +66,16 @@ public final class ContractWorker {
                                         + " "
                                         + failure.message().replace('\n', '\u0001')));
         System.out.println("DONE");
+        System.out.flush();
+    }
+
+    /** Which rank a launcher says this process is. */
+    public static int rank(Map<String, String> environment) {
+        return Stream.of("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+                .map(environment::get)
+                .filter(Objects::nonNull)
+                .mapToInt(Integer::parseInt)
+                .findFirst()
+                .orElse(0);
     }
 }

@@ -85,26 +85,7 @@ public final class Workers implements AutoCloseable {
      */
     public Worker start(int rank, Class<?> main, String... args) {
         List<String> command = new ArrayList<>(by);
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(
-                List.of(
-                        "-Xmx256m",
-                        "-XX:+UseSerialGC",
-                        "-XX:TieredStopAtLevel=1",
-                        "-Xshare:auto",
-                        "--enable-native-access=ALL-UNNAMED"));
-        if (ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
-            command.add("--add-modules=jdk.incubator.vector");
-        }
-        for (String property : List.of("jccl.shm.dir", "jccl.seed")) {
-            String value = System.getProperty(property);
-            if (value != null) {
-                command.add("-D" + property + "=" + value);
-            }
-        }
-        command.addAll(jvmFlags);
-        command.addAll(List.of("-cp", classPath(), main.getName()));
-        command.addAll(List.of(args));
+        command.addAll(command(jvmFlags, main, args));
         ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
         Map<String, String> env = builder.environment();
         // nothing of a launcher that this JVM itself may run under
@@ -130,10 +111,46 @@ public final class Workers implements AutoCloseable {
         }
     }
 
-    private static boolean isLauncherVariable(String name) {
+    /**
+     * How a JVM like this one is started.
+     *
+     * @param jvmFlags more flags for it
+     * @param main class to run
+     * @param args its arguments
+     * @return the command
+     */
+    public static List<String> command(List<String> jvmFlags, Class<?> main, String... args) {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(
+                List.of(
+                        "-Xmx256m",
+                        "-XX:+UseSerialGC",
+                        "-XX:TieredStopAtLevel=1",
+                        "-Xshare:auto",
+                        "--enable-native-access=ALL-UNNAMED"));
+        if (ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
+            command.add("--add-modules=jdk.incubator.vector");
+        }
+        for (String property : List.of("jccl.shm.dir", "jccl.seed")) {
+            String value = System.getProperty(property);
+            if (value != null) {
+                command.add("-D" + property + "=" + value);
+            }
+        }
+        command.addAll(jvmFlags);
+        command.addAll(List.of("-cp", classPath(), main.getName()));
+        command.addAll(List.of(args));
+        return command;
+    }
+
+    /** Whether a launcher sets this variable. */
+    public static boolean isLauncherVariable(String name) {
         return name.startsWith("OMPI_")
                 || name.startsWith("PMI_")
                 || name.startsWith("PMIX_")
+                || name.startsWith("HYDI_")
+                || name.startsWith("MPI_LOCAL")
                 || name.startsWith("SLURM_")
                 || name.startsWith("MASTER_")
                 || name.equals("JAVA_TOOL_OPTIONS");
@@ -197,7 +214,8 @@ public final class Workers implements AutoCloseable {
         private final List<String> lines = new ArrayList<>();
         private final Thread reader;
 
-        private Worker(int rank, Process process) {
+        /** Takes over a process, such as a launcher; its rank is a mere number. */
+        public Worker(int rank, Process process) {
             this.rank = rank;
             this.process = process;
             this.reader =

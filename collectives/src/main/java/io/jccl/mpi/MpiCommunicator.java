@@ -1,0 +1,371 @@
+package io.jccl.mpi;
+
+import io.jccl.Algorithm;
+import io.jccl.CollectiveMismatchException;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.RankFailedException;
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.MpiException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.engine.Batch;
+import io.jccl.engine.Collective;
+import io.jccl.engine.Request;
+import io.jccl.engine.Streams;
+import io.jccl.host.HostDevice;
+import io.jccl.host.HostRank;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rank on the MPI engine: a process of an MPI job.
+ *
+ * <p>Operations run on the caller or on a stream's thread, as on the host engine; what moves the
+ * data is a call of MPI. Whether collectives are MPI's blocking ones or its non-blocking ones with
+ * polling is the same on all ranks, since the two do not match each other.
+ */
+final class MpiCommunicator extends HostRank {
+    private static final long CLOSE_PARK_NANOS = 20_000;
+    private static final int REMEMBERED = 4096;
+    private static final AtomicLong OPENED = new AtomicLong();
+
+    /** Communicators that this process has closed, the last ones. */
+    private static final Map<Long, Boolean> CLOSED =
+            Collections.synchronizedMap(
+                    new LinkedHashMap<>() {
+                        private static final long serialVersionUID = 1L;
+
+                        @Override
+                        protected boolean removeEldestEntry(Map.Entry<Long, Boolean> eldest) {
+                            return size() > REMEMBERED;
+                        }
+                    });
+
+    private final MpiProcess process;
+    private final MpiProcess.State mpi;
+    private final CommunicatorOptions options;
+
+    /** The same on all ranks of this communicator, and on no other. */
+    private final long id;
+
+    /** Of the world, by ranks of this communicator. */
+    private final int[] worldRanks;
+
+    private final Watch watch;
+    private final MpiCalls calls;
+    private long splits;
+    private volatile @Nullable RuntimeException failure;
+    private volatile boolean closed;
+
+    private MpiCommunicator(
+            MpiProcess process, long id, int rank, int[] worldRanks, CommunicatorOptions options) {
+        super(rank, worldRanks.length, HostDevice.local());
+        this.process = process;
+        this.mpi = process.state();
+        this.id = id;
+        this.worldRanks = worldRanks;
+        this.options = options;
+        this.watch = new Watch(this, options.timeout());
+        this.calls = new MpiCalls(mpi, this);
+    }
+
+    /** The communicator of all processes of the job. */
+    static MpiCommunicator world(CommunicatorOptions options) {
+        MpiProcess process = MpiProcess.start(options.timeout());
+        MpiProcess.State s = process.state();
+        int[] all = new int[s.size()];
+        Arrays.setAll(all, r -> r);
+        long id = OPENED.incrementAndGet();
+        MpiCommunicator c = new MpiCommunicator(process, id, s.rank(), all, options);
+        c.open("fromEnvironment", false, () -> c.calls.duplicate(s.world()));
+        return c;
+    }
+
+    private void open(String what, boolean blocking, Runnable body) {
+        process.communicators.put(id, this);
+        boolean done = false;
+        watch.enter(what, blocking);
+        try {
+            body.run();
+            done = true;
+        } catch (RuntimeException e) {
+            throw failed(e);
+        } finally {
+            watch.leave();
+            if (!done) {
+                process.communicators.remove(id);
+            }
+        }
+    }
+
+    // ---- what the service thread asks for
+
+    Watch watch() {
+        return watch;
+    }
+
+    CommunicatorOptions options() {
+        return options;
+    }
+
+    @Nullable RuntimeException failure() {
+        return failure;
+    }
+
+    static boolean wasClosed(long id) {
+        return CLOSED.containsKey(id);
+    }
+
+    /** Asks all others where they are. */
+    void ask() {
+        for (int r : worldRanks) {
+            if (r != mpi.rank()) {
+                mpi.control().ask(r, id);
+            }
+        }
+    }
+
+    /** A rank of the world has said where it is. */
+    void answered(int worldRank, Watch.Answer answer) {
+        for (int r = 0; r < worldRanks.length; r++) {
+            if (worldRanks[r] == worldRank) {
+                watch.answered(r, answer);
+            }
+        }
+    }
+
+    /** Makes this end unusable, and with {@code tell} those of the other ranks. */
+    void fail(RuntimeException why, boolean tell) {
+        synchronized (this) {
+            if (failure != null || closed) {
+                return;
+            }
+            failure = why;
+        }
+        if (tell) {
+            process.errand(() -> {
+                for (int r : worldRanks) {
+                    if (r != mpi.rank()) {
+                        mpi.control().fail(r, id, why);
+                    }
+                }
+            });
+        }
+    }
+
+    /** A thread is in a call of MPI that nothing ends: the story, and the end of the job. */
+    void endProcess(String where) {
+        RuntimeException why = Objects.requireNonNull(failure);
+        process.abort(
+                "jccl: "
+                        + where
+                        + ", and the communicator has failed: "
+                        + why
+                        + "\njccl: a blocking call of MPI cannot be ended, so this job is; with"
+                        + " JCCL_MPI_WAIT=poll the program would get the exception");
+    }
+
+    // ---- what the base class asks for
+
+    @Override
+    public String engine() {
+        return "mpi";
+    }
+
+    @Override
+    public Algorithm algorithmFor(String operation, long blockBytes) {
+        Collective.ofMethod(operation);
+        return Algorithm.AUTO;
+    }
+
+    @Override
+    protected void checkUsable() {
+        if (closed) {
+            throw new IllegalStateException("the communicator of rank " + rank() + " is closed");
+        }
+        RuntimeException f = failure;
+        if (f != null) {
+            throw f;
+        }
+    }
+
+    @Override
+    protected void execute(Request q) {
+        checkUsable();
+        watch.enter(q, mpi.blocking() && !polled(q.op));
+        try {
+            calls.run(q);
+        } catch (RuntimeException e) {
+            throw failed(e);
+        } finally {
+            watch.leave();
+        }
+    }
+
+    /** Whether an operation is made of sends and receives, which are polled in any case. */
+    static boolean polled(Collective op) {
+        return op.peerToPeer()
+                || op == Collective.GATHERV
+                || op == Collective.SCATTERV
+                || op == Collective.ALL_TO_ALLV;
+    }
+
+    @Override
+    protected void execute(Batch batch) {
+        checkUsable();
+        boolean messages = false;
+        try {
+            for (int i = 0; i < batch.size(); i++) {
+                Request q = batch.get(i);
+                if (q.op.peerToPeer()) {
+                    watch.enter(q, false);
+                    messages = true;
+                    calls.post(q);
+                }
+            }
+            for (int i = 0; i < batch.size(); i++) {
+                Request q = batch.get(i);
+                if (!q.op.peerToPeer()) {
+                    watch.enter(q, mpi.blocking() && !polled(q.op));
+                    calls.runBeside(q);
+                }
+            }
+            if (messages) {
+                watch.enter("sends and receives of a group", false);
+                calls.finish();
+            }
+        } catch (RuntimeException e) {
+            throw failed(e);
+        } finally {
+            watch.leave();
+        }
+    }
+
+    /** Remembers the first error, tells the other ranks, and returns what to throw. */
+    private RuntimeException failed(RuntimeException e) {
+        RuntimeException f =
+                switch (e) {
+                    case MpiException m -> translated(m);
+                    case JcclException j -> j;
+                    default -> new JcclException("rank " + rank() + " failed: " + e, e);
+                };
+        calls.giveUp();
+        fail(f, true);
+        return Objects.requireNonNullElse(failure, f);
+    }
+
+    private RuntimeException translated(MpiException e) {
+        String text = String.valueOf(e.getMessage());
+        int errorClass = calls.errorClass(e.code());
+        if (errorClass == mpi.abi().constant("MPI_ERR_TRUNCATE")) {
+            return new CollectiveMismatchException(
+                    watch + ": another rank sent more than this one expects: " + text);
+        }
+        if (text.contains("PROC_FAILED") || text.contains("rocess fail")) {
+            return new RankFailedException(watch + ": another rank's process has ended: " + text);
+        }
+        return e;
+    }
+
+    @Override
+    public void abort(String reason) {
+        Objects.requireNonNull(reason, "reason");
+        fail(new RankFailedException("rank " + rank() + " aborted: " + reason), true);
+    }
+
+    @Override
+    public @Nullable Communicator split(int colour, int key) {
+        checkUsable();
+        if (pending() > 0) {
+            throw new IllegalStateException(
+                    "split while "
+                            + pending()
+                            + " operations are enqueued on streams; synchronize them first");
+        }
+        int n = size();
+        int[] members = new int[n];
+        int count = 0;
+        // This also is where ranks that do not come are noticed, before MPI's call that blocks.
+        try (Buffer mine = device().allocate(DataType.INT64, 2);
+                Buffer all = device().allocate(DataType.INT64, 2L * n)) {
+            mine.setLong(0, colour);
+            mine.setLong(1, key);
+            allGather(mine, all, device().defaultStream());
+            for (int r = 0; r < n && colour >= 0; r++) {
+                if (all.getLong(2L * r) == colour) {
+                    int at = count++;
+                    // Insertion keeps equal keys in rank order.
+                    while (at > 0
+                            && all.getLong(2L * members[at - 1] + 1) > all.getLong(2L * r + 1)) {
+                        members[at] = members[at - 1];
+                        at--;
+                    }
+                    members[at] = r;
+                }
+            }
+        }
+        int own = 0;
+        int[] world = new int[count];
+        for (int i = 0; i < count; i++) {
+            world[i] = worldRanks[members[i]];
+            own = members[i] == rank() ? i : own;
+        }
+        // The same on all members; numbers of other communicators are never so large.
+        long child = ((id * 31 + ++splits) * 0x9E3779B97F4A7C15L + colour) | Long.MIN_VALUE;
+        MpiCommunicator made =
+                colour < 0 ? null : new MpiCommunicator(process, child, own, world, options);
+        watch.enter("split", true);
+        try {
+            long handle = calls.split(colour, own);
+            if (made != null) {
+                made.calls.adopt(handle);
+                process.communicators.put(child, made);
+            }
+            return made;
+        } catch (RuntimeException e) {
+            throw failed(e);
+        } finally {
+            watch.leave();
+        }
+    }
+
+    @Override
+    public void close() {
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+        }
+        long deadline = System.nanoTime() + Streams.nanos(options.timeout());
+        while (failure == null && pending() > 0 && System.nanoTime() < deadline) {
+            LockSupport.parkNanos(CLOSE_PARK_NANOS);
+        }
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+        }
+        closeDriver();
+        CLOSED.put(id, true);
+        if (failure == null && pending() == 0) {
+            process.communicators.remove(id);
+            calls.close();
+        } else {
+            // MPI may still have requests on its memory.
+            mpi.control().setBroken();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "Communicator[rank " + rank() + " of " + size() + ", " + engine() + "]";
+    }
+}

@@ -1,0 +1,332 @@
+package io.jccl.mpi;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.bindings.JcclException;
+import io.jccl.bindings.MpiAbi;
+import io.jccl.bindings.MpiApi;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.ProcessEnvironment;
+import io.jccl.engine.Streams;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * MPI in this process: initialized once, by the thread {@code jccl-mpi}, which then watches over
+ * the communicators, answers other ranks' questions, and finalizes MPI when the JVM ends.
+ *
+ * <p><b>Threads:</b> any.
+ */
+final class MpiProcess {
+    /** How often the service thread looks around. */
+    private static final long TICK_NANOS = 20_000_000;
+
+    /** How long the end of the JVM waits for MPI's. */
+    private static final Duration FINALIZE_WAIT = Duration.ofSeconds(10);
+
+    /** How long MPI has to end the job before this process ends alone. */
+    private static final Duration ABORT_WAIT = Duration.ofSeconds(3);
+
+    /** Exit status of a process that ended because others did not come. */
+    private static final int ABORTED = 124;
+
+    /**
+     * What lets libraries below MPI leave the JVM's signal handlers alone, unless the user chose.
+     */
+    private static final Map<String, String> SIGNALS =
+            Map.of("UCX_ERROR_SIGNALS", "", "OMPI_MCA_opal_signal", "");
+
+    /** Variables of launchers that say how many processes there are. */
+    private static final List<String> SIZES = List.of("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
+
+    private static final class Holder {
+        static final MpiProcess PROCESS = new MpiProcess();
+    }
+
+    private final CountDownLatch ready = new CountDownLatch(1);
+    private final CountDownLatch finished = new CountDownLatch(1);
+    private final ConcurrentLinkedQueue<Runnable> errands = new ConcurrentLinkedQueue<>();
+    final ConcurrentHashMap<Long, MpiCommunicator> communicators = new ConcurrentHashMap<>();
+    private final Thread service;
+    private volatile @Nullable RuntimeException failure;
+    private volatile boolean ending;
+    private volatile @Nullable State state;
+
+    /** What there is once MPI is initialized. */
+    record State(
+            MpiApi mpi,
+            MpiAbi abi,
+            MpiTypes types,
+            long world,
+            int rank,
+            int size,
+            boolean blocking,
+            @Nullable ReentrantLock lock,
+            Control control) {}
+
+    private MpiProcess() {
+        service = Thread.ofPlatform().daemon().name("jccl-mpi").start(this::serve);
+        Runtime.getRuntime().addShutdownHook(Thread.ofPlatform().unstarted(this::end));
+    }
+
+    /**
+     * MPI, initialized.
+     *
+     * @param timeout how long to wait for it, and so for the other ranks
+     */
+    static MpiProcess start(Duration timeout) {
+        MpiProcess p = Holder.PROCESS;
+        boolean done;
+        try {
+            done = p.ready.await(Streams.nanos(timeout), TimeUnit.NANOSECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new JcclException("interrupted while MPI was initialized", e);
+        }
+        if (!done) {
+            throw new CollectiveTimeoutException(
+                    "MPI was not initialized within "
+                            + timeout
+                            + ": MPI_Init_thread waits for all processes that the launcher started;"
+                            + " look at those that have not called it");
+        }
+        RuntimeException f = p.failure;
+        if (f != null) {
+            throw f;
+        }
+        return p;
+    }
+
+    State state() {
+        return Objects.requireNonNull(state);
+    }
+
+    private void serve() {
+        try {
+            state = initialize(System.getenv());
+        } catch (RuntimeException | LinkageError e) {
+            failure =
+                    e instanceof RuntimeException r
+                            ? r
+                            : new JcclException("MPI could not be initialized: " + e, e);
+            finished.countDown();
+            return;
+        } finally {
+            ready.countDown();
+        }
+        State s = state();
+        while (!ending) {
+            tick(s);
+            LockSupport.parkNanos(TICK_NANOS);
+        }
+        // Whatever was said last should still leave.
+        tick(s);
+        if (communicators.values().stream().noneMatch(c -> c.watch().stuck())
+                && !s.control.broken()) {
+            s.mpi.MPI_Finalize();
+        }
+        finished.countDown();
+    }
+
+    private void tick(State s) {
+        for (Runnable errand = errands.poll(); errand != null; errand = errands.poll()) {
+            errand.run();
+        }
+        s.control.receive(communicators);
+        long now = System.nanoTime();
+        for (MpiCommunicator c : communicators.values()) {
+            c.watch().look(now);
+        }
+    }
+
+    /** Has the service thread do something soon. */
+    void errand(Runnable work) {
+        errands.add(work);
+        LockSupport.unpark(service);
+    }
+
+    /** Ends this process, and so the job, with a story. */
+    void abort(String story) {
+        System.err.println(story);
+        System.err.flush();
+        State s = state();
+        Thread.ofPlatform()
+                .daemon()
+                .name("jccl-mpi-abort")
+                .start(() -> s.mpi.MPI_Abort(s.mpi.MPI_COMM_WORLD(), ABORTED));
+        try {
+            Thread.sleep(ABORT_WAIT);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        Runtime.getRuntime().halt(ABORTED);
+    }
+
+    /** When the JVM ends: after this, MPI's launcher must not find a process that vanished. */
+    private void end() {
+        if (state == null) {
+            return;
+        }
+        ending = true;
+        LockSupport.unpark(service);
+        try {
+            finished.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    // ---- initialization, on the service thread
+
+    private static State initialize(Map<String, String> env) {
+        prepareEnvironment(env);
+        MpiApi mpi = NativeLibraries.mpi();
+        MpiAbi abi = mpi.abi();
+        Arena arena = Arena.global();
+        MemorySegment number = arena.allocate(Long.BYTES, Long.BYTES);
+        mpi.check(mpi.MPI_Initialized(number), "MPI_Initialized");
+        int serialized = (int) abi.constant("MPI_THREAD_SERIALIZED");
+        int multiple = (int) abi.constant("MPI_THREAD_MULTIPLE");
+        int provided;
+        if (number.get(ValueLayout.JAVA_INT, 0) != 0) {
+            // Somebody else in this process did it, as an embedded interpreter may.
+            mpi.check(mpi.MPI_Query_thread(number), "MPI_Query_thread");
+            provided = number.get(ValueLayout.JAVA_INT, 0);
+        } else {
+            int wanted =
+                    "serialized".equals(System.getProperty("jccl.mpi.threads"))
+                            ? serialized
+                            : multiple;
+            mpi.check(
+                    mpi.MPI_Init_thread(MemorySegment.NULL, MemorySegment.NULL, wanted, number),
+                    "MPI_Init_thread");
+            provided = Math.min(wanted, number.get(ValueLayout.JAVA_INT, 0));
+        }
+        if (provided < serialized) {
+            throw new JcclException(
+                    mpi.library()
+                            + " grants thread level "
+                            + provided
+                            + ", but JCCL calls MPI from several threads and needs at least"
+                            + " MPI_THREAD_SERIALIZED ("
+                            + serialized
+                            + "): build or choose an MPI with thread support");
+        }
+        mpi.check(
+                mpi.MPI_Comm_set_errhandler(mpi.MPI_COMM_WORLD(), mpi.MPI_ERRORS_RETURN()),
+                "MPI_Comm_set_errhandler");
+        int rank = integer(mpi, mpi.MPI_Comm_rank(mpi.MPI_COMM_WORLD(), number), number);
+        int size = integer(mpi, mpi.MPI_Comm_size(mpi.MPI_COMM_WORLD(), number), number);
+        checkLauncher(env, mpi, size);
+        long world = duplicate(mpi, number);
+        long control = duplicate(mpi, number);
+        boolean blocking = agree(mpi, world, provided >= multiple && !polls(env));
+        ReentrantLock lock = provided < multiple ? new ReentrantLock() : null;
+        return new State(
+                mpi,
+                abi,
+                new MpiTypes(mpi),
+                world,
+                rank,
+                size,
+                blocking,
+                lock,
+                new Control(mpi, lock, control, rank, size));
+    }
+
+    private static boolean polls(Map<String, String> env) {
+        String value =
+                System.getProperty("jccl.mpi.wait", env.getOrDefault("JCCL_MPI_WAIT", "block"));
+        return switch (value) {
+            case "block" -> false;
+            case "poll" -> true;
+            default ->
+                    throw new IllegalArgumentException(
+                            "JCCL_MPI_WAIT is '" + value + "', expected block or poll");
+        };
+    }
+
+    /** Blocking and non-blocking collectives do not match each other, so all ranks do alike. */
+    private static boolean agree(MpiApi mpi, long world, boolean blocking) {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment mine = arena.allocateFrom(ValueLayout.JAVA_INT, blocking ? 1 : 0);
+            MemorySegment all = arena.allocate(ValueLayout.JAVA_INT);
+            mpi.check(
+                    mpi.MPI_Allreduce(
+                            mine.address(),
+                            all.address(),
+                            1,
+                            mpi.MPI_INT32_T(),
+                            mpi.MPI_MIN(),
+                            world),
+                    "MPI_Allreduce");
+            return all.get(ValueLayout.JAVA_INT, 0) == 1;
+        }
+    }
+
+    private static int integer(MpiApi mpi, int code, MemorySegment number) {
+        mpi.check(code, "MPI_Comm_rank or MPI_Comm_size");
+        return number.get(ValueLayout.JAVA_INT, 0);
+    }
+
+    /** A communicator of ours, whose messages nobody else's can match, and whose errors return. */
+    private static long duplicate(MpiApi mpi, MemorySegment handle) {
+        mpi.check(mpi.MPI_Comm_dup(mpi.MPI_COMM_WORLD(), handle), "MPI_Comm_dup");
+        long made = mpi.abi().handle(handle, 0);
+        mpi.check(
+                mpi.MPI_Comm_set_errhandler(made, mpi.MPI_ERRORS_RETURN()),
+                "MPI_Comm_set_errhandler");
+        return made;
+    }
+
+    private static void prepareEnvironment(Map<String, String> env) {
+        SIGNALS.forEach((name, value) -> setUnlessSet(env, name, value));
+        boolean launched =
+                env.keySet().stream()
+                        .anyMatch(name ->
+                                name.startsWith("PMIX_")
+                                        || name.startsWith("PMI_")
+                                        || name.startsWith("OMPI_COMM_WORLD_")
+                                        || name.equals("SLURM_STEP_ID"));
+        if (!launched) {
+            // Open MPI would start a daemon for a process that needs none.
+            setUnlessSet(env, "OMPI_MCA_ess_singleton_isolated", "1");
+        }
+    }
+
+    private static void setUnlessSet(Map<String, String> env, String name, String value) {
+        if (!env.containsKey(name)) {
+            ProcessEnvironment.set(name, value);
+        }
+    }
+
+    /** An MPI that another MPI's launcher started takes itself for the only process. */
+    private static void checkLauncher(Map<String, String> env, MpiApi mpi, int size) {
+        for (String name : SIZES) {
+            String value = env.get(name);
+            if (size == 1 && value != null && !value.equals("1")) {
+                throw new JcclException(
+                        "the launcher started "
+                                + value
+                                + " processes ("
+                                + name
+                                + "), but "
+                                + mpi.library()
+                                + " knows of this one alone: launcher and library belong to"
+                                + " different MPIs; start with the library's own mpirun, or name the"
+                                + " launcher's library with MPI_HOME or -Djccl.mpi=FILE");
+            }
+        }
+    }
+}

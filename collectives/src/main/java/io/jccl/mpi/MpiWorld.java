@@ -1,0 +1,56 @@
+package io.jccl.mpi;
+
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+
+/** Makes communicators of the MPI engine. */
+public final class MpiWorld {
+    /** The variable that chooses the engine of ranks on the host. */
+    public static final String ENGINE = "JCCL_ENGINE";
+
+    /** Processes of the job here, and in all, as launchers of MPI tell. */
+    private static final List<List<String>> SPREAD =
+            List.of(
+                    List.of("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
+                    List.of("MPI_LOCALNRANKS", "PMI_SIZE"));
+
+    private MpiWorld() {}
+
+    /**
+     * Whether MPI is to carry the data: {@code JCCL_ENGINE} says so, or says nothing and a launcher
+     * of MPI has spread the processes over several machines.
+     */
+    public static boolean isChosen(Map<String, String> env) {
+        String engine = env.getOrDefault(ENGINE, "").strip();
+        return switch (engine) {
+            case "mpi" -> true;
+            case "host", "nccl" -> false;
+            case "" -> SPREAD.stream().anyMatch(s -> isLess(env.get(s.get(0)), env.get(s.get(1))));
+            default ->
+                    throw new IllegalArgumentException(
+                            ENGINE + " is '" + engine + "', expected host, mpi or nccl");
+        };
+    }
+
+    private static boolean isLess(
+            @org.jspecify.annotations.Nullable String here,
+            @org.jspecify.annotations.Nullable String all) {
+        return here != null
+                && all != null
+                && here.matches("\\d{1,9}")
+                && all.matches("\\d{1,9}")
+                && Integer.parseInt(here) < Integer.parseInt(all);
+    }
+
+    /**
+     * Joins all processes of the MPI job that this one belongs to; a process that no launcher
+     * started is a job of its own.
+     */
+    public static Communicator fromEnvironment(CommunicatorOptions options) {
+        Objects.requireNonNull(options, "options");
+        return MpiCommunicator.world(options);
+    }
+}

@@ -1,0 +1,33 @@
+package io.jccl.mpi;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import org.jspecify.annotations.Nullable;
+
+/** Native memory that grows as needed and is kept for the next operation. */
+final class Scratch {
+    private static final long LEAST = 4096;
+
+    private @Nullable Arena arena;
+    private MemorySegment segment = MemorySegment.NULL;
+
+    /** At least so many bytes, aligned to a cache line. */
+    MemorySegment atLeast(long bytes) {
+        if (segment.byteSize() < bytes || arena == null) {
+            free();
+            Arena made = Arena.ofShared();
+            arena = made;
+            segment = made.allocate(Math.max(LEAST, bytes), 64);
+        }
+        return segment;
+    }
+
+    /** Gives the memory back; only if MPI has no request on it. */
+    void free() {
+        if (arena != null) {
+            arena.close();
+            arena = null;
+            segment = MemorySegment.NULL;
+        }
+    }
+}

@@ -1,0 +1,245 @@
+package io.jccl.mpi;
+
+import io.jccl.CollectiveMismatchException;
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.RankFailedException;
+import io.jccl.engine.Request;
+import io.jccl.engine.Streams;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Where one communicator of this rank is, and whether it has been there for too long.
+ *
+ * <p>The thread that runs operations writes two numbers and a description for each; no clock is
+ * read there. The service thread looks at them now and then. When an operation has taken long it
+ * asks the other ranks where they are, and if two of them are in different operations, one has
+ * left, or the timeout has passed, the communicator fails on all ranks with one story.
+ */
+final class Watch {
+    /** First question to the others in an operation; each further one after twice the time. */
+    private static final long ASK_NANOS = TimeUnit.SECONDS.toNanos(5);
+
+    /** How long they have to answer. */
+    private static final long ANSWER_NANOS = TimeUnit.SECONDS.toNanos(2);
+
+    /** How long a thread may stay in a blocking call of a failed communicator. */
+    private static final long GRACE_NANOS = TimeUnit.SECONDS.toNanos(2);
+
+    private static final VarHandle ENTERED;
+    private static final VarHandle LEFT;
+
+    static {
+        try {
+            MethodHandles.Lookup lookup = MethodHandles.lookup();
+            ENTERED = lookup.findVarHandle(Watch.class, "entered", long.class);
+            LEFT = lookup.findVarHandle(Watch.class, "left", long.class);
+        } catch (ReflectiveOperationException e) {
+            throw new LinkageError("Watch", e);
+        }
+    }
+
+    /** What a rank says of itself. */
+    record Answer(boolean open, boolean closed, boolean inside, long order, String text) {
+        static final Answer NOT_OPEN =
+                new Answer(false, false, false, 0, "has not opened this communicator");
+        static final Answer CLOSED =
+                new Answer(false, true, false, 0, "has closed this communicator");
+    }
+
+    private final MpiCommunicator comm;
+    private final long timeoutNanos;
+    private final Request.Description current = new Request.Description();
+
+    /** Number of the last operation entered, doubled; odd if it is a blocking call of MPI. */
+    @SuppressWarnings("unused")
+    private volatile long entered;
+
+    @SuppressWarnings("unused")
+    private volatile long left;
+
+    private long number;
+    private long order;
+
+    // Of the service thread.
+    private long seen;
+    private long since;
+    private long nextAsk = ASK_NANOS;
+    private long answersBy;
+    private long failedAt;
+    private @Nullable Answer @Nullable [] answers;
+
+    Watch(MpiCommunicator comm, java.time.Duration timeout) {
+        this.comm = comm;
+        this.timeoutNanos = Streams.nanos(timeout);
+    }
+
+    // ---- the thread that runs operations
+
+    /** Before an operation. */
+    void enter(Request q, boolean blocking) {
+        number++;
+        if (!q.op.peerToPeer()) {
+            order++;
+        }
+        current.set(q, number, q.op.peerToPeer() ? 0 : order);
+        ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
+    }
+
+    /** Before something that is no operation of the interface. */
+    void enter(String what, boolean blocking) {
+        number++;
+        current.set(what, -1, number);
+        ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
+    }
+
+    /** After it, whatever became of it. */
+    void leave() {
+        LEFT.setRelease(this, number);
+    }
+
+    // ---- any thread
+
+    /** Whether an operation is under way. */
+    boolean stuck() {
+        return (long) ENTERED.getAcquire(this) >>> 1 != (long) LEFT.getAcquire(this);
+    }
+
+    /** Where this rank is, for the others. */
+    Answer answer() {
+        long e = (long) ENTERED.getAcquire(this) >>> 1;
+        boolean inside = e != (long) LEFT.getAcquire(this);
+        RuntimeException failure = comm.failure();
+        String text =
+                failure != null
+                        ? "has failed: " + failure.getMessage()
+                        : e == 0
+                                ? "has called nothing yet"
+                                : (inside ? "is in " : "has completed ") + current + " #" + e;
+        return new Answer(true, false, inside, current.order(), text);
+    }
+
+    // ---- the service thread
+
+    /** Looks whether something takes too long. */
+    void look(long now) {
+        long e = (long) ENTERED.getAcquire(this);
+        if (e >>> 1 == (long) LEFT.getAcquire(this) || e != seen) {
+            seen = e;
+            since = now;
+            nextAsk = ASK_NANOS;
+            answers = null;
+            failedAt = 0;
+            return;
+        }
+        if (comm.failure() != null) {
+            if (failedAt == 0) {
+                failedAt = now;
+            } else if ((e & 1) == 1 && now - failedAt > GRACE_NANOS) {
+                comm.endProcess(this + " cannot leave MPI");
+            }
+            return;
+        }
+        long waited = now - since;
+        if (answers == null && (waited > nextAsk || waited > timeoutNanos)) {
+            answers = new Answer[comm.size()];
+            answersBy = now + ANSWER_NANOS;
+            comm.ask();
+        }
+        if (answers != null && (complete() || now > answersBy)) {
+            judge(waited);
+            answers = null;
+            nextAsk = 2 * waited;
+        }
+    }
+
+    /** A rank has answered. */
+    void answered(int rank, Answer answer) {
+        if (answers != null && rank < answers.length) {
+            answers[rank] = answer;
+        }
+    }
+
+    private boolean complete() {
+        for (int r = 0; r < comm.size(); r++) {
+            if (r != comm.rank() && (answers == null || answers[r] == null)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private void judge(long waited) {
+        Answer own = answer();
+        @Nullable Answer[] all = answers;
+        if (!own.inside || all == null) {
+            return;
+        }
+        for (int r = 0; r < all.length; r++) {
+            Answer a = all[r];
+            if (a == null || r == comm.rank()) {
+                continue;
+            }
+            boolean sameOrder = own.order > 0 && a.order == own.order && a.inside;
+            if (sameOrder && !withoutNumber(a.text).equals(withoutNumber(own.text))) {
+                comm.fail(
+                        new CollectiveMismatchException(
+                                "the ranks disagree on collective #"
+                                        + own.order
+                                        + ":"
+                                        + table(own)
+                                        + ". All ranks must call the same operations in the same"
+                                        + " order"),
+                        true);
+                return;
+            }
+            if (a.closed && own.order > 0) {
+                comm.fail(
+                        new RankFailedException(
+                                "rank "
+                                        + r
+                                        + " closed its communicator while others waited for it:"
+                                        + table(own)),
+                        true);
+                return;
+            }
+        }
+        if (waited > timeoutNanos) {
+            comm.fail(
+                    new CollectiveTimeoutException(
+                            "rank "
+                                    + comm.rank()
+                                    + " of "
+                                    + comm.size()
+                                    + " waited "
+                                    + comm.options().timeout()
+                                    + ":"
+                                    + table(own)
+                                    + ". Look at what those ranks do (jstack), or raise the"
+                                    + " timeout"),
+                    true);
+        }
+    }
+
+    private static String withoutNumber(String text) {
+        return text.substring(0, Math.max(0, text.lastIndexOf('#')));
+    }
+
+    private String table(Answer own) {
+        StringBuilder b = new StringBuilder();
+        @Nullable Answer[] all = answers;
+        for (int r = 0; all != null && r < all.length; r++) {
+            Answer a = r == comm.rank() ? own : all[r];
+            b.append(r == 0 ? " " : "; ").append("rank ").append(r).append(' ');
+            b.append(a == null ? "does not answer (stopped, ended, or out of reach)" : a.text);
+        }
+        return b.toString();
+    }
+
+    @Override
+    public String toString() {
+        return "rank " + comm.rank() + " of " + comm.size() + " in " + current;
+    }
+}

@@ -1,0 +1,199 @@
+package io.jccl;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.contract.MpiLauncher;
+import io.jccl.contract.Workers.Worker;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** What goes wrong in MPI jobs, by doing it; none may go on for long, and each says what it was. */
+@Timeout(value = 5, unit = TimeUnit.MINUTES)
+class MpiFaultTest {
+    /** Of this test: a hang, not slowness. */
+    private static final Duration PATIENCE = Duration.ofMinutes(2);
+
+    private static final String POLL = "poll";
+    private static final String BLOCK = "block";
+
+    private record Outcome(int exit, List<String> lines) {
+        String of(int rank) {
+            return String.join(
+                    "\n", lines.stream().filter(l -> l.contains("RANK " + rank + " ")).toList());
+        }
+
+        String text() {
+            return String.join("\n", lines);
+        }
+
+        void says(String... parts) {
+            for (String part : parts) {
+                assertTrue(text().contains(part), () -> "no '" + part + "' in:\n" + text());
+            }
+        }
+
+        void rankSays(int rank, String... parts) {
+            for (String part : parts) {
+                assertTrue(of(rank).contains(part), () -> "no '" + part + "' in:\n" + text());
+            }
+        }
+    }
+
+    private static Outcome run(
+            MpiLauncher launcher, int ranks, String wait, String fault, long timeoutMillis) {
+        launcher.assume();
+        List<String> flags = List.of("-Djccl.mpi.wait=" + wait);
+        Worker job =
+                launcher.start(
+                        ranks, flags, MpiFaultWorker.class, fault, Long.toString(timeoutMillis));
+        try {
+            int exit = job.join(PATIENCE);
+            return new Outcome(exit, new ArrayList<>(job.lines()));
+        } finally {
+            job.kill();
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void aLateRankIsWaitedFor(MpiLauncher launcher) {
+        for (String wait : List.of(POLL, BLOCK)) {
+            Outcome o = run(launcher, 2, wait, "late", 60_000);
+            assertEquals(0, o.exit, o::text);
+            o.rankSays(0, "done");
+            o.rankSays(1, "done");
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void aRankThatDoesNotCallIsNamed(MpiLauncher launcher) {
+        Outcome o = run(launcher, 3, POLL, "missing", 10_000);
+        assertNotEquals(0, o.exit);
+        for (int rank : new int[] {0, 2}) {
+            o.rankSays(
+                    rank,
+                    "caught CollectiveTimeoutException",
+                    "rank 1 has completed barrier",
+                    "is in allReduce(float, count 4, sum)");
+        }
+    }
+
+    /** Where MPI's own call cannot be ended, the job is, with the same story. */
+    @ParameterizedTest
+    @EnumSource
+    void aBlockingCallIsEndedWithTheJob(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, BLOCK, "missing", 10_000);
+        assertNotEquals(0, o.exit);
+        o.says(
+                "cannot leave MPI",
+                "CollectiveTimeoutException",
+                "rank 1 has completed barrier",
+                "JCCL_MPI_WAIT=poll");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void ranksThatDisagreeAreTold(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "mismatch", 60_000);
+        for (int rank : new int[] {0, 1}) {
+            o.rankSays(
+                    rank,
+                    "caught CollectiveMismatchException",
+                    "rank 0 is in scatter(float, count 4, root 1)",
+                    "rank 1 is in scatter(float, count 4, root 0)");
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void aStoppedRankDoesNotAnswer(MpiLauncher launcher) {
+        Outcome o = run(launcher, 3, POLL, "stopped", 10_000);
+        assertNotEquals(0, o.exit);
+        o.rankSays(0, "caught CollectiveTimeoutException", "rank 1 does not answer");
+        o.rankSays(2, "caught CollectiveTimeoutException", "rank 1 does not answer");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void aKilledRankEndsTheJob(MpiLauncher launcher) {
+        for (String wait : List.of(POLL, BLOCK)) {
+            Outcome o = run(launcher, 3, wait, "killed", 20_000);
+            assertNotEquals(0, o.exit, o::text);
+        }
+        // and the next one runs
+        Outcome o = run(launcher, 2, POLL, "late", 60_000);
+        assertEquals(0, o.exit, o::text);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void abortReachesTheOthers(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "abort", 60_000);
+        o.rankSays(0, "caught RankFailedException", "rank 1 aborted: the data is bad");
+        o.rankSays(1, "caught RankFailedException", "rank 1 aborted: the data is bad");
+        o = run(launcher, 2, BLOCK, "abort", 60_000);
+        o.says("cannot leave MPI", "rank 1 aborted: the data is bad");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void aClosedRankIsNotWaitedFor(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "closed", 60_000);
+        o.rankSays(0, "caught RankFailedException", "rank 1 closed its communicator");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void messagesOfOtherLengthsAreRefused(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, BLOCK, "long", 60_000);
+        o.rankSays(1, "caught CollectiveMismatchException", "sent more than this one expects");
+        o = run(launcher, 2, BLOCK, "short", 60_000);
+        o.rankSays(1, "caught CollectiveMismatchException", "sent 2 elements", "receives 4");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void aRankThatDoesNotInitializeIsNoticed(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "absent", 3000);
+        assertNotEquals(0, o.exit);
+        o.rankSays(0, "caught CollectiveTimeoutException");
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void signalsStayTheJvms(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, BLOCK, "signals", 60_000);
+        for (int rank : new int[] {0, 1}) {
+            o.rankSays(rank, "counted 200200", "ran its shutdown hook");
+        }
+    }
+
+    @Test
+    void aLauncherOfAnotherMpiIsNamed() {
+        MpiLauncher.OPEN_MPI.assume();
+        MpiLauncher.MPICH.assume();
+        Worker job =
+                MpiLauncher.MPICH.start(
+                        2,
+                        List.of("-Djccl.mpi=/usr/lib/x86_64-linux-gnu/libmpi.so.40"),
+                        MpiFaultWorker.class,
+                        "late",
+                        "20000");
+        try {
+            assertNotEquals(0, job.join(PATIENCE));
+            String text = String.join("\n", job.lines());
+            assertTrue(text.contains("launcher and library belong to different MPIs"), text);
+        } finally {
+            job.kill();
+        }
+    }
+}

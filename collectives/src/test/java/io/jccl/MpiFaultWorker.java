@@ -1,0 +1,164 @@
+package io.jccl;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.contract.ContractWorker;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import java.io.IOException;
+import java.time.Duration;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A rank of an MPI job in which something goes wrong. Prints a line with its rank for what it saw;
+ * ends with 0 if nothing was thrown, 3 if what JCCL threw was caught.
+ */
+final class MpiFaultWorker {
+    private static final Duration LONG = Duration.ofMinutes(5);
+
+    private final Communicator comm;
+    private final Stream stream;
+    private final Buffer data;
+    private final Buffer all;
+
+    private MpiFaultWorker(Communicator comm) {
+        this.comm = comm;
+        this.stream = Device.host().defaultStream();
+        this.data = Device.host().allocate(DataType.FLOAT32, 4);
+        this.all = Device.host().allocate(DataType.FLOAT32, 4L * comm.size());
+    }
+
+    /** Takes a fault's name and the communicator's timeout in milliseconds. */
+    public static void main(String[] args) throws Exception {
+        int rank = ContractWorker.rank(System.getenv());
+        Duration timeout = Duration.ofMillis(Long.parseLong(args[1]));
+        try {
+            if (args[0].equals("absent") && rank == 1) {
+                say(rank, "stays away");
+                Thread.sleep(LONG);
+            }
+            if (!args[0].equals("absent")) {
+                // The timeout is not about how long JVMs take to start.
+                Communicator.mpi(CommunicatorOptions.DEFAULT.withTimeout(LONG)).close();
+            }
+            Communicator comm = Communicator.mpi(CommunicatorOptions.DEFAULT.withTimeout(timeout));
+            new MpiFaultWorker(comm).run(args[0]);
+            comm.close();
+            say(rank, "done");
+        } catch (JcclException e) {
+            say(rank, "caught " + e.getClass().getSimpleName() + ": " + e.getMessage());
+            // The others are to see it too before the launcher ends them.
+            Thread.sleep(1500);
+            System.exit(3);
+        }
+    }
+
+    private static void say(int rank, String what) {
+        System.out.println("RANK " + rank + " " + what);
+        System.out.flush();
+    }
+
+    private void run(String fault) throws Exception {
+        comm.barrier(stream);
+        boolean other = comm.rank() == 1;
+        switch (fault) {
+            case "late" -> {
+                if (other) {
+                    Thread.sleep(3000);
+                }
+                reduce();
+            }
+            case "missing" -> {
+                if (other) {
+                    Thread.sleep(LONG);
+                }
+                reduce();
+            }
+            case "mismatch" -> comm.scatter(all, other ? 0 : 1, stream);
+            case "stopped" -> {
+                if (other) {
+                    signal("STOP");
+                }
+                reduce();
+                reduce();
+            }
+            case "killed" -> {
+                if (other) {
+                    signal("KILL");
+                    Thread.sleep(LONG);
+                }
+                reduce();
+                reduce();
+            }
+            case "abort" -> {
+                if (other) {
+                    Thread.sleep(500);
+                    comm.abort("the data is bad");
+                }
+                reduce();
+            }
+            case "closed" -> {
+                if (other) {
+                    comm.close();
+                    Thread.sleep(LONG);
+                }
+                reduce();
+            }
+            case "long", "short" -> {
+                if (other) {
+                    comm.recv(data.slice(0, fault.equals("long") ? 2 : 4), 0, stream);
+                } else {
+                    comm.send(data.slice(0, fault.equals("long") ? 4 : 2), 1, stream);
+                    Thread.sleep(LONG);
+                }
+            }
+            case "rounds" -> {
+                say(comm.rank(), "begins");
+                for (int i = 0; i < 24; i++) {
+                    reduce();
+                    Thread.sleep(500);
+                }
+            }
+            case "engine" -> {
+                try (Communicator chosen = Communicator.fromEnvironment()) {
+                    say(comm.rank(), "chooses " + chosen.engine());
+                }
+            }
+            case "signals" -> signals();
+            default -> throw new IllegalArgumentException(fault);
+        }
+    }
+
+    private void reduce() {
+        comm.allReduce(data, ReduceOp.SUM, stream);
+    }
+
+    private static void signal(String name) throws IOException, InterruptedException {
+        String pid = Long.toString(ProcessHandle.current().pid());
+        new ProcessBuilder("kill", "-" + name, pid).start().waitFor();
+    }
+
+    /** What the JVM needs of signals: SIGSEGV for null checks, SIGTERM for an orderly end. */
+    private void signals() throws Exception {
+        int caught = 0;
+        for (int i = 0; i < 200_000; i++) {
+            try {
+                caught += length(i % 1000 == 0 ? null : new int[1]);
+            } catch (NullPointerException e) {
+                caught += 2;
+            }
+        }
+        say(comm.rank(), "counted " + caught);
+        Runtime.getRuntime()
+                .addShutdownHook(new Thread(() -> say(comm.rank(), "ran its shutdown hook")));
+        comm.barrier(stream);
+        signal("TERM");
+        Thread.sleep(LONG);
+    }
+
+    @SuppressWarnings("NullAway") // the point of it
+    private static int length(int @Nullable [] array) {
+        return array.length;
+    }
+}

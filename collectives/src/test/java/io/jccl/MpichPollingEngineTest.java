@@ -1,0 +1,29 @@
+package io.jccl;
+
+import io.jccl.contract.MpiLauncher;
+import java.util.List;
+
+/**
+ * The contract on MPICH with its non-blocking collectives, calls that count to few elements only,
+ * and one thread at a time in MPI.
+ */
+class MpichPollingEngineTest extends MpiEngineTest {
+    @Override
+    protected MpiLauncher launcher() {
+        return MpiLauncher.MPICH;
+    }
+
+    @Override
+    protected List<String> jvmFlags() {
+        return List.of(
+                "-Djccl.mpi.wait=poll",
+                "-Djccl.mpi.threads=serialized",
+                "-Djccl.mpi.limit=1000",
+                "-Djccl.mpi.piece=4096");
+    }
+
+    @Override
+    protected int thinness(int ranks) {
+        return 8;
+    }
+}

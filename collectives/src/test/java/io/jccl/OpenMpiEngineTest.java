@@ -1,0 +1,11 @@
+package io.jccl;
+
+import io.jccl.contract.MpiLauncher;
+
+/** The contract on Open MPI, with its blocking collectives. */
+class OpenMpiEngineTest extends MpiEngineTest {
+    @Override
+    protected MpiLauncher launcher() {
+        return MpiLauncher.OPEN_MPI;
+    }
+}
