@@ -39,6 +39,21 @@ public final class Request extends QueuedWork {
     public final long[] recvCounts;
     public final long[] recvDispls;
 
+    /** Its number among all operations of the rank, from 1. */
+    public long sequence;
+
+    /** Its place among the operations that all ranks call alike; 0 if it is none of them. */
+    long order;
+
+    /** Whether its stream works beside the caller. */
+    boolean queued;
+
+    /** Whether a recording waits for its end. */
+    boolean traced;
+
+    /** Used again and again, as the request is. */
+    FlightEvents.@Nullable Kept event;
+
     Request(EngineCommunicator owner, int size) {
         super(owner);
         this.sendCounts = new long[size];
@@ -55,9 +70,35 @@ public final class Request extends QueuedWork {
         return Objects.requireNonNull(recv);
     }
 
+    /** Elements that this rank gives in a v-variant, or if it gives none, gets. */
+    long vectorCount() {
+        long count = 0;
+        for (long c : send != null ? sendCounts : recvCounts) {
+            count += c;
+        }
+        return count;
+    }
+
     @Override
     void execute() {
         owner.execute(this);
+    }
+
+    @Override
+    void note(boolean queued) {
+        owner.note(this, queued, false);
+    }
+
+    @Override
+    void ended(String state) {
+        if (traced) {
+            FlightEvents.end(this, state);
+        }
+    }
+
+    @Override
+    long lastSequence() {
+        return sequence;
     }
 
     @Override
@@ -74,65 +115,6 @@ public final class Request extends QueuedWork {
     @Override
     public String toString() {
         return describe(op, type, count, reduceOp.kind(), root);
-    }
-
-    /**
-     * What an operation was, kept after its request is reused. Written by one thread, read by any.
-     */
-    public static final class Description {
-        private Collective op = Collective.BARRIER;
-        private DataType type = DataType.INT8;
-        private ReduceOp.Kind kind = ReduceOp.Kind.SUM;
-        private long count;
-        private int root;
-        private long number;
-        private long order;
-
-        /** Name of an operation that is no collective; null for all others. */
-        private @Nullable String name;
-
-        /**
-         * Takes over a request, which has a number.
-         *
-         * @param order its place among the operations that all ranks have to call alike; 0 if it is
-         *     none of them
-         */
-        public void set(Request r, long number, long order) {
-            this.op = r.op;
-            this.type = r.type;
-            this.kind = r.reduceOp.kind();
-            this.count = r.count;
-            this.root = r.root;
-            this.number = number;
-            this.order = order;
-            this.name = null;
-        }
-
-        /** An operation between this rank and a peer that only one engine has. */
-        public void set(String name, int peer, long number) {
-            this.name = name;
-            this.root = peer;
-            this.number = number;
-            this.order = 0;
-        }
-
-        /** The number of the request, 0 if there was none. */
-        public long number() {
-            return number;
-        }
-
-        /** Its place among the operations that all ranks call alike; 0 if it is none of them. */
-        public long order() {
-            return order;
-        }
-
-        @Override
-        public String toString() {
-            String own = name;
-            return own == null
-                    ? describe(op, type, count, kind, root)
-                    : own + "(peer " + root + ")";
-        }
     }
 
     /** What a rank asked for, for messages. */

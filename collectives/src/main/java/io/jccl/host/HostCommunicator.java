@@ -15,10 +15,14 @@ import io.jccl.device.Stream;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
 import io.jccl.engine.EngineCommunicator;
+import io.jccl.engine.FlightAttendant;
 import io.jccl.engine.Request;
+import io.jccl.engine.Standing;
 import io.jccl.engine.Streams;
 import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
@@ -48,6 +52,9 @@ final class HostCommunicator extends EngineCommunicator {
     private static final long PARK_MIN_NANOS = 20_000;
     private static final long PARK_MAX_NANOS = 500_000;
     private static final long LIVENESS_NANOS = 50_000_000;
+
+    /** How long to wait for what the other ranks say when one has waited too long. */
+    private static final long ANSWER_NANOS = 2_000_000_000L;
 
     /** The parts of a signature that ranks must agree on; above are flags of the rank's own. */
     private static final long AGREED = 0x0000ffff_ffffffffL;
@@ -85,6 +92,11 @@ final class HostCommunicator extends EngineCommunicator {
     private @Nullable Request current;
     private @Nullable HostStream driver;
 
+    /** The last question that this rank has answered; guarded by this. */
+    private long answered;
+
+    private final Runnable attended = this::attend;
+
     /** What made this communicator unusable. */
     private volatile @Nullable RuntimeException failure;
 
@@ -105,6 +117,7 @@ final class HostCommunicator extends EngineCommunicator {
         this.reducer = new Reducer(n);
         this.messages = new PointToPoint(this, fabric, rank);
         this.algorithms = new Algorithms(this, messages, fabric, reducer, rank);
+        FlightAttendant.attend(attended);
     }
 
     /**
@@ -134,6 +147,17 @@ final class HostCommunicator extends EngineCommunicator {
     public Algorithm algorithmFor(String operation, long blockBytes) {
         return AlgorithmTable.choose(
                 Collective.ofMethod(operation), blockBytes, n, options.algorithm(), plan);
+    }
+
+    @Override
+    protected String communicatorId() {
+        return fabric.id();
+    }
+
+    @Override
+    protected Algorithm algorithmOf(Request q) {
+        return AlgorithmTable.choose(
+                q.op, q.count * q.type.size(), n, options.algorithm(), plan);
     }
 
     @Override
@@ -368,7 +392,7 @@ final class HostCommunicator extends EngineCommunicator {
                             && control.get(slot + Control.COUNT) == count;
         }
         if (!same) {
-            throw new CollectiveMismatchException(disagreement(s, parity));
+            throw new CollectiveMismatchException(disagreement(s, parity) + ". " + standings());
         }
     }
 
@@ -719,7 +743,7 @@ final class HostCommunicator extends EngineCommunicator {
                 look(p, at, value);
                 if (now - started > timeoutNanos) {
                     restoreInterrupt();
-                    throw timeout();
+                    throw expire();
                 }
             }
             interrupted |= Thread.interrupted();
@@ -780,7 +804,95 @@ final class HostCommunicator extends EngineCommunicator {
         };
     }
 
-    private CollectiveTimeoutException timeout() {
+    /** The error of a timeout: one story for all ranks, whoever of them began it. */
+    private JcclException expire() {
+        String text = waitedFor() + ". " + standings();
+        return control.abort(rank, Control.AbortKind.TIMEOUT, text)
+                ? new CollectiveTimeoutException(text)
+                : abortedByPeer();
+    }
+
+    /** How far all ranks are. Their attendants answer, whatever their own threads do. */
+    private String standings() {
+        long question = control.ask();
+        long deadline = System.nanoTime() + ANSWER_NANOS;
+        attend();
+        List<@Nullable Standing> all = answers(question);
+        while (isAwaited(all) && !control.aborted() && System.nanoTime() < deadline) {
+            LockSupport.parkNanos(PARK_MAX_NANOS);
+            all = answers(question);
+        }
+        List<String> names = new ArrayList<>();
+        List<String> known = new ArrayList<>();
+        for (int p = 0; p < n; p++) {
+            names.add(fabric.nameOf(p));
+            known.add(lastCollective(p));
+        }
+        control.printer(Standing.lowest(all));
+        return Standing.table(all, names, known);
+    }
+
+    private List<@Nullable Standing> answers(long question) {
+        List<@Nullable Standing> all = new ArrayList<>();
+        for (int p = 0; p < n; p++) {
+            String said = control.answerTo(question, p);
+            all.add(said == null ? null : Standing.read(said));
+        }
+        return all;
+    }
+
+    /** Whether a rank that is still there has not answered. */
+    private boolean isAwaited(List<@Nullable Standing> all) {
+        for (int p = 0; p < n; p++) {
+            if (all.get(p) == null && control.acquire(control.state(p) + Control.CLOSED) == 0) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private String lastCollective(int p) {
+        long reached = reached(p);
+        if (reached == 0) {
+            return "";
+        }
+        StringBuilder b = new StringBuilder("called #").append(reached).append(' ');
+        describeSlot(b, p, (int) (reached & 1));
+        return b.toString();
+    }
+
+    /** The last collective that a rank has entered. */
+    private long reached(int p) {
+        return Math.max(
+                control.acquire(control.slot(p, 0) + Control.SEQ),
+                control.acquire(control.slot(p, 1) + Control.SEQ));
+    }
+
+    /** Looks whether another rank has a question, and whether there is something to print. */
+    private void attend() {
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            long asked = control.asked();
+            if (asked > answered) {
+                answered = asked;
+                control.answer(rank, asked, standing().write(Control.ANSWER_ROOM));
+            }
+        }
+        printStandings();
+    }
+
+    private synchronized void printStandings() {
+        if (!closed
+                && control.aborted()
+                && control.abortKind() == Control.AbortKind.TIMEOUT
+                && control.printer() == rank) {
+            logStandings(control.abortText());
+        }
+    }
+
+    private String waitedFor() {
         StringBuilder b =
                 new StringBuilder("rank ")
                         .append(rank)
@@ -795,10 +907,7 @@ final class HostCommunicator extends EngineCommunicator {
         int parity = (int) (sequence & 1);
         boolean inMessages = current == null || current.op.peerToPeer();
         for (int p = 0; p < n; p++) {
-            long reached =
-                    Math.max(
-                            control.acquire(control.slot(p, 0) + Control.SEQ),
-                            control.acquire(control.slot(p, 1) + Control.SEQ));
+            long reached = reached(p);
             boolean behind =
                     inMessages
                             ? messages.waitsFor(p)
@@ -822,9 +931,7 @@ final class HostCommunicator extends EngineCommunicator {
         if (!any) {
             b.append(" messages of ranks that have entered it too");
         }
-        return new CollectiveTimeoutException(
-                b.append(". Look at what those ranks do (jstack), or raise the timeout")
-                        .toString());
+        return b.append(". Look at what those ranks do (jstack), or raise the timeout").toString();
     }
 
     // ---- ending
@@ -836,6 +943,7 @@ final class HostCommunicator extends EngineCommunicator {
             f = new JcclException("rank " + rank + " failed in " + here() + ": " + e, e);
         }
         messages.clear();
+        flightFailed(f);
         if (failure == null) {
             failure = f;
             Control.AbortKind kind =
@@ -846,6 +954,7 @@ final class HostCommunicator extends EngineCommunicator {
                     };
             control.abort(rank, kind, Objects.requireNonNullElse(f.getMessage(), f.toString()));
         }
+        printStandings();
         return f;
     }
 
@@ -927,6 +1036,9 @@ final class HostCommunicator extends EngineCommunicator {
                 && System.nanoTime() < deadline) {
             LockSupport.parkNanos(PARK_MIN_NANOS);
         }
+        FlightAttendant.leave(attended);
+        attend();
+        flightEnded();
         synchronized (this) {
             if (closed) {
                 return;

@@ -24,7 +24,9 @@ import io.jccl.device.Stream;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
 import io.jccl.engine.EngineCommunicator;
+import io.jccl.engine.FlightEvents;
 import io.jccl.engine.Request;
+import io.jccl.engine.Standing;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -98,7 +100,7 @@ public final class NcclRank extends EngineCommunicator
             long comm,
             int rank,
             int size) {
-        super(rank, size);
+        super(rank, size, true);
         this.nccl = nccl;
         this.device = device;
         this.members = members;
@@ -106,7 +108,7 @@ public final class NcclRank extends EngineCommunicator
         this.resources = resources;
         this.comm = comm;
         this.calls = new NcclCalls(this, nccl, device, resources);
-        this.issued = new Issued(this);
+        this.issued = new Issued(this, flight());
         this.watch = new Watch(this, nccl, members, issued, options.timeout(), resources.marker);
         this.derivation = new Derivation(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
@@ -245,6 +247,22 @@ public final class NcclRank extends EngineCommunicator
     }
 
     @Override
+    protected String communicatorId() {
+        return members.id();
+    }
+
+    /** The watchdog has seen that the operations up to a number are complete. */
+    void seenComplete(long number) {
+        flight().complete(number);
+        FlightEvents.progress(this, number);
+    }
+
+    /** How far this rank is, for the others. */
+    Standing answer() {
+        return standing();
+    }
+
+    @Override
     protected boolean runsTogether() {
         return true;
     }
@@ -356,13 +374,13 @@ public final class NcclRank extends EngineCommunicator
                 throw e;
             }
             if (state == nccl_h.ncclInProgress()) {
-                CollectiveMismatchException mismatch =
+                Watch.Asked asked =
                         members.broken() != null
-                                ? members.disagreement()
-                                : watch.askForDisagreement(operation);
+                                ? new Watch.Asked(members.disagreement(), "")
+                                : watch.ask(operation);
                 throwIfFailed();
-                if (mismatch != null) {
-                    throw fail(mismatch);
+                if (asked.mismatch() != null) {
+                    throw fail(asked.mismatch());
                 }
                 // This process may have been stopped meanwhile, and the others have given it up.
                 String broken = members.broken();
@@ -375,7 +393,8 @@ public final class NcclRank extends EngineCommunicator
                                         + " is still in progress after "
                                         + options.timeout()
                                         + ", though it was only to be enqueued: a rank is missing,"
-                                        + " or connections cannot be made"));
+                                        + " or connections cannot be made. "
+                                        + asked.table()));
             }
         }
         if (state != nccl_h.ncclSuccess()) {
@@ -471,6 +490,7 @@ public final class NcclRank extends EngineCommunicator
         if (!failure.compareAndSet(null, error)) {
             return;
         }
+        flightFailed(error);
         if (tell) {
             try {
                 members.fail(error);
@@ -478,7 +498,20 @@ public final class NcclRank extends EngineCommunicator
                 error.addSuppressed(e);
             }
         }
+        printReport();
         startAbort();
+    }
+
+    /** One rank prints how far all were: the lowest that could say so. */
+    private void printReport() {
+        try {
+            String report = members.report();
+            if (report != null) {
+                logStandings(report);
+            }
+        } catch (RuntimeException e) {
+            // The error itself has it too.
+        }
     }
 
     @Override
@@ -648,6 +681,7 @@ public final class NcclRank extends EngineCommunicator
             closed = true;
         }
         Watchdog.forget(watch);
+        flightEnded();
         boolean last = false;
         try {
             last = members.leave();

@@ -9,8 +9,9 @@ import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.cuda.CudaRuntime;
 import io.jccl.cuda.CudaStream;
-import io.jccl.engine.Request;
+import io.jccl.engine.Standing;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
@@ -86,13 +87,8 @@ final class Watch {
             int state = Pending.state(nccl, rank.comm());
             if (NcclCodes.isError(state)) {
                 failedAt = failedAt == 0 ? now : failedAt;
-                completed = Math.max(completed, issued.reached());
-                Request.Description next = issued.count() > completed ? next() : null;
-                JcclException e =
-                        rank.blamed(
-                                state,
-                                next == null ? "an operation enqueued earlier" : next.toString(),
-                                failedAt);
+                reached(issued.reached());
+                JcclException e = rank.blamed(state, next(), failedAt);
                 if (e != null) {
                     rank.fail(e);
                 }
@@ -140,7 +136,7 @@ final class Watch {
                                 + ") has been inside NCCL for more than "
                                 + timeout
                                 + ", where it was only to enqueue; its last operation is "
-                                + issued.at(number)
+                                + issued.describe(number)
                                 + ", number "
                                 + number
                                 + ": look at NCCL's own log with NCCL_DEBUG=INFO"));
@@ -149,7 +145,7 @@ final class Watch {
 
     private void lookAtProgress(long now) {
         CudaApi cuda = CudaRuntime.api();
-        completed = Math.max(completed, issued.reached());
+        reached(issued.reached());
         if (marked > completed) {
             int result = cuda.cudaEventQuery(marker);
             if (result == cudart_h.cudaErrorNotReady()) {
@@ -160,7 +156,7 @@ final class Watch {
                 return;
             }
             CudaRuntime.check(result, "cudaEventQuery");
-            completed = Math.max(completed, marked);
+            reached(marked);
             expiredAt = 0;
         }
         long last = enqueued();
@@ -168,6 +164,13 @@ final class Watch {
         if (last > completed && stream != null && stream.recordIfNotCapturing(marker)) {
             marked = last;
             markedAt = now;
+        }
+    }
+
+    private void reached(long number) {
+        if (number > completed) {
+            completed = number;
+            rank.seenComplete(number);
         }
     }
 
@@ -197,9 +200,7 @@ final class Watch {
                 + completed
                 + " operations of "
                 + last
-                + (next().number() == completed + 1 && marked <= completed + 1
-                        ? "; the next is " + next()
-                        : "");
+                + (marked <= completed + 1 ? "; the next is " + next() : "");
     }
 
     /**
@@ -217,11 +218,27 @@ final class Watch {
         if (all.contains(null) && now - expiredAt < REPORT_WAIT.toNanos()) {
             return;
         }
-        CollectiveMismatchException mismatch = disagreement(all, awaited());
-        rank.fail(mismatch != null ? mismatch : new CollectiveTimeoutException(report(all)));
+        String table = table(all);
+        CollectiveMismatchException mismatch = disagreement(all, awaited(), table);
+        rank.fail(mismatch != null ? mismatch : new CollectiveTimeoutException(report(all, table)));
     }
 
-    private String report(List<@Nullable Progress> all) {
+    /** How far all ranks are; the lowest that answered will print it. */
+    private String table(List<@Nullable Progress> all) {
+        List<@Nullable Standing> standings = new ArrayList<>();
+        List<String> names = new ArrayList<>();
+        List<String> known = new ArrayList<>();
+        for (Progress p : all) {
+            standings.add(p == null ? null : p.standing());
+            names.add("");
+            known.add("");
+        }
+        String table = Standing.table(standings, names, known);
+        members.report(Standing.lowest(standings), table);
+        return table;
+    }
+
+    private String report(List<@Nullable Progress> all, String table) {
         StringBuilder report =
                 new StringBuilder("rank ")
                         .append(rank.rank())
@@ -240,17 +257,16 @@ final class Watch {
                     .append(r)
                     .append(said == null ? " gives no answer" : " " + said.text());
         }
-        return report.append("\nlook first at the ranks that are behind, or give no answer")
-                .toString();
+        return report.append('\n').append(table).toString();
     }
 
     private void answer(long number) {
         answered = number;
-        members.answer(number, new Progress(progressText(), issued.collectives()));
+        members.answer(number, new Progress(progressText(), rank.answer(), issued.collectives()));
     }
 
     private @Nullable CollectiveMismatchException disagreement(
-            List<@Nullable Progress> all, String waitsFor) {
+            List<@Nullable Progress> all, String waitsFor, String table) {
         String what = Progress.disagreement(all);
         return what == null
                 ? null
@@ -267,14 +283,24 @@ final class Watch {
                                 + ") found out when it had waited longer than "
                                 + timeout
                                 + " for "
-                                + waitsFor);
+                                + waitsFor
+                                + ". "
+                                + table);
     }
 
     /**
-     * The same for a thread that has waited in vain for NCCL to enqueue an operation. It waits for
-     * the answers; all ranks' watchdogs give them, this one's too.
+     * What the others say.
+     *
+     * @param mismatch if they have called something else
+     * @param table how far all are
      */
-    @Nullable CollectiveMismatchException askForDisagreement(String operation) {
+    record Asked(@Nullable CollectiveMismatchException mismatch, String table) {}
+
+    /**
+     * Asks on behalf of a thread that has waited in vain for NCCL to enqueue an operation. It waits
+     * for the answers; all ranks' watchdogs give them, this one's too.
+     */
+    Asked ask(String operation) {
         long asked = members.ask();
         long began = System.nanoTime();
         List<@Nullable Progress> all = members.answers(asked);
@@ -284,7 +310,8 @@ final class Watch {
             LockSupport.parkNanos(10_000_000);
             all = members.answers(asked);
         }
-        return disagreement(all, operation);
+        String table = table(all);
+        return new Asked(disagreement(all, operation, table), table);
     }
 
     /** What the event marks that this rank waits for: one operation, or several. */
@@ -297,14 +324,14 @@ final class Watch {
                         + " operations, from "
                         + first
                         + ", to "
-                        + issued.at(marked)
+                        + issued.describe(marked)
                         + ", number "
                         + marked;
     }
 
     /** The operation that this rank waits for, or the first of them. */
-    private Request.Description next() {
-        return issued.at(completed + 1);
+    private String next() {
+        return issued.describe(completed + 1);
     }
 
     private void lookAtOthers(long now) {
