@@ -56,7 +56,7 @@ public final class FlightRing {
         }
     }
 
-    /** A power of two. */
+    /** A power of two, or 0. */
     private final int capacity;
 
     private final long[] words;
@@ -109,15 +109,17 @@ public final class FlightRing {
 
     private long write(long word, long count, long order) {
         long number = last + 1;
-        int entry = (int) number & (capacity - 1);
-        int at = entry * WORDS;
         long[] w = words;
-        w[at] = word;
-        w[at + COUNT] = count;
-        w[at + ORDER] = order;
-        w[at + TIME] = EXACT ? System.nanoTime() : FlightAttendant.now();
-        if (sites != null) {
-            sites[entry] = CallSite.caller();
+        if (w.length > 0) {
+            int entry = (int) number & (capacity - 1);
+            int at = entry * WORDS;
+            w[at] = word;
+            w[at + COUNT] = count;
+            w[at + ORDER] = order;
+            w[at + TIME] = EXACT ? System.nanoTime() : FlightAttendant.now();
+            if (sites != null) {
+                sites[entry] = CallSite.caller();
+            }
         }
         Thread t = Thread.currentThread();
         if (t != user) {

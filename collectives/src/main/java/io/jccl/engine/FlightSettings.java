@@ -7,6 +7,7 @@ import org.jspecify.annotations.Nullable;
 /** What the environment says about the flight recorder. */
 final class FlightSettings {
     static final String CAPACITY = "JCCL_FLIGHT_CAPACITY";
+    static final String CAPACITY_PROPERTY = "jccl.flight.capacity";
     static final String CALL_SITES = "JCCL_FLIGHT_CALLSITES";
     static final String CLOCK = "JCCL_FLIGHT_CLOCK";
     static final String FOLDER = "JCCL_FLIGHT_DIR";
@@ -16,9 +17,10 @@ final class FlightSettings {
 
     private FlightSettings() {}
 
-    /** Operations remembered by a rank, a power of two. */
+    /** Operations remembered by a rank: a power of two, or 0 for none, which is for measuring. */
     static int capacity() {
-        return capacity(System.getenv(CAPACITY));
+        String property = System.getProperty(CAPACITY_PROPERTY);
+        return capacity(property != null ? property : System.getenv(CAPACITY));
     }
 
     static int capacity(@Nullable String value) {
@@ -31,12 +33,15 @@ final class FlightSettings {
         } catch (NumberFormatException e) {
             number = -1;
         }
+        if (number == 0) {
+            return 0;
+        }
         if (number < 16 || number > MAX_CAPACITY) {
             throw new IllegalArgumentException(
                     CAPACITY
                             + " is '"
                             + value
-                            + "', expected 16 to "
+                            + "', expected 0, or 16 to "
                             + MAX_CAPACITY
                             + ", the number of operations to remember");
         }
