@@ -257,7 +257,9 @@ final class Watch {
                     .append(r)
                     .append(said == null ? " gives no answer" : " " + said.text());
         }
-        return report.append('\n').append(table).toString();
+        return report.append("\nlook first at the ranks that are behind, or give no answer: ")
+                .append(table)
+                .toString();
     }
 
     private void answer(long number) {
