@@ -151,8 +151,11 @@ class FlightEventTest {
                                     ranks,
                                     c -> {
                                         three(c);
-                                        // longer than the watchdog sleeps
-                                        Thread.sleep(300);
+                                        long deadline = System.nanoTime() + 30_000_000_000L;
+                                        while (c.history().completed() < 4
+                                                && System.nanoTime() < deadline) {
+                                            Thread.sleep(20);
+                                        }
                                     });
                             NcclRanks.close(ranks);
                         },

@@ -157,8 +157,8 @@ public abstract class EngineCommunicator implements Communicator {
 
     @Override
     public final FlightHistory history() {
-        long completed = flight.completed();
-        List<FlightHistory.Operation> operations = flight.all();
+        long last = flight.last();
+        long completed = Math.min(last, flight.completed());
         return new FlightHistory(
                 communicatorId(),
                 engine(),
@@ -166,11 +166,11 @@ public abstract class EngineCommunicator implements Communicator {
                 size,
                 FlightDump.HOST,
                 ProcessHandle.current().pid(),
-                operations.isEmpty() ? 0 : operations.getLast().number(),
+                last,
                 completed,
                 flight.site(),
                 FlightAttendant.epochNanos(System.nanoTime()),
-                operations);
+                flight.all(last, completed));
     }
 
     /** How far this rank is. */

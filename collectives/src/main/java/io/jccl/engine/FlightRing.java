@@ -68,8 +68,8 @@ public final class FlightRing {
     private long completed;
     private long collectives;
 
-    /** Who used the communicator last. */
-    private volatile @Nullable Thread user;
+    /** Who used the communicator last; at first who made it. */
+    private volatile Thread user = Thread.currentThread();
 
     /** Where the user's thread was when the communicator failed. */
     private volatile @Nullable String failedAt;
@@ -169,10 +169,24 @@ public final class FlightRing {
         long time = words[at + TIME];
         StackTraceElement site = sites == null ? null : sites[entry];
         VarHandle.loadLoadFence();
-        // One entry ahead may be half written.
-        if (number <= last() + 1 - capacity) {
-            return null;
-        }
+        return isOverwritten(number)
+                ? null
+                : operation(number, word, count, order, time, number <= completed(), site);
+    }
+
+    /** Whether an entry is another one's by now; the one that is next may be half written. */
+    private boolean isOverwritten(long number) {
+        return number <= last() + 1 - capacity;
+    }
+
+    private static Operation operation(
+            long number,
+            long word,
+            long count,
+            long order,
+            long time,
+            boolean completed,
+            @Nullable StackTraceElement site) {
         int op = (int) (word & 0xff);
         boolean known = op < COLLECTIVES.length;
         Collective c = known ? COLLECTIVES[op] : Collective.BARRIER;
@@ -191,19 +205,34 @@ public final class FlightRing {
                 (word & GROUPED) != 0,
                 (word & IN_PLACE) != 0,
                 FlightAttendant.epochNanos(time),
-                number <= completed(),
+                completed,
                 site == null ? null : CallSite.text(site));
     }
 
-    /** What is remembered, oldest first. */
-    List<Operation> all() {
+    /**
+     * What is remembered, oldest first.
+     *
+     * @param now the last to tell of
+     * @param done up to which they are completed
+     */
+    List<Operation> all(long now, long done) {
+        // All at once: making objects of them takes longer than the rank takes to write over them.
+        long[] copy = words.clone();
+        StackTraceElement[] places = sites == null ? null : sites.clone();
+        VarHandle.loadLoadFence();
         List<Operation> all = new ArrayList<>();
-        long now = last();
-        for (long n = Math.max(1, now - capacity + 1); n <= now; n++) {
-            Operation o = at(n);
-            if (o != null) {
-                all.add(o);
-            }
+        for (long n = Math.max(1, last() + 2 - capacity); n <= now && copy.length > 0; n++) {
+            int entry = (int) n & (capacity - 1);
+            int at = entry * WORDS;
+            all.add(
+                    operation(
+                            n,
+                            copy[at],
+                            copy[at + COUNT],
+                            copy[at + ORDER],
+                            copy[at + TIME],
+                            n <= done,
+                            places == null ? null : places[entry]));
         }
         return all;
     }
@@ -233,10 +262,9 @@ public final class FlightRing {
         return 0;
     }
 
-    /** Where the user's thread is now, or was when the communicator failed; null if unknown. */
-    @Nullable String site() {
+    /** Where the user's thread is now, or was when the communicator failed. */
+    String site() {
         String failed = failedAt;
-        Thread t = user;
-        return failed != null ? failed : t == null ? null : CallSite.of(t);
+        return failed != null ? failed : CallSite.of(user);
     }
 }

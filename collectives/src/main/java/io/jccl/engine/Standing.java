@@ -2,6 +2,7 @@ package io.jccl.engine;
 
 import io.jccl.FlightHistory.Operation;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
@@ -32,7 +33,7 @@ public record Standing(
         Operation next = ring.at(done + 1);
         Operation before = ring.at(done);
         long now = FlightAttendant.epochNanos(System.nanoTime());
-        String site = next == null || next.site() == null ? ring.site() : next.site();
+        String called = next == null ? null : next.site();
         return new Standing(
                 rank,
                 FlightDump.HOST + ":" + ProcessHandle.current().pid(),
@@ -42,7 +43,7 @@ public record Standing(
                         ? "operation " + (done + 1) + " of " + ring.last()
                         : text(next),
                 next == null ? 0 : Math.max(0, now - next.enqueuedNanos()) / 1_000_000,
-                site == null ? "" : site);
+                called == null ? ring.site() : called);
     }
 
     private static String text(@Nullable Operation o) {
@@ -96,6 +97,12 @@ public record Standing(
             }
         }
         return -1;
+    }
+
+    /** One table of all ranks, of which nothing else is known. */
+    public static String table(List<@Nullable Standing> all) {
+        List<String> nothing = Collections.nCopies(all.size(), "");
+        return table(all, nothing, nothing);
     }
 
     /**
@@ -170,9 +177,9 @@ public record Standing(
                                 + s.process
                                 + ") has called "
                                 + (s.called == 0 ? "no collective" : "#" + s.called)
-                                + " of #"
+                                + ", others #"
                                 + most
-                                + (s.site.isEmpty() ? "" : " and is at " + s.site));
+                                + (s.site.isEmpty() ? "" : ", and is at " + s.site));
             }
         }
         List<String> parts = new ArrayList<>();

@@ -52,9 +52,6 @@ final class Control {
     /** The number of the last question how far all are. */
     private static final long ASK_AT = 72;
 
-    /** One more than the rank that prints how far all were. */
-    private static final long PRINTER_AT = 80;
-
     // Answer of a rank: the number of the question, then length and text.
     private static final long ANSWER = 1024;
     private static final long ANSWER_TEXT = 8;
@@ -182,13 +179,23 @@ final class Control {
 
     /** Records why the communicator ended; only the first call counts, and is told so. */
     boolean abort(int rank, AbortKind kind, String reason) {
+        return abort(rank, kind, -1, reason);
+    }
+
+    /**
+     * The same.
+     *
+     * @param printer the rank that prints the reason; -1 for none
+     */
+    boolean abort(int rank, AbortKind kind, int printer, String reason) {
         // Taken, text written, then published: readers see a whole text.
         if (!LONG.compareAndSet(memory, ABORT_AT, 0L, -1L)) {
             return false;
         }
         byte[] text = reason.getBytes(StandardCharsets.UTF_8);
         setText(ABORT_TEXT_AT, text, ABORT_TEXT_MAX);
-        release(ABORT_AT, (long) kind.ordinal() << 32 | rank + 1);
+        long word = (long) (printer + 1) << 40 | (long) kind.ordinal() << 32 | rank + 1;
+        release(ABORT_AT, word);
         return true;
     }
 
@@ -202,7 +209,12 @@ final class Control {
     }
 
     AbortKind abortKind() {
-        return AbortKind.values()[(int) (acquire(ABORT_AT) >>> 32)];
+        return AbortKind.values()[(int) (acquire(ABORT_AT) >>> 32) & 0xff];
+    }
+
+    /** The rank that prints why the communicator ended; -1 for none. */
+    int abortPrinter() {
+        return (int) (acquire(ABORT_AT) >>> 40) - 1;
     }
 
     String abortText() {
@@ -254,15 +266,5 @@ final class Control {
         String text = text(at + ANSWER_TEXT);
         VarHandle.acquireFence();
         return acquire(at) == said ? text : null;
-    }
-
-    /** Says which rank prints how far all were; before the abort that comes of it. */
-    void printer(int rank) {
-        release(PRINTER_AT, rank + 1);
-    }
-
-    /** The rank that prints how far all were; -1 for none. */
-    int printer() {
-        return (int) acquire(PRINTER_AT) - 1;
     }
 }

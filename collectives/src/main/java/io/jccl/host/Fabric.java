@@ -56,6 +56,9 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
     abstract String engine();
 
+    /** Whether all ranks end together. */
+    abstract boolean isOneProcess();
+
     /** Tells these ranks from those of other communicators, of all jobs. */
     abstract String id();
 
@@ -183,6 +186,11 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         @Override
         String engine() {
             return "host/threads";
+        }
+
+        @Override
+        boolean isOneProcess() {
+            return true;
         }
 
         @Override
@@ -330,6 +338,11 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         @Override
         String engine() {
             return "host/processes";
+        }
+
+        @Override
+        boolean isOneProcess() {
+            return false;
         }
 
         @Override

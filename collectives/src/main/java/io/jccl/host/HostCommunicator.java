@@ -392,7 +392,7 @@ final class HostCommunicator extends EngineCommunicator {
                             && control.get(slot + Control.COUNT) == count;
         }
         if (!same) {
-            throw new CollectiveMismatchException(disagreement(s, parity) + ". " + standings());
+            throw new CollectiveMismatchException(disagreement(s, parity) + ". " + table(standings()));
         }
     }
 
@@ -806,14 +806,17 @@ final class HostCommunicator extends EngineCommunicator {
 
     /** The error of a timeout: one story for all ranks, whoever of them began it. */
     private JcclException expire() {
-        String text = waitedFor() + ". " + standings();
-        return control.abort(rank, Control.AbortKind.TIMEOUT, text)
+        List<@Nullable Standing> all = standings();
+        String text = waitedFor() + ". " + table(all);
+        // In one process this rank can print at once; it may end soon.
+        int printer = fabric.isOneProcess() ? rank : Standing.lowest(all);
+        return control.abort(rank, Control.AbortKind.TIMEOUT, printer, text)
                 ? new CollectiveTimeoutException(text)
                 : abortedByPeer();
     }
 
     /** How far all ranks are. Their attendants answer, whatever their own threads do. */
-    private String standings() {
+    private List<@Nullable Standing> standings() {
         long question = control.ask();
         long deadline = System.nanoTime() + ANSWER_NANOS;
         attend();
@@ -822,13 +825,16 @@ final class HostCommunicator extends EngineCommunicator {
             LockSupport.parkNanos(PARK_MAX_NANOS);
             all = answers(question);
         }
+        return all;
+    }
+
+    private String table(List<@Nullable Standing> all) {
         List<String> names = new ArrayList<>();
         List<String> known = new ArrayList<>();
         for (int p = 0; p < n; p++) {
             names.add(fabric.nameOf(p));
             known.add(lastCollective(p));
         }
-        control.printer(Standing.lowest(all));
         return Standing.table(all, names, known);
     }
 
@@ -884,10 +890,7 @@ final class HostCommunicator extends EngineCommunicator {
     }
 
     private synchronized void printStandings() {
-        if (!closed
-                && control.aborted()
-                && control.abortKind() == Control.AbortKind.TIMEOUT
-                && control.printer() == rank) {
+        if (!closed && control.aborted() && control.abortPrinter() == rank) {
             logStandings(control.abortText());
         }
     }

@@ -374,27 +374,9 @@ public final class NcclRank extends EngineCommunicator
                 throw e;
             }
             if (state == nccl_h.ncclInProgress()) {
-                Watch.Asked asked =
-                        members.broken() != null
-                                ? new Watch.Asked(members.disagreement(), "")
-                                : watch.ask(operation);
+                JcclException late = whyLate(operation);
                 throwIfFailed();
-                if (asked.mismatch() != null) {
-                    throw fail(asked.mismatch());
-                }
-                // This process may have been stopped meanwhile, and the others have given it up.
-                String broken = members.broken();
-                if (broken != null) {
-                    throw fail(new RankFailedException(describe(operation) + " failed: " + broken));
-                }
-                throw fail(
-                        new CollectiveTimeoutException(
-                                describe(operation)
-                                        + " is still in progress after "
-                                        + options.timeout()
-                                        + ", though it was only to be enqueued: a rank is missing,"
-                                        + " or connections cannot be made. "
-                                        + asked.table()));
+                throw fail(late);
             }
         }
         if (state != nccl_h.ncclSuccess()) {
@@ -410,6 +392,33 @@ public final class NcclRank extends EngineCommunicator
             }
             throw fail(e);
         }
+    }
+
+    /** Why an operation that was only to be enqueued is still in progress. */
+    private JcclException whyLate(String operation) {
+        JcclException told = brokenBy(operation);
+        if (told != null) {
+            return told;
+        }
+        JcclException found =
+                watch.ask(
+                        operation,
+                        describe(operation)
+                                + " is still in progress after "
+                                + options.timeout()
+                                + ", though it was only to be enqueued: a rank is missing, or"
+                                + " connections cannot be made");
+        // This process may have been stopped meanwhile, and the others have given it up.
+        told = found instanceof CollectiveMismatchException ? null : brokenBy(operation);
+        return told == null ? found : told;
+    }
+
+    private @Nullable JcclException brokenBy(String operation) {
+        String broken = members.broken();
+        CollectiveMismatchException mismatch = broken == null ? null : members.disagreement();
+        return broken == null || mismatch != null
+                ? mismatch
+                : new RankFailedException(describe(operation) + " failed: " + broken);
     }
 
     /**

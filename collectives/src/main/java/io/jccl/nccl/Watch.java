@@ -218,24 +218,25 @@ final class Watch {
         if (all.contains(null) && now - expiredAt < REPORT_WAIT.toNanos()) {
             return;
         }
-        String table = table(all);
+        String table = Standing.table(standings(all));
         CollectiveMismatchException mismatch = disagreement(all, awaited(), table);
-        rank.fail(mismatch != null ? mismatch : new CollectiveTimeoutException(report(all, table)));
+        JcclException e =
+                mismatch != null ? mismatch : new CollectiveTimeoutException(report(all, table));
+        announce(e, all);
+        rank.fail(e);
     }
 
-    /** How far all ranks are; the lowest that answered will print it. */
-    private String table(List<@Nullable Progress> all) {
+    private static List<@Nullable Standing> standings(List<@Nullable Progress> all) {
         List<@Nullable Standing> standings = new ArrayList<>();
-        List<String> names = new ArrayList<>();
-        List<String> known = new ArrayList<>();
         for (Progress p : all) {
             standings.add(p == null ? null : p.standing());
-            names.add("");
-            known.add("");
         }
-        String table = Standing.table(standings, names, known);
-        members.report(Standing.lowest(standings), table);
-        return table;
+        return standings;
+    }
+
+    /** Has the lowest rank that answered print an error, once it gets to know of it. */
+    private void announce(JcclException e, List<@Nullable Progress> all) {
+        members.report(Standing.lowest(standings(all)), String.valueOf(e.getMessage()));
     }
 
     private String report(List<@Nullable Progress> all, String table) {
@@ -291,18 +292,12 @@ final class Watch {
     }
 
     /**
-     * What the others say.
-     *
-     * @param mismatch if they have called something else
-     * @param table how far all are
-     */
-    record Asked(@Nullable CollectiveMismatchException mismatch, String table) {}
-
-    /**
      * Asks on behalf of a thread that has waited in vain for NCCL to enqueue an operation. It waits
      * for the answers; all ranks' watchdogs give them, this one's too.
+     *
+     * @param text the error, unless they have called something else
      */
-    Asked ask(String operation) {
+    JcclException ask(String operation, String text) {
         long asked = members.ask();
         long began = System.nanoTime();
         List<@Nullable Progress> all = members.answers(asked);
@@ -312,8 +307,12 @@ final class Watch {
             LockSupport.parkNanos(10_000_000);
             all = members.answers(asked);
         }
-        String table = table(all);
-        return new Asked(disagreement(all, operation, table), table);
+        String table = Standing.table(standings(all));
+        CollectiveMismatchException mismatch = disagreement(all, operation, table);
+        JcclException e =
+                mismatch != null ? mismatch : new CollectiveTimeoutException(text + ". " + table);
+        announce(e, all);
+        return e;
     }
 
     /** What the event marks that this rank waits for: one operation, or several. */

@@ -81,7 +81,7 @@ class FlightRingTest {
                                 h.operations().stream().map(Operation::grouped).toList());
                         assertTrue(h.operations().get(7).queued());
                         assertFalse(h.operations().get(0).queued());
-                        assertTrue(h.operations().get(1).inPlace());
+                        assertTrue(h.operations().get(2).inPlace());
                         assertEquals(24, h.operations().get(0).bytes());
                         // 3 elements to each of 2 ranks
                         assertEquals(4, h.operations().get(6).count());
@@ -154,7 +154,8 @@ class FlightRingTest {
             throw new AssertionError(failure.get());
         }
         FlightHistory h = c.history();
-        assertEquals(1024, h.operations().size());
+        // The oldest might be written over just now, for all that a reader knows.
+        assertEquals(1023, h.operations().size());
         assertEquals(calls, h.last());
     }
 
@@ -228,7 +229,7 @@ class FlightRingTest {
         List<String> lines = table.lines().toList();
         assertEquals(
                 "rank 1 gives no answer: stopped, lost, or its machine is; behind: rank 2"
-                        + " (node2:42) has called #6 of #7 and is at A.b(A.java:2",
+                        + " (node2:42) has called #6, others #7, and is at A.b(A.java:2",
                 lines.getFirst());
         assertEquals(6, lines.size(), table);
         assertTrue(lines.get(3).matches(" +1 +rank 1 \\(process 9\\) +called #5 barrier +no answer"));

@@ -4,6 +4,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Brings the clocks of ranks together. A collective in which all wait for all ends on all ranks at
@@ -67,7 +68,7 @@ final class Clocks {
         return line.add[right - 1] + Math.round(part * (line.add[right] - line.add[right - 1]));
     }
 
-    private static @org.jspecify.annotations.Nullable Line line(World w, Track a, Track b) {
+    private static @Nullable Line line(World w, Track a, Track b) {
         int most = Math.min(a.size, b.size);
         long[] at = new long[most];
         long[] add = new long[most];

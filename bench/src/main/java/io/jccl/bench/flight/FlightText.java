@@ -7,6 +7,7 @@ import io.jccl.bench.flight.Findings.Link;
 import io.jccl.bench.flight.Findings.RankFindings;
 import java.io.PrintWriter;
 import java.util.Locale;
+import org.jspecify.annotations.Nullable;
 
 /** Findings for people. */
 final class FlightText {
@@ -47,7 +48,7 @@ final class FlightText {
         out.flush();
     }
 
-    private static void divergence(@org.jspecify.annotations.Nullable Divergence d, PrintWriter out) {
+    private static void divergence(@Nullable Divergence d, PrintWriter out) {
         if (d == null) {
             out.println("no divergence: all recorded ranks called the same collectives");
             return;

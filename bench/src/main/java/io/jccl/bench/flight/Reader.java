@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Instant;
@@ -70,6 +71,15 @@ final class Reader {
             }
         }
         List<World> worlds = List.copyOf(merged.values());
+        if (worlds.isEmpty()) {
+            throw new IllegalArgumentException(
+                    files
+                            + ": no recording holds "
+                            + COLLECTIVE
+                            + " events; enable them with +"
+                            + COLLECTIVE
+                            + "#enabled=true");
+        }
         checkOneJob(files, worlds);
         worlds.forEach(w -> w.tracks.values().forEach(Track::sort));
         return worlds;
@@ -117,7 +127,7 @@ final class Reader {
         if (jfr) {
             return readRecording(file);
         }
-        if (new String(head, 0, length, java.nio.charset.StandardCharsets.ISO_8859_1)
+        if (new String(head, 0, length, StandardCharsets.ISO_8859_1)
                 .stripLeading()
                 .startsWith("{")) {
             return List.of(readHistory(file));
@@ -159,15 +169,6 @@ final class Reader {
                             + "; it may be cut short: take it with jcmd PID JFR.dump, or let the"
                             + " JVM end by itself",
                     e);
-        }
-        if (worlds.isEmpty()) {
-            throw noRecording(
-                    file,
-                    "it holds no "
-                            + COLLECTIVE
-                            + " events; enable them with +"
-                            + COLLECTIVE
-                            + "#enabled=true");
         }
         progress.forEach((id, byRank) -> {
             World w = worlds.get(id);
@@ -259,7 +260,10 @@ final class Reader {
 
     // ---- one job
 
-    /** Files belong together if communicators that they share link them all. */
+    /**
+     * Files belong together if communicators that they share link them all. One without any, such
+     * as that of a launcher, belongs to all.
+     */
     private static void checkOneJob(List<Path> files, List<World> worlds) {
         Map<Path, Integer> group = new HashMap<>();
         files.forEach(f -> group.put(f, group.size()));
@@ -274,7 +278,9 @@ final class Reader {
             }
         }
         Map<Integer, List<Path>> jobs = new LinkedHashMap<>();
-        files.forEach(f -> jobs.computeIfAbsent(group.get(f), g -> new ArrayList<>()).add(f));
+        files.stream()
+                .filter(f -> worlds.stream().anyMatch(w -> w.files.contains(f)))
+                .forEach(f -> jobs.computeIfAbsent(group.get(f), g -> new ArrayList<>()).add(f));
         if (jobs.size() > 1) {
             throw new IllegalArgumentException(
                     "the files are of different jobs, which share no communicator: "

@@ -280,7 +280,7 @@ class FlightCommandTest {
             recording.dump(file);
         }
         assertEquals(2, flight(file));
-        refused("holds no io.jccl.Collective events", "+io.jccl.Collective#enabled=true");
+        refused("other.jfr", "no recording holds io.jccl.Collective events", "+io.jccl.Collective#enabled=true");
     }
 
     @Test
