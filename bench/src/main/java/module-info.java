@@ -7,6 +7,7 @@ module io.jccl.bench {
     requires io.jccl.collectives;
     requires io.jccl.offload;
     requires io.jccl.topology;
+    requires jdk.jfr;
     requires static jdk.incubator.vector; // fit-demo; the launcher adds it
     requires static java.xml; // tests read what was written
     requires static jdk.management; // tests read how much a thread allocates
@@ -18,4 +19,7 @@ module io.jccl.bench {
             info.picocli;
     opens io.jccl.bench.doctor to
             com.fasterxml.jackson.databind;
+    opens io.jccl.bench.flight to
+            com.fasterxml.jackson.databind,
+            info.picocli;
 }

@@ -33,8 +33,8 @@ import org.jspecify.annotations.Nullable;
  * After any {@link JcclException} the communicator is unusable: further operations throw the same
  * error, the other ranks are told, and {@link #close()} is all that is left.
  *
- * <p><b>Threads:</b> one thread at a time uses a communicator. {@link #abort} and {@link #close}
- * may be called by any.
+ * <p><b>Threads:</b> one thread at a time uses a communicator. {@link #abort}, {@link #close} and
+ * {@link #history} may be called by any.
  */
 public interface Communicator extends AutoCloseable {
     /**
@@ -254,6 +254,16 @@ public interface Communicator extends AutoCloseable {
      * @return {@code "host/threads"}, {@code "host/processes"}, {@code "mpi"} or {@code "nccl"}
      */
     String engine();
+
+    /**
+     * The last operations of this rank, which are always written down: what it called, when, and
+     * how far it is. 1,024 of them, or as many as {@code JCCL_FLIGHT_CAPACITY} says.
+     *
+     * <p><b>Threads:</b> any, at any time, also when the communicator has failed.
+     *
+     * @return a copy
+     */
+    FlightHistory history();
 
     /**
      * The algorithm that an operation of this size would use.

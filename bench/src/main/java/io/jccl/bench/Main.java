@@ -1,5 +1,6 @@
 package io.jccl.bench;
 
+import io.jccl.bench.flight.FlightCommand;
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -58,6 +59,12 @@ public final class Main {
                 new Entry(
                         "Say what this machine has, what is wrong, and what to do.",
                         args -> new DoctorCommand()));
+        COMMANDS.put(
+                "flight",
+                new Entry(
+                        "Merge the recordings of all ranks: who diverged, who is late, which links"
+                                + " are slow.",
+                        args -> new FlightCommand()));
         COMMANDS.put(
                 "plan",
                 new Entry(

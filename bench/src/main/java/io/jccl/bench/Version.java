@@ -3,9 +3,12 @@ package io.jccl.bench;
 import picocli.CommandLine.IVersionProvider;
 
 /** What {@code --version} and the headers of reports say. */
-final class Version implements IVersionProvider {
+public final class Version implements IVersionProvider {
     /** This library's version. */
     static final String TEXT = "0.1.0-SNAPSHOT";
+
+    /** Creates it for picocli. */
+    public Version() {}
 
     @Override
     public String[] getVersion() {

@@ -25,6 +25,25 @@ public final class Batch extends QueuedWork {
     }
 
     @Override
+    void note(boolean queued) {
+        for (int i = 0; i < requests.size(); i++) {
+            owner.note(requests.get(i), queued, true);
+        }
+    }
+
+    @Override
+    void ended(String state) {
+        for (int i = 0; i < requests.size(); i++) {
+            requests.get(i).ended(state);
+        }
+    }
+
+    @Override
+    long lastSequence() {
+        return requests.getLast().sequence;
+    }
+
+    @Override
     void recycle() {
         owner.free(this);
     }

@@ -1,13 +1,17 @@
 package io.jccl.engine;
 
+import io.jccl.Algorithm;
 import io.jccl.Communicator;
+import io.jccl.FlightHistory;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import java.util.ArrayDeque;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
@@ -19,6 +23,7 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> as {@link Communicator} says.
  */
 public abstract class EngineCommunicator implements Communicator {
+    private static final System.Logger LOG = System.getLogger("io.jccl");
     private static final int MAX_POOLED = 1024;
     private static final int TURN_SPINS = 1000;
     private static final long TURN_PARK_NANOS = 20_000;
@@ -49,9 +54,28 @@ public abstract class EngineCommunicator implements Communicator {
 
     private @Nullable Buffer lastBlock;
 
+    /** What is always written down. */
+    private final FlightRing flight = new FlightRing(FlightSettings.capacity());
+
+    /** Whether operations complete after they were executed, as only the engine can see. */
+    private final boolean completesLater;
+
+    private final AtomicBoolean historyLeft = new AtomicBoolean();
+    private final AtomicBoolean standingsLogged = new AtomicBoolean();
+
     protected EngineCommunicator(int rank, int size) {
+        this(rank, size, false);
+    }
+
+    /**
+     * For an engine whose operations have not completed when {@link #execute} returns.
+     *
+     * @param completesLater whether that is so; the engine then calls {@link FlightRing#complete}
+     */
+    protected EngineCommunicator(int rank, int size, boolean completesLater) {
         this.rank = rank;
         this.size = size;
+        this.completesLater = completesLater;
         this.inline = new Request(this, size);
     }
 
@@ -110,6 +134,91 @@ public abstract class EngineCommunicator implements Communicator {
 
     /** A stream with a thread of its own that drives this rank beside others in a group. */
     protected abstract Stream driver();
+
+    /** Tells this communicator from all others, of all jobs; the same on all its ranks. */
+    protected abstract String communicatorId();
+
+    /** The algorithm that serves a request; {@link Algorithm#AUTO} if a library chooses. */
+    protected Algorithm algorithmOf(Request request) {
+        return Algorithm.AUTO;
+    }
+
+    /** Channels that a library uses; 0 if it does not say. */
+    protected int channels() {
+        return 0;
+    }
+
+    // ---- the flight recorder
+
+    /** What was called last. */
+    protected final FlightRing flight() {
+        return flight;
+    }
+
+    @Override
+    public final FlightHistory history() {
+        long last = flight.last();
+        long completed = Math.min(last, flight.completed());
+        return new FlightHistory(
+                communicatorId(),
+                engine(),
+                rank,
+                size,
+                FlightDump.HOST,
+                ProcessHandle.current().pid(),
+                last,
+                completed,
+                flight.site(),
+                FlightAttendant.epochNanos(System.nanoTime()),
+                flight.all(last, completed));
+    }
+
+    /** How far this rank is. */
+    protected final Standing standing() {
+        return Standing.of(rank, flight);
+    }
+
+    /**
+     * The engine has failed: keeps where, and leaves the history where {@code JCCL_FLIGHT_DIR}
+     * says. Only the first call counts.
+     *
+     * @param error thrown on this thread
+     */
+    protected final void flightFailed(Throwable error) {
+        flight.failed(error);
+        if (historyLeft.compareAndSet(false, true)) {
+            FlightDump.leave(this);
+        }
+    }
+
+    /** Prints how far all ranks were, once. */
+    protected final void logStandings(String table) {
+        if (standingsLogged.compareAndSet(false, true)) {
+            LOG.log(
+                    System.Logger.Level.ERROR,
+                    "communicator " + communicatorId() + " (" + engine() + "): " + table);
+        }
+    }
+
+    /** The communicator is closed: its history ends. */
+    protected final void flightEnded() {
+        FlightAttendant.stopClock(flight);
+    }
+
+    final void note(Request request, boolean queued, boolean grouped) {
+        request.queued = queued;
+        flight.note(request, queued, grouped);
+        if (FlightEvents.on()) {
+            FlightEvents.begin(this, request);
+        }
+    }
+
+    final void ended(QueuedWork work, boolean done) {
+        if (done && !completesLater) {
+            flight.complete(work.lastSequence());
+        }
+        work.ended(!done ? "failed" : completesLater ? "enqueued" : "completed");
+    }
 
     // ---- Communicator
 
@@ -681,10 +790,14 @@ public abstract class EngineCommunicator implements Communicator {
         if (recording != null) {
             recording.requests.add(request);
         } else if (request == inline) {
+            note(request, completesLater, false);
             awaitTurn(issued);
+            boolean done = false;
             try {
                 execute(request);
+                done = true;
             } finally {
+                ended(request, done);
                 request.clear();
             }
         } else {
@@ -713,7 +826,8 @@ public abstract class EngineCommunicator implements Communicator {
         executed.setRelease(executed.get() + 1);
     }
 
-    private <W extends QueuedWork> W ticketed(W work) {
+    private <W extends QueuedWork> W ticketed(W work, boolean queued) {
+        work.note(queued);
         work.ticket = issued;
         issued = work.ticket + 1;
         return work;
@@ -722,7 +836,7 @@ public abstract class EngineCommunicator implements Communicator {
     private void enqueueCounted(Stream stream, QueuedWork work) {
         boolean accepted = false;
         try {
-            enqueue(stream, ticketed(work));
+            enqueue(stream, ticketed(work, true));
             accepted = true;
         } finally {
             if (!accepted) {
@@ -814,12 +928,17 @@ public abstract class EngineCommunicator implements Communicator {
 
     private static void runTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
         for (int i = 0; i < n; i++) {
-            engines[i].ticketed(batches[i]);
+            engines[i].ticketed(batches[i], true);
         }
+        boolean done = false;
         try {
             engines[0].executeTogether(engines, batches, n);
+            done = true;
         } finally {
             for (int i = 0; i < n; i++) {
+                if (done) {
+                    engines[i].ended(batches[i], true);
+                }
                 batches[i].drop();
             }
         }
@@ -856,7 +975,7 @@ public abstract class EngineCommunicator implements Communicator {
             enqueueCounted(stream, batch);
             return;
         }
-        ticketed(batch).run();
+        ticketed(batch, completesLater).run();
     }
 
     private @Nullable Batch endRecording() {

@@ -18,15 +18,27 @@ public abstract class QueuedWork implements Runnable {
     /** Runs on the engine, to completion. */
     abstract void execute();
 
+    /** Is written down, before it is enqueued. */
+    abstract void note(boolean queued);
+
+    /** Tells recordings how it ended. */
+    abstract void ended(String state);
+
+    /** The number of its last operation. */
+    abstract long lastSequence();
+
     /** Goes back to where it came from, to be used again. */
     abstract void recycle();
 
     @Override
     public final void run() {
         owner.awaitTurn(ticket);
+        boolean done = false;
         try {
             execute();
+            done = true;
         } finally {
+            owner.ended(this, done);
             finish();
         }
     }
@@ -34,6 +46,7 @@ public abstract class QueuedWork implements Runnable {
     /** Called instead of {@link #run} if an earlier error on the stream drops it. */
     public final void drop() {
         owner.awaitTurn(ticket);
+        owner.ended(this, false);
         finish();
     }
 

@@ -39,6 +39,21 @@ public final class Request extends QueuedWork {
     public final long[] recvCounts;
     public final long[] recvDispls;
 
+    /** Its number among all operations of the rank, from 1. */
+    public long sequence;
+
+    /** Its place among the operations that all ranks call alike; 0 if it is none of them. */
+    long order;
+
+    /** Whether its stream works beside the caller. */
+    boolean queued;
+
+    /** Whether a recording waits for its end. */
+    boolean traced;
+
+    /** Used again and again, as the request is. */
+    FlightEvents.@Nullable Kept event;
+
     Request(EngineCommunicator owner, int size) {
         super(owner);
         this.sendCounts = new long[size];
@@ -55,9 +70,35 @@ public final class Request extends QueuedWork {
         return Objects.requireNonNull(recv);
     }
 
+    /** Elements that this rank gives in a v-variant, or if it gives none, gets. */
+    long vectorCount() {
+        long count = 0;
+        for (long c : send != null ? sendCounts : recvCounts) {
+            count += c;
+        }
+        return count;
+    }
+
     @Override
     void execute() {
         owner.execute(this);
+    }
+
+    @Override
+    void note(boolean queued) {
+        owner.note(this, queued, false);
+    }
+
+    @Override
+    void ended(String state) {
+        if (traced) {
+            FlightEvents.end(this, state);
+        }
+    }
+
+    @Override
+    long lastSequence() {
+        return sequence;
     }
 
     @Override

@@ -4,6 +4,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.VarHandle;
 import java.nio.charset.StandardCharsets;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The memory through which the ranks of one communicator meet: who is where, what each asks for,
@@ -11,8 +12,9 @@ import java.nio.charset.StandardCharsets;
  * protocol.
  *
  * <pre>
- * header            magic, number of ranks, abort word and text
+ * header            magic, number of ranks, question, abort word and text
  * state[rank]       tick, closed flag, place of the scratch memory, joining handshake
+ * answer[rank]      how far the rank is, when another one has asked
  * slot[rank][2]     what the rank asks for in odd and even operations, with a small payload
  * channel[2][src][dst]  cells for point-to-point messages: the user's, and those of algorithms
  * </pre>
@@ -25,7 +27,7 @@ final class Control {
     static final VarHandle LONG = LONG_LAYOUT.varHandle();
 
     /** "JCCL" and the version of this layout. */
-    static final long MAGIC = 0x4a43434c_00000002L;
+    static final long MAGIC = 0x4a43434c_00000003L;
 
     static final int MAX_RANKS = 256;
 
@@ -44,8 +46,16 @@ final class Control {
     static final long GO_AT = 64;
     private static final long ABORT_AT = 128;
     private static final long ABORT_TEXT_AT = 136;
-    private static final int ABORT_TEXT_MAX = 3000;
-    private static final long HEADER = 4096;
+    private static final long HEADER = 64 << 10;
+    private static final int ABORT_TEXT_MAX = (int) (HEADER - ABORT_TEXT_AT - 4);
+
+    /** The number of the last question how far all are. */
+    private static final long ASK_AT = 72;
+
+    // Answer of a rank: the number of the question, then length and text.
+    private static final long ANSWER = 1024;
+    private static final long ANSWER_TEXT = 8;
+    static final int ANSWER_ROOM = (int) (ANSWER - ANSWER_TEXT - 4);
 
     // State of a rank.
     private static final long STATE = 512;
@@ -96,7 +106,7 @@ final class Control {
         this.memory = memory;
         this.ranks = ranks;
         slotBytes = slotBytes(ranks);
-        slotsAt = HEADER + ranks * STATE;
+        slotsAt = HEADER + ranks * (STATE + ANSWER);
         channelsAt = slotsAt + 2L * ranks * slotBytes;
     }
 
@@ -113,7 +123,7 @@ final class Control {
     /** Bytes needed for a number of ranks. */
     static long size(int ranks) {
         return HEADER
-                + ranks * STATE
+                + ranks * (STATE + ANSWER)
                 + 2L * ranks * slotBytes(ranks)
                 + 2L * ranks * ranks * CHANNEL;
     }
@@ -167,17 +177,26 @@ final class Control {
         TIMEOUT
     }
 
-    /** Records why the communicator ended; only the first call counts. */
-    void abort(int rank, AbortKind kind, String reason) {
+    /** Records why the communicator ended; only the first call counts, and is told so. */
+    boolean abort(int rank, AbortKind kind, String reason) {
+        return abort(rank, kind, -1, reason);
+    }
+
+    /**
+     * The same.
+     *
+     * @param printer the rank that prints the reason; -1 for none
+     */
+    boolean abort(int rank, AbortKind kind, int printer, String reason) {
         // Taken, text written, then published: readers see a whole text.
         if (!LONG.compareAndSet(memory, ABORT_AT, 0L, -1L)) {
-            return;
+            return false;
         }
         byte[] text = reason.getBytes(StandardCharsets.UTF_8);
-        int length = Math.min(text.length, ABORT_TEXT_MAX);
-        memory.set(ValueLayout.JAVA_INT, ABORT_TEXT_AT, length);
-        MemorySegment.copy(text, 0, memory, ValueLayout.JAVA_BYTE, ABORT_TEXT_AT + 4, length);
-        release(ABORT_AT, (long) kind.ordinal() << 32 | rank + 1);
+        setText(ABORT_TEXT_AT, text, ABORT_TEXT_MAX);
+        long word = (long) (printer + 1) << 40 | (long) kind.ordinal() << 32 | rank + 1;
+        release(ABORT_AT, word);
+        return true;
     }
 
     /** Whether the communicator has ended. */
@@ -190,13 +209,62 @@ final class Control {
     }
 
     AbortKind abortKind() {
-        return AbortKind.values()[(int) (acquire(ABORT_AT) >>> 32)];
+        return AbortKind.values()[(int) (acquire(ABORT_AT) >>> 32) & 0xff];
+    }
+
+    /** The rank that prints why the communicator ended; -1 for none. */
+    int abortPrinter() {
+        return (int) (acquire(ABORT_AT) >>> 40) - 1;
     }
 
     String abortText() {
-        int length = memory.get(ValueLayout.JAVA_INT, ABORT_TEXT_AT);
-        byte[] text = new byte[length];
-        MemorySegment.copy(memory, ValueLayout.JAVA_BYTE, ABORT_TEXT_AT + 4, text, 0, length);
+        return text(ABORT_TEXT_AT);
+    }
+
+    private void setText(long at, byte[] text, int room) {
+        int length = Math.min(text.length, room);
+        memory.set(ValueLayout.JAVA_INT, at, length);
+        MemorySegment.copy(text, 0, memory, ValueLayout.JAVA_BYTE, at + 4, length);
+    }
+
+    private String text(long at) {
+        byte[] text = new byte[memory.get(ValueLayout.JAVA_INT, at)];
+        MemorySegment.copy(memory, ValueLayout.JAVA_BYTE, at + 4, text, 0, text.length);
         return new String(text, StandardCharsets.UTF_8);
+    }
+
+    /** Asks every rank how far it is; returns the question's number. */
+    long ask() {
+        return 1 + (long) LONG.getAndAdd(memory, ASK_AT, 1L);
+    }
+
+    /** The number of the last question; 0 if there was none. */
+    long asked() {
+        return acquire(ASK_AT);
+    }
+
+    private long answerAt(int rank) {
+        return HEADER + ranks * STATE + rank * ANSWER;
+    }
+
+    /** Answers a question; by one thread of the rank at a time. */
+    void answer(int rank, long question, String text) {
+        long at = answerAt(rank);
+        release(at, 0);
+        VarHandle.fullFence();
+        setText(at + ANSWER_TEXT, text.getBytes(StandardCharsets.UTF_8), ANSWER_ROOM);
+        release(at, question);
+    }
+
+    /** What a rank answered to a question, or to a later one; null if it has not yet. */
+    @Nullable String answerTo(long question, int rank) {
+        long at = answerAt(rank);
+        long said = acquire(at);
+        if (said < question) {
+            return null;
+        }
+        String text = text(at + ANSWER_TEXT);
+        VarHandle.acquireFence();
+        return acquire(at) == said ? text : null;
     }
 }

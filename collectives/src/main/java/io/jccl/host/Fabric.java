@@ -4,6 +4,7 @@ import io.jccl.device.DataType;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 
@@ -55,6 +56,12 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
     abstract String engine();
 
+    /** Whether all ranks end together. */
+    abstract boolean isOneProcess();
+
+    /** Tells these ranks from those of other communicators, of all jobs. */
+    abstract String id();
+
     /**
      * The fabric of some of these ranks, which all call it with equal arguments. It runs a barrier
      * of all ranks exactly twice.
@@ -67,6 +74,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
     /** Ranks as threads of this JVM: buffers are visible as they are. */
     static final class Threads extends Fabric {
         private final Arena arena;
+        private final String id;
 
         /** Room around what a rank writes: other ranks' words must not share its cache lines. */
         private static final int PAD = 32;
@@ -79,12 +87,17 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         private final ConcurrentHashMap<String, Threads> children = new ConcurrentHashMap<>();
 
         Threads(int ranks) {
-            this(ranks, Arena.ofShared());
+            this(
+                    ranks,
+                    Arena.ofShared(),
+                    Long.toHexString(ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE))
+                            + "/0");
         }
 
-        private Threads(int ranks, Arena arena) {
+        private Threads(int ranks, Arena arena, String id) {
             super(new Control(arena.allocate(Control.size(ranks), 128), ranks));
             this.arena = arena;
+            this.id = id;
             published = new MemorySegment[ranks][2 * PAD + 4 + ranks * Control.CELLS];
             scratch = new MemorySegment[ranks];
             for (int r = 0; r < ranks; r++) {
@@ -176,9 +189,26 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         }
 
         @Override
+        boolean isOneProcess() {
+            return true;
+        }
+
+        @Override
+        String id() {
+            return id;
+        }
+
+        @Override
         Fabric split(int rank, long number, int colour, int[] members, Runnable barrier) {
             String key = number + "/" + colour;
-            Threads child = children.computeIfAbsent(key, k -> new Threads(members.length));
+            Threads child =
+                    children.computeIfAbsent(
+                            key,
+                            k ->
+                                    new Threads(
+                                            members.length,
+                                            Arena.ofShared(),
+                                            id + "." + number + "." + colour));
             barrier.run();
             barrier.run();
             children.remove(key);
@@ -308,6 +338,16 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         @Override
         String engine() {
             return "host/processes";
+        }
+
+        @Override
+        boolean isOneProcess() {
+            return false;
+        }
+
+        @Override
+        String id() {
+            return Long.toHexString(job.nonce()) + "/" + name;
         }
 
         @Override

@@ -12,10 +12,14 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
+import io.jccl.engine.FlightAttendant;
 import io.jccl.engine.Request;
+import io.jccl.engine.Standing;
 import io.jccl.engine.Streams;
 import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
@@ -45,6 +49,9 @@ final class HostCommunicator extends HostRank {
     private static final long PARK_MIN_NANOS = 20_000;
     private static final long PARK_MAX_NANOS = 500_000;
     private static final long LIVENESS_NANOS = 50_000_000;
+
+    /** How long to wait for what the other ranks say when one has waited too long. */
+    private static final long ANSWER_NANOS = 2_000_000_000L;
 
     /** The parts of a signature that ranks must agree on; above are flags of the rank's own. */
     private static final long AGREED = 0x0000ffff_ffffffffL;
@@ -81,6 +88,11 @@ final class HostCommunicator extends HostRank {
 
     private @Nullable Request current;
 
+    /** The last question that this rank has answered; guarded by this. */
+    private long answered;
+
+    private final Runnable attended = this::attend;
+
     /** What made this communicator unusable. */
     private volatile @Nullable RuntimeException failure;
 
@@ -101,6 +113,7 @@ final class HostCommunicator extends HostRank {
         this.reducer = new Reducer(n);
         this.messages = new PointToPoint(this, fabric, rank);
         this.algorithms = new Algorithms(this, messages, fabric, reducer, rank);
+        FlightAttendant.attend(attended);
     }
 
     /**
@@ -125,6 +138,17 @@ final class HostCommunicator extends HostRank {
     public Algorithm algorithmFor(String operation, long blockBytes) {
         return AlgorithmTable.choose(
                 Collective.ofMethod(operation), blockBytes, n, options.algorithm(), plan);
+    }
+
+    @Override
+    protected String communicatorId() {
+        return fabric.id();
+    }
+
+    @Override
+    protected Algorithm algorithmOf(Request q) {
+        return AlgorithmTable.choose(
+                q.op, q.count * q.type.size(), n, options.algorithm(), plan);
     }
 
     @Override
@@ -307,7 +331,7 @@ final class HostCommunicator extends HostRank {
                             && control.get(slot + Control.COUNT) == count;
         }
         if (!same) {
-            throw new CollectiveMismatchException(disagreement(s, parity));
+            throw new CollectiveMismatchException(disagreement(s, parity) + ". " + table(standings()));
         }
     }
 
@@ -658,7 +682,7 @@ final class HostCommunicator extends HostRank {
                 look(p, at, value);
                 if (now - started > timeoutNanos) {
                     restoreInterrupt();
-                    throw timeout();
+                    throw expire();
                 }
             }
             interrupted |= Thread.interrupted();
@@ -719,7 +743,98 @@ final class HostCommunicator extends HostRank {
         };
     }
 
-    private CollectiveTimeoutException timeout() {
+    /** The error of a timeout: one story for all ranks, whoever of them began it. */
+    private JcclException expire() {
+        List<@Nullable Standing> all = standings();
+        String text = waitedFor() + ". " + table(all);
+        // In one process this rank can print at once; it may end soon.
+        int printer = fabric.isOneProcess() ? rank : Standing.lowest(all);
+        return control.abort(rank, Control.AbortKind.TIMEOUT, printer, text)
+                ? new CollectiveTimeoutException(text)
+                : abortedByPeer();
+    }
+
+    /** How far all ranks are. Their attendants answer, whatever their own threads do. */
+    private List<@Nullable Standing> standings() {
+        long question = control.ask();
+        long deadline = System.nanoTime() + ANSWER_NANOS;
+        attend();
+        List<@Nullable Standing> all = answers(question);
+        while (isAwaited(all) && !control.aborted() && System.nanoTime() < deadline) {
+            LockSupport.parkNanos(PARK_MAX_NANOS);
+            all = answers(question);
+        }
+        return all;
+    }
+
+    private String table(List<@Nullable Standing> all) {
+        List<String> names = new ArrayList<>();
+        List<String> known = new ArrayList<>();
+        for (int p = 0; p < n; p++) {
+            names.add(fabric.nameOf(p));
+            known.add(lastCollective(p));
+        }
+        return Standing.table(all, names, known);
+    }
+
+    private List<@Nullable Standing> answers(long question) {
+        List<@Nullable Standing> all = new ArrayList<>();
+        for (int p = 0; p < n; p++) {
+            String said = control.answerTo(question, p);
+            all.add(said == null ? null : Standing.read(said));
+        }
+        return all;
+    }
+
+    /** Whether a rank that is still there has not answered. */
+    private boolean isAwaited(List<@Nullable Standing> all) {
+        for (int p = 0; p < n; p++) {
+            if (all.get(p) == null && control.acquire(control.state(p) + Control.CLOSED) == 0) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private String lastCollective(int p) {
+        long reached = reached(p);
+        if (reached == 0) {
+            return "";
+        }
+        StringBuilder b = new StringBuilder("called #").append(reached).append(' ');
+        describeSlot(b, p, (int) (reached & 1));
+        return b.toString();
+    }
+
+    /** The last collective that a rank has entered. */
+    private long reached(int p) {
+        return Math.max(
+                control.acquire(control.slot(p, 0) + Control.SEQ),
+                control.acquire(control.slot(p, 1) + Control.SEQ));
+    }
+
+    /** Looks whether another rank has a question, and whether there is something to print. */
+    private void attend() {
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            long asked = control.asked();
+            if (asked > answered) {
+                answered = asked;
+                control.answer(rank, asked, standing().write(Control.ANSWER_ROOM));
+            }
+        }
+        printStandings();
+    }
+
+    private synchronized void printStandings() {
+        if (!closed && control.aborted() && control.abortPrinter() == rank) {
+            logStandings(control.abortText());
+        }
+    }
+
+    private String waitedFor() {
         StringBuilder b =
                 new StringBuilder("rank ")
                         .append(rank)
@@ -734,10 +849,7 @@ final class HostCommunicator extends HostRank {
         int parity = (int) (sequence & 1);
         boolean inMessages = current == null || current.op.peerToPeer();
         for (int p = 0; p < n; p++) {
-            long reached =
-                    Math.max(
-                            control.acquire(control.slot(p, 0) + Control.SEQ),
-                            control.acquire(control.slot(p, 1) + Control.SEQ));
+            long reached = reached(p);
             boolean behind =
                     inMessages
                             ? messages.waitsFor(p)
@@ -761,9 +873,7 @@ final class HostCommunicator extends HostRank {
         if (!any) {
             b.append(" messages of ranks that have entered it too");
         }
-        return new CollectiveTimeoutException(
-                b.append(". Look at what those ranks do (jstack), or raise the timeout")
-                        .toString());
+        return b.append(". Look at what those ranks do (jstack), or raise the timeout").toString();
     }
 
     // ---- ending
@@ -775,6 +885,7 @@ final class HostCommunicator extends HostRank {
             f = new JcclException("rank " + rank + " failed in " + here() + ": " + e, e);
         }
         messages.clear();
+        flightFailed(f);
         if (failure == null) {
             failure = f;
             Control.AbortKind kind =
@@ -785,6 +896,7 @@ final class HostCommunicator extends HostRank {
                     };
             control.abort(rank, kind, Objects.requireNonNullElse(f.getMessage(), f.toString()));
         }
+        printStandings();
         return f;
     }
 
@@ -866,6 +978,9 @@ final class HostCommunicator extends HostRank {
                 && System.nanoTime() < deadline) {
             LockSupport.parkNanos(PARK_MIN_NANOS);
         }
+        FlightAttendant.leave(attended);
+        attend();
+        flightEnded();
         synchronized (this) {
             if (closed) {
                 return;

@@ -47,6 +47,9 @@ final class ProcessJob {
     /** Communicators that use this job. */
     private final AtomicInteger users = new AtomicInteger();
 
+    /** Tells this run from others of the same name. */
+    private volatile long nonce;
+
     private boolean left;
 
     private ProcessJob(SharedFolder folder, int rank, int size, FileChannel lock) {
@@ -78,6 +81,10 @@ final class ProcessJob {
 
     HostDevice device() {
         return device;
+    }
+
+    long nonce() {
+        return nonce;
     }
 
     boolean isAlive(int jobRank) {
@@ -187,6 +194,7 @@ final class ProcessJob {
                     rank == 0
                             ? job.host(arena, deadline, options)
                             : job.attach(arena, deadline, options);
+            job.nonce = control.nonce();
             T made = use.of(job, control, arena);
             joined = true;
             return made;

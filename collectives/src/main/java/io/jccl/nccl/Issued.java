@@ -1,31 +1,29 @@
 package io.jccl.nccl;
 
+import io.jccl.FlightHistory.Operation;
 import io.jccl.cuda.CudaStream;
+import io.jccl.engine.FlightRing;
 import io.jccl.engine.Request;
-import java.lang.invoke.VarHandle;
 import java.util.Objects;
 import java.util.Set;
 import java.util.SortedMap;
-import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What one rank has enqueued, and where.
+ * What one rank has enqueued, and where. What the operations were is in the {@link FlightRing},
+ * whose numbers count here too.
  *
  * <p><b>Threads:</b> the one that issues the rank's operations writes, any reads.
  */
 final class Issued {
-    /** Operations whose descriptions are kept for reports; a power of two. */
+    /** Collectives that a rank tells the others about, when it is asked. */
     static final int REMEMBERED = 64;
 
     private final CudaStream.Source source;
-    private final Request.Description[] history = new Request.Description[REMEMBERED];
+    private final FlightRing flight;
 
     private volatile long count;
-
-    /** How many of them are collectives: in those, all ranks go together. */
-    private long collectives;
 
     private volatile @Nullable CudaStream lastStream;
 
@@ -35,29 +33,23 @@ final class Issued {
     /** Streams on which an error of the communicator surfaces. */
     private final Set<CudaStream> streams = ConcurrentHashMap.newKeySet();
 
-    Issued(CudaStream.Source source) {
+    Issued(CudaStream.Source source, FlightRing flight) {
         this.source = source;
-        for (int i = 0; i < REMEMBERED; i++) {
-            history[i] = new Request.Description();
-        }
+        this.flight = flight;
     }
 
-    /** Writes down what comes next. */
+    /** Takes what comes next, which the ring has. */
     CudaStream note(Request r) {
         CudaStream stream = (CudaStream) Objects.requireNonNull(r.stream);
         follow(stream);
-        long number = count + 1;
-        at(number).set(r, number, r.op.peerToPeer() ? 0 : ++collectives);
-        count = number;
+        count = r.sequence;
         return stream;
     }
 
     /** The same for an operation that is no collective. */
     void note(String name, int peer, CudaStream stream) {
         follow(stream);
-        long number = count + 1;
-        at(number).set(name, peer, number);
-        count = number;
+        count = flight.note(name, peer);
     }
 
     private void follow(CudaStream stream) {
@@ -73,26 +65,15 @@ final class Issued {
         return count;
     }
 
-    /** The operation of a number, or a later one if that is forgotten. */
-    Request.Description at(long number) {
-        return history[(int) number & (REMEMBERED - 1)];
+    /** What the operation of a number was. */
+    String describe(long number) {
+        Operation o = flight.at(number);
+        return o == null ? "an operation enqueued earlier" : o.describe();
     }
 
     /** The last collectives by their order. */
     SortedMap<Long, String> collectives() {
-        SortedMap<Long, String> all = new TreeMap<>();
-        long last = count;
-        for (long n = Math.max(1, last - REMEMBERED + 1); n <= last; n++) {
-            Request.Description d = at(n);
-            long order = d.order();
-            String text = d.toString();
-            VarHandle.loadLoadFence();
-            // Not one that was being overwritten meanwhile, or by now.
-            if (order > 0 && n > count + 2 - REMEMBERED) {
-                all.put(order, text);
-            }
-        }
-        return all;
+        return flight.collectives(REMEMBERED);
     }
 
     @Nullable CudaStream lastStream() {

@@ -11,7 +11,9 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicIntegerArray;
+import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -25,6 +27,10 @@ final class Members {
     private static final String DISAGREEMENT = "disagreement";
     private static final String ASK = "ask";
 
+    private static final String FLIGHT = "flight";
+    private static final String REPORT = "report";
+    private static final long DRAWN_NANOS = 1_000_000_000L;
+
     private final Store store;
     private final String name;
     private final int rank;
@@ -35,6 +41,8 @@ final class Members {
 
     /** Each rank's process in the meeting; -1 if this one has not asked yet. */
     private final AtomicIntegerArray processes;
+
+    private volatile @Nullable String id;
 
     Members(Store store, String name, int rank, int size) {
         this(store, name, rank, size, null, new AtomicIntegerArray(size));
@@ -85,6 +93,35 @@ final class Members {
     /** Those of a communicator with a name of its own in the same store. */
     Members other(String name, int size) {
         return of(name, rank, size);
+    }
+
+    /**
+     * Tells this communicator from those of other stores. Rank 0 draws it; another that asks before
+     * it has, waits a moment.
+     */
+    String id() {
+        String known = id;
+        if (known == null) {
+            long drawn =
+                    rank == 0 ? store.add(key(FLIGHT), random()) : awaitDrawn();
+            known = drawn == 0 ? name : Long.toHexString(drawn) + "/" + name;
+            id = drawn == 0 ? null : known;
+        }
+        return known;
+    }
+
+    private static long random() {
+        return ThreadLocalRandom.current().nextLong(1, 1L << 48);
+    }
+
+    private long awaitDrawn() {
+        long deadline = System.nanoTime() + DRAWN_NANOS;
+        long drawn = store.add(key(FLIGHT), 0);
+        while (drawn == 0 && System.nanoTime() < deadline) {
+            LockSupport.parkNanos(5_000_000);
+            drawn = store.add(key(FLIGHT), 0);
+        }
+        return drawn;
     }
 
     String name() {
@@ -164,6 +201,18 @@ final class Members {
             }
             put(key(FAILED), "rank " + rank + ": " + reason);
         }
+    }
+
+    /** How far all ranks were when one had waited too long, for one of them to print. */
+    void report(int printer, String table) {
+        put(key(REPORT), printer + "\n" + table);
+    }
+
+    /** The same, if this rank is the one to print it; or null. */
+    @Nullable String report() {
+        String said = read(key(REPORT));
+        String own = rank + "\n";
+        return said != null && said.startsWith(own) ? said.substring(own.length()) : null;
     }
 
     /** What the ranks disagree on, if that is what the first error was: all get the same. */

@@ -24,7 +24,9 @@ import io.jccl.device.Stream;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
 import io.jccl.engine.EngineCommunicator;
+import io.jccl.engine.FlightEvents;
 import io.jccl.engine.Request;
+import io.jccl.engine.Standing;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -98,7 +100,7 @@ public final class NcclRank extends EngineCommunicator
             long comm,
             int rank,
             int size) {
-        super(rank, size);
+        super(rank, size, true);
         this.nccl = nccl;
         this.device = device;
         this.members = members;
@@ -106,7 +108,7 @@ public final class NcclRank extends EngineCommunicator
         this.resources = resources;
         this.comm = comm;
         this.calls = new NcclCalls(this, nccl, device, resources);
-        this.issued = new Issued(this);
+        this.issued = new Issued(this, flight());
         this.watch = new Watch(this, nccl, members, issued, options.timeout(), resources.marker);
         this.derivation = new Derivation(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
@@ -245,6 +247,22 @@ public final class NcclRank extends EngineCommunicator
     }
 
     @Override
+    protected String communicatorId() {
+        return members.id();
+    }
+
+    /** The watchdog has seen that the operations up to a number are complete. */
+    void seenComplete(long number) {
+        flight().complete(number);
+        FlightEvents.progress(this, number);
+    }
+
+    /** How far this rank is, for the others. */
+    Standing answer() {
+        return standing();
+    }
+
+    @Override
     protected boolean runsTogether() {
         return true;
     }
@@ -356,26 +374,9 @@ public final class NcclRank extends EngineCommunicator
                 throw e;
             }
             if (state == nccl_h.ncclInProgress()) {
-                CollectiveMismatchException mismatch =
-                        members.broken() != null
-                                ? members.disagreement()
-                                : watch.askForDisagreement(operation);
+                JcclException late = whyLate(operation);
                 throwIfFailed();
-                if (mismatch != null) {
-                    throw fail(mismatch);
-                }
-                // This process may have been stopped meanwhile, and the others have given it up.
-                String broken = members.broken();
-                if (broken != null) {
-                    throw fail(new RankFailedException(describe(operation) + " failed: " + broken));
-                }
-                throw fail(
-                        new CollectiveTimeoutException(
-                                describe(operation)
-                                        + " is still in progress after "
-                                        + options.timeout()
-                                        + ", though it was only to be enqueued: a rank is missing,"
-                                        + " or connections cannot be made"));
+                throw fail(late);
             }
         }
         if (state != nccl_h.ncclSuccess()) {
@@ -391,6 +392,33 @@ public final class NcclRank extends EngineCommunicator
             }
             throw fail(e);
         }
+    }
+
+    /** Why an operation that was only to be enqueued is still in progress. */
+    private JcclException whyLate(String operation) {
+        JcclException told = brokenBy(operation);
+        if (told != null) {
+            return told;
+        }
+        JcclException found =
+                watch.ask(
+                        operation,
+                        describe(operation)
+                                + " is still in progress after "
+                                + options.timeout()
+                                + ", though it was only to be enqueued: a rank is missing, or"
+                                + " connections cannot be made");
+        // This process may have been stopped meanwhile, and the others have given it up.
+        told = found instanceof CollectiveMismatchException ? null : brokenBy(operation);
+        return told == null ? found : told;
+    }
+
+    private @Nullable JcclException brokenBy(String operation) {
+        String broken = members.broken();
+        CollectiveMismatchException mismatch = broken == null ? null : members.disagreement();
+        return broken == null || mismatch != null
+                ? mismatch
+                : new RankFailedException(describe(operation) + " failed: " + broken);
     }
 
     /**
@@ -471,6 +499,7 @@ public final class NcclRank extends EngineCommunicator
         if (!failure.compareAndSet(null, error)) {
             return;
         }
+        flightFailed(error);
         if (tell) {
             try {
                 members.fail(error);
@@ -478,7 +507,20 @@ public final class NcclRank extends EngineCommunicator
                 error.addSuppressed(e);
             }
         }
+        printReport();
         startAbort();
+    }
+
+    /** One rank prints how far all were: the lowest that could say so. */
+    private void printReport() {
+        try {
+            String report = members.report();
+            if (report != null) {
+                logStandings(report);
+            }
+        } catch (RuntimeException e) {
+            // The error itself has it too.
+        }
     }
 
     @Override
@@ -648,6 +690,7 @@ public final class NcclRank extends EngineCommunicator
             closed = true;
         }
         Watchdog.forget(watch);
+        flightEnded();
         boolean last = false;
         try {
             last = members.leave();

@@ -1,5 +1,6 @@
 package io.jccl.nccl;
 
+import io.jccl.engine.Standing;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -12,12 +13,18 @@ import org.jspecify.annotations.Nullable;
  * What a rank says when it is asked how far it is.
  *
  * @param text for reports
+ * @param standing for the table of all ranks; null if it could not be read
  * @param collectives the last collectives that it has enqueued, by their order
  */
-record Progress(String text, SortedMap<Long, String> collectives) {
+record Progress(
+        String text, @Nullable Standing standing, SortedMap<Long, String> collectives) {
+    /** Characters of a standing: a store takes more. */
+    private static final int ROOM = 4000;
+
     /** As one value of a store. */
     String write() {
-        StringBuilder s = new StringBuilder(text);
+        StringBuilder s = new StringBuilder(text).append('\n');
+        s.append(standing == null ? "" : standing.write(ROOM));
         collectives.forEach((order, what) -> s.append('\n').append(order).append(' ').append(what));
         return s.toString();
     }
@@ -26,11 +33,11 @@ record Progress(String text, SortedMap<Long, String> collectives) {
     static Progress read(String written) {
         String[] lines = written.split("\n", -1);
         SortedMap<Long, String> collectives = new TreeMap<>();
-        for (int i = 1; i < lines.length; i++) {
+        for (int i = 2; i < lines.length; i++) {
             int blank = lines[i].indexOf(' ');
             collectives.put(Long.parseLong(lines[i], 0, blank, 10), lines[i].substring(blank + 1));
         }
-        return new Progress(lines[0], collectives);
+        return new Progress(lines[0], Standing.read(lines[1]), collectives);
     }
 
     /**

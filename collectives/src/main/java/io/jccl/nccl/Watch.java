@@ -9,8 +9,9 @@ import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.cuda.CudaRuntime;
 import io.jccl.cuda.CudaStream;
-import io.jccl.engine.Request;
+import io.jccl.engine.Standing;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
@@ -93,13 +94,8 @@ final class Watch {
             int state = Pending.state(nccl, rank.comm());
             if (NcclCodes.isError(state)) {
                 failedAt = failedAt == 0 ? now : failedAt;
-                completed = Math.max(completed, issued.reached());
-                Request.Description next = issued.count() > completed ? next() : null;
-                JcclException e =
-                        rank.blamed(
-                                state,
-                                next == null ? "an operation enqueued earlier" : next.toString(),
-                                failedAt);
+                reached(issued.reached());
+                JcclException e = rank.blamed(state, next(), failedAt);
                 if (e != null) {
                     rank.fail(e);
                 }
@@ -147,7 +143,7 @@ final class Watch {
                                 + ") has been inside NCCL for more than "
                                 + timeout
                                 + ", where it was only to enqueue; its last operation is "
-                                + issued.at(number)
+                                + issued.describe(number)
                                 + ", number "
                                 + number
                                 + ": look at NCCL's own log with NCCL_DEBUG=INFO"));
@@ -156,7 +152,7 @@ final class Watch {
 
     private void lookAtProgress(long now) {
         CudaApi cuda = CudaRuntime.api();
-        completed = Math.max(completed, issued.reached());
+        reached(issued.reached());
         if (marked > completed) {
             int result = cuda.cudaEventQuery(marker);
             if (result == cudart_h.cudaErrorNotReady()) {
@@ -167,7 +163,7 @@ final class Watch {
                 return;
             }
             CudaRuntime.check(result, "cudaEventQuery");
-            completed = Math.max(completed, marked);
+            reached(marked);
             expiredAt = 0;
         }
         long last = enqueued();
@@ -175,6 +171,13 @@ final class Watch {
         if (last > completed && stream != null && stream.recordIfNotCapturing(marker)) {
             marked = last;
             markedAt = now;
+        }
+    }
+
+    private void reached(long number) {
+        if (number > completed) {
+            completed = number;
+            rank.seenComplete(number);
         }
     }
 
@@ -204,9 +207,7 @@ final class Watch {
                 + completed
                 + " operations of "
                 + last
-                + (next().number() == completed + 1 && marked <= completed + 1
-                        ? "; the next is " + next()
-                        : "");
+                + (marked <= completed + 1 ? "; the next is " + next() : "");
     }
 
     /**
@@ -224,11 +225,28 @@ final class Watch {
         if (all.contains(null) && now - expiredAt < REPORT_WAIT.toNanos()) {
             return;
         }
-        CollectiveMismatchException mismatch = disagreement(all, awaited());
-        rank.fail(mismatch != null ? mismatch : new CollectiveTimeoutException(report(all)));
+        String table = Standing.table(standings(all));
+        CollectiveMismatchException mismatch = disagreement(all, awaited(), table);
+        JcclException e =
+                mismatch != null ? mismatch : new CollectiveTimeoutException(report(all, table));
+        announce(e, all);
+        rank.fail(e);
     }
 
-    private String report(List<@Nullable Progress> all) {
+    private static List<@Nullable Standing> standings(List<@Nullable Progress> all) {
+        List<@Nullable Standing> standings = new ArrayList<>();
+        for (Progress p : all) {
+            standings.add(p == null ? null : p.standing());
+        }
+        return standings;
+    }
+
+    /** Has the lowest rank that answered print an error, once it gets to know of it. */
+    private void announce(JcclException e, List<@Nullable Progress> all) {
+        members.report(Standing.lowest(standings(all)), String.valueOf(e.getMessage()));
+    }
+
+    private String report(List<@Nullable Progress> all, String table) {
         StringBuilder report =
                 new StringBuilder("rank ")
                         .append(rank.rank())
@@ -247,17 +265,18 @@ final class Watch {
                     .append(r)
                     .append(said == null ? " gives no answer" : " " + said.text());
         }
-        return report.append("\nlook first at the ranks that are behind, or give no answer")
+        return report.append("\nlook first at the ranks that are behind, or give no answer: ")
+                .append(table)
                 .toString();
     }
 
     private void answer(long number) {
         answered = number;
-        members.answer(number, new Progress(progressText(), issued.collectives()));
+        members.answer(number, new Progress(progressText(), rank.answer(), issued.collectives()));
     }
 
     private @Nullable CollectiveMismatchException disagreement(
-            List<@Nullable Progress> all, String waitsFor) {
+            List<@Nullable Progress> all, String waitsFor, String table) {
         String what = Progress.disagreement(all);
         return what == null
                 ? null
@@ -274,14 +293,18 @@ final class Watch {
                                 + ") found out when it had waited longer than "
                                 + timeout
                                 + " for "
-                                + waitsFor);
+                                + waitsFor
+                                + ". "
+                                + table);
     }
 
     /**
-     * The same for a thread that has waited in vain for NCCL to enqueue an operation. It waits for
-     * the answers; all ranks' watchdogs give them, this one's too.
+     * Asks on behalf of a thread that has waited in vain for NCCL to enqueue an operation. It waits
+     * for the answers; all ranks' watchdogs give them, this one's too.
+     *
+     * @param text the error, unless they have called something else
      */
-    @Nullable CollectiveMismatchException askForDisagreement(String operation) {
+    JcclException ask(String operation, String text) {
         long asked = members.ask();
         long began = System.nanoTime();
         List<@Nullable Progress> all = members.answers(asked);
@@ -291,7 +314,12 @@ final class Watch {
             LockSupport.parkNanos(10_000_000);
             all = members.answers(asked);
         }
-        return disagreement(all, operation);
+        String table = Standing.table(standings(all));
+        CollectiveMismatchException mismatch = disagreement(all, operation, table);
+        JcclException e =
+                mismatch != null ? mismatch : new CollectiveTimeoutException(text + ". " + table);
+        announce(e, all);
+        return e;
     }
 
     /** What the event marks that this rank waits for: one operation, or several. */
@@ -304,14 +332,14 @@ final class Watch {
                         + " operations, from "
                         + first
                         + ", to "
-                        + issued.at(marked)
+                        + issued.describe(marked)
                         + ", number "
                         + marked;
     }
 
     /** The operation that this rank waits for, or the first of them. */
-    private Request.Description next() {
-        return issued.at(completed + 1);
+    private String next() {
+        return issued.describe(completed + 1);
     }
 
     private void lookAtOthers(long now) {

@@ -19,6 +19,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 
 /** Ranks as JVMs of their own, started on the class path that this JVM runs with. */
@@ -256,11 +257,21 @@ public final class Workers implements AutoCloseable {
 
         /** Waits for a line that starts with a text; fails with all output if it does not come. */
         public String await(String start, Duration patience) {
+            return await(start, line -> line.startsWith(start), patience);
+        }
+
+        /** Waits for a line of standard error or output that has a text somewhere. */
+        public String awaitContaining(String text, Duration patience) {
+            return await(
+                    text, line -> line.contains(text) && !line.startsWith("ERROR "), patience);
+        }
+
+        private String await(String start, Predicate<String> test, Duration patience) {
             long deadline = System.nanoTime() + patience.toNanos();
             synchronized (lines) {
                 while (true) {
                     for (String line : lines) {
-                        if (line.startsWith(start)) {
+                        if (test.test(line)) {
                             return line;
                         }
                     }

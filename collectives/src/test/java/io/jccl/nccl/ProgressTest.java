@@ -3,6 +3,7 @@ package io.jccl.nccl;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
+import io.jccl.engine.Standing;
 import io.jccl.rendezvous.Store;
 import java.util.Arrays;
 import java.util.List;
@@ -14,7 +15,10 @@ import org.junit.jupiter.api.Test;
 /** What ranks say when they are asked how far they are. */
 class ProgressTest {
     private static Progress of(Map<Long, String> collectives) {
-        return new Progress("is fine", new TreeMap<>(collectives));
+        Standing standing =
+                new Standing(
+                        3, "node:7", 10, "#9 barrier", "#10 allReduce(x)", 1234, "A.b(A.java:1)");
+        return new Progress("is fine", standing, new TreeMap<>(collectives));
     }
 
     @Test

@@ -1,0 +1,110 @@
+package io.jccl.bench.flight;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.SerializationFeature;
+import io.jccl.bench.Version;
+import io.jccl.bench.topo.Output;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Parameters;
+import picocli.CommandLine.Spec;
+
+/** Merges the recordings of all ranks. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Record each rank with",
+            "  java -XX:StartFlightRecording:settings=none,+io.jccl.Collective#enabled=true,\\",
+            "       +io.jccl.Progress#enabled=true,filename=rank-%%p.jfr ...",
+            "or let a rank that fails leave its last operations: JCCL_FLIGHT_DIR=flight.",
+            "Exit status: 0; 1 if the ranks diverged; 2 if the files do not serve.",
+        })
+public final class FlightCommand implements Callable<Integer> {
+    @Spec private @Nullable CommandSpec spec;
+
+    @Parameters(
+            paramLabel = "FILE",
+            arity = "1..*",
+            description =
+                    "Recordings (.jfr) and histories (.json) of the ranks of one job, or folders of"
+                            + " them.")
+    private List<Path> files = new ArrayList<>();
+
+    @Option(names = "--json", description = "Print the findings as JSON.")
+    private boolean json;
+
+    @Option(
+            names = "--html",
+            paramLabel = "<file>",
+            description = "Write a timeline as one HTML page.")
+    private @Nullable Path html;
+
+    @Option(
+            names = "--last",
+            paramLabel = "<count>",
+            description =
+                    "Operations of each rank in the timeline, the last ones or those around the"
+                            + " first divergence (default: 5000).")
+    private int last = 5000;
+
+    @Option(
+            names = "--no-align",
+            description = "Take the ranks' clocks as they are, as for ranks of one machine.")
+    private boolean asTheyAre;
+
+    /** Creates the command. */
+    public FlightCommand() {}
+
+    @Override
+    public Integer call() throws IOException {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        if (last < 1 || last > 1_000_000) {
+            throw new ParameterException(
+                    spec.commandLine(), "--last is " + last + ", expected 1 to 1000000");
+        }
+        if (html != null) {
+            Output.checkWritable("--html", html);
+        }
+        List<World> worlds = Reader.read(files);
+        List<Findings> all = worlds.stream().map(w -> Analysis.of(w, !asTheyAre)).toList();
+        if (html != null) {
+            Output.write(Map.of(html, FlightHtml.page(worlds, all, !asTheyAre, last)));
+        }
+        PrintWriter out = spec.commandLine().getOut();
+        if (json) {
+            Map<String, Object> report = new LinkedHashMap<>();
+            report.put("version", 1);
+            report.put("communicators", all);
+            out.println(
+                    new ObjectMapper()
+                            .enable(SerializationFeature.INDENT_OUTPUT)
+                            .writeValueAsString(report));
+        } else {
+            for (int i = 0; i < all.size(); i++) {
+                if (i > 0) {
+                    out.println();
+                }
+                FlightText.print(all.get(i), out);
+            }
+        }
+        out.flush();
+        return all.stream().anyMatch(f -> f.divergence() != null) ? 1 : 0;
+    }
+}

@@ -1,0 +1,130 @@
+package io.jccl.bench.flight;
+
+import io.jccl.bench.flight.Findings.Call;
+import io.jccl.bench.flight.Findings.Divergence;
+import io.jccl.bench.flight.Findings.Lateness;
+import io.jccl.bench.flight.Findings.Link;
+import io.jccl.bench.flight.Findings.RankFindings;
+import java.io.PrintWriter;
+import java.util.Locale;
+import org.jspecify.annotations.Nullable;
+
+/** Findings for people. */
+final class FlightText {
+    private FlightText() {}
+
+    static void print(Findings f, PrintWriter out) {
+        out.println(
+                "communicator "
+                        + f.communicator()
+                        + " ("
+                        + f.engine()
+                        + "), "
+                        + f.size()
+                        + " ranks, "
+                        + String.format(Locale.ROOT, "%,d", f.operations())
+                        + " operations recorded"
+                        + (f.aligned() ? ", clocks set by the ends of collectives" : ""));
+        if (!f.missing().isEmpty()) {
+            out.println("no recording of ranks " + f.missing());
+        }
+        divergence(f.divergence(), out);
+        for (RankFindings r : f.ranks()) {
+            if (r.unfinished() != null || r.site() != null) {
+                out.println(
+                        "rank "
+                                + r.rank()
+                                + (r.process().isEmpty() ? "" : " (" + r.process() + ")")
+                                + (r.last() == null
+                                        ? " has called no collective"
+                                        : " called " + r.last() + " last")
+                                + (r.unfinished() == null ? "" : "; unfinished: " + r.unfinished())
+                                + (r.site() == null ? "" : "; at " + r.site()));
+            }
+        }
+        ranks(f, out);
+        links(f, out);
+        f.notes().forEach(n -> out.println("note: " + n));
+        out.flush();
+    }
+
+    private static void divergence(@Nullable Divergence d, PrintWriter out) {
+        if (d == null) {
+            out.println("no divergence: all recorded ranks called the same collectives");
+            return;
+        }
+        out.println(
+                "FIRST DIVERGENCE: collective #"
+                        + d.sequence()
+                        + (d.kind().equals("missing") ? " is missing" : " differs")
+                        + (d.behind().isEmpty() ? "" : " on rank(s) " + d.behind()));
+        // Who is behind comes first.
+        d.calls().stream().filter(c -> d.behind().contains(c.rank())).forEach(c -> call(c, out));
+        d.calls().stream().filter(c -> !d.behind().contains(c.rank())).forEach(c -> call(c, out));
+    }
+
+    private static void call(Call c, PrintWriter out) {
+        out.println(
+                "  rank "
+                        + c.rank()
+                        + (c.call() != null
+                                ? " called " + c.call()
+                                : c.last() != null
+                                        ? " has not come to it; its last is " + c.last()
+                                        : " has no record of it"));
+    }
+
+    private static void ranks(Findings f, PrintWriter out) {
+        out.println();
+        out.println("lateness: time from the first rank's arrival at a collective to this rank's");
+        out.printf(
+                Locale.ROOT,
+                "%6s %11s %12s %11s %11s %11s %11s %8s%n",
+                "rank",
+                "operations",
+                "clock (us)",
+                "p50 (us)",
+                "p90 (us)",
+                "p99 (us)",
+                "max (us)",
+                "last");
+        for (RankFindings r : f.ranks()) {
+            Lateness l = r.lateness();
+            out.printf(
+                    Locale.ROOT,
+                    "%6d %11d %12.1f%s%n",
+                    r.rank(),
+                    r.operations(),
+                    r.offset(),
+                    l == null
+                            ? "           -"
+                            : String.format(
+                                    Locale.ROOT,
+                                    " %11.1f %11.1f %11.1f %11.1f %6.1f %%",
+                                    l.p50(),
+                                    l.p90(),
+                                    l.p99(),
+                                    l.max(),
+                                    100 * l.lastShare()));
+        }
+    }
+
+    private static void links(Findings f, PrintWriter out) {
+        if (f.slowest().isEmpty()) {
+            return;
+        }
+        out.println();
+        out.println("slowest links by send and recv");
+        out.printf(
+                Locale.ROOT, "%12s %10s %14s %12s%n", "link", "messages", "bytes", "bandwidth");
+        for (Link l : f.slowest()) {
+            out.printf(
+                    Locale.ROOT,
+                    "%12s %10d %14d %7.3f GB/s%n",
+                    l.from() + " -> " + l.to(),
+                    l.messages(),
+                    l.bytes(),
+                    l.gbPerSecond());
+        }
+    }
+}

@@ -1,0 +1,292 @@
+package io.jccl.bench.flight;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.stream.Stream;
+import jdk.jfr.consumer.RecordedEvent;
+import jdk.jfr.consumer.RecordingFile;
+
+/** Reads recordings of Java's flight recorder, and histories that ranks left. */
+final class Reader {
+    private static final String COLLECTIVE = "io.jccl.Collective";
+    private static final String PROGRESS = "io.jccl.Progress";
+    private static final byte[] JFR = {'F', 'L', 'R', 0};
+    private static final Map<String, Byte> STATES =
+            Map.of(
+                    "enqueued", Track.ENQUEUED,
+                    "completed", Track.COMPLETED,
+                    "failed", Track.FAILED);
+
+    private Reader() {}
+
+    /**
+     * Reads files, and what a folder holds of them.
+     *
+     * @return the communicators in them, all of one job
+     */
+    static List<World> read(List<Path> given) throws IOException {
+        List<Path> files = expand(given);
+        List<Callable<List<World>>> tasks = new ArrayList<>();
+        for (Path file : files) {
+            tasks.add(() -> readFile(file));
+        }
+        Map<String, World> merged = new LinkedHashMap<>();
+        int threads = Math.min(files.size(), Runtime.getRuntime().availableProcessors());
+        try (ExecutorService pool = Executors.newFixedThreadPool(threads)) {
+            List<Future<List<World>>> results = tasks.stream().map(pool::submit).toList();
+            for (Future<List<World>> result : results) {
+                for (World w : result.get()) {
+                    World known = merged.putIfAbsent(w.id, w);
+                    if (known != null) {
+                        known.merge(w);
+                    }
+                }
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IOException("interrupted while reading", e);
+        } catch (ExecutionException e) {
+            switch (e.getCause()) {
+                case IOException io -> throw io;
+                case RuntimeException r -> throw r;
+                case null, default -> throw new IOException(e);
+            }
+        }
+        List<World> worlds = List.copyOf(merged.values());
+        if (worlds.isEmpty()) {
+            throw new IllegalArgumentException(
+                    files
+                            + ": no recording holds "
+                            + COLLECTIVE
+                            + " events; enable them with +"
+                            + COLLECTIVE
+                            + "#enabled=true");
+        }
+        checkOneJob(files, worlds);
+        worlds.forEach(w -> w.tracks.values().forEach(Track::sort));
+        return worlds;
+    }
+
+    private static List<Path> expand(List<Path> given) throws IOException {
+        TreeSet<Path> files = new TreeSet<>();
+        for (Path p : given) {
+            if (!Files.exists(p)) {
+                throw new IllegalArgumentException(
+                        "'" + p + "' is not there; give recordings, histories, or folders of them");
+            }
+            if (!Files.isDirectory(p)) {
+                files.add(p);
+                continue;
+            }
+            int before = files.size();
+            try (Stream<Path> inside = Files.list(p)) {
+                inside.filter(f -> !f.getFileName().toString().startsWith("."))
+                        .filter(f -> f.toString().endsWith(".jfr") || f.toString().endsWith(".json"))
+                        .forEach(files::add);
+            }
+            if (files.size() == before) {
+                throw new IllegalArgumentException(
+                        "folder '" + p + "' holds no .jfr and no .json files");
+            }
+        }
+        return List.copyOf(files);
+    }
+
+    private static List<World> readFile(Path file) throws IOException {
+        byte[] head = new byte[64];
+        int length;
+        try (InputStream in = Files.newInputStream(file)) {
+            length = in.readNBytes(head, 0, head.length);
+        }
+        if (length == 0) {
+            throw new IllegalArgumentException(
+                    "'" + file + "' is empty: its recording was never written, or is still open");
+        }
+        boolean jfr = length >= JFR.length;
+        for (int i = 0; i < JFR.length && jfr; i++) {
+            jfr = head[i] == JFR[i];
+        }
+        if (jfr) {
+            return readRecording(file);
+        }
+        if (new String(head, 0, length, StandardCharsets.ISO_8859_1)
+                .stripLeading()
+                .startsWith("{")) {
+            return List.of(readHistory(file));
+        }
+        throw noRecording(file, "it begins with neither FLR nor {");
+    }
+
+    private static IllegalArgumentException noRecording(Path file, String why) {
+        return new IllegalArgumentException(
+                "'"
+                        + file
+                        + "' is no flight recording and no history of JCCL: "
+                        + why
+                        + "; give what -XX:StartFlightRecording or JCCL_FLIGHT_DIR wrote");
+    }
+
+    // ---- recordings
+
+    private static List<World> readRecording(Path file) throws IOException {
+        Map<String, World> worlds = new HashMap<>();
+        Map<String, Map<Integer, Long>> progress = new HashMap<>();
+        try (RecordingFile recording = new RecordingFile(file)) {
+            while (recording.hasMoreEvents()) {
+                RecordedEvent e = recording.readEvent();
+                String name = e.getEventType().getName();
+                if (name.equals(COLLECTIVE)) {
+                    add(worlds, file, e);
+                } else if (name.equals(PROGRESS)) {
+                    progress.computeIfAbsent(e.getString("communicator"), k -> new HashMap<>())
+                            .merge(e.getInt("rank"), e.getLong("number"), Math::max);
+                }
+            }
+        } catch (IOException | IndexOutOfBoundsException | IllegalStateException e) {
+            throw new IOException(
+                    "'"
+                            + file
+                            + "' cannot be read to its end: "
+                            + e.getMessage()
+                            + "; it may be cut short: take it with jcmd PID JFR.dump, or let the"
+                            + " JVM end by itself",
+                    e);
+        }
+        progress.forEach((id, byRank) -> {
+            World w = worlds.get(id);
+            if (w != null) {
+                byRank.forEach((rank, number) -> w.track(rank).progress = number);
+            }
+        });
+        return List.copyOf(worlds.values());
+    }
+
+    private static void add(Map<String, World> worlds, Path file, RecordedEvent e) {
+        String id = e.getString("communicator");
+        World w = worlds.get(id);
+        if (w == null) {
+            w = new World(id, e.getString("engine"), e.getInt("size"));
+            w.files.add(file);
+            worlds.put(id, w);
+        }
+        Signature s =
+                new Signature(
+                        e.getString("operation"),
+                        e.getString("type"),
+                        e.getString("reduction"),
+                        e.getInt("root"));
+        byte state = STATES.getOrDefault(e.getString("state"), Track.ENQUEUED);
+        long start = nanos(e.getStartTime());
+        w.track(e.getInt("rank"))
+                .add(
+                        e.getLong("number"),
+                        e.getLong("sequence"),
+                        w.index(s),
+                        e.getLong("count"),
+                        e.getLong("bytes"),
+                        start,
+                        state == Track.ENQUEUED ? Track.UNKNOWN : nanos(e.getEndTime()),
+                        state);
+    }
+
+    private static long nanos(Instant t) {
+        return t.getEpochSecond() * 1_000_000_000L + t.getNano();
+    }
+
+    // ---- histories
+
+    private static World readHistory(Path file) throws IOException {
+        JsonNode h;
+        try {
+            h = new ObjectMapper().readTree(file.toFile());
+        } catch (JsonProcessingException e) {
+            throw noRecording(file, "it is no JSON: " + e.getOriginalMessage());
+        }
+        if (!h.path("jcclFlight").isInt() || !h.path("operations").isArray()) {
+            throw noRecording(file, "it has no \"jcclFlight\" and \"operations\"");
+        }
+        if (h.path("jcclFlight").asInt() != 1) {
+            throw noRecording(
+                    file, "its version is " + h.path("jcclFlight") + ", this jccl reads 1");
+        }
+        World w =
+                new World(
+                        h.path("communicator").asText(),
+                        h.path("engine").asText(),
+                        h.path("size").asInt());
+        w.files.add(file);
+        Track t = w.track(h.path("rank").asInt());
+        t.progress = h.path("completed").asLong();
+        t.site = h.path("at").asText("");
+        t.process = h.path("host").asText() + ":" + h.path("process").asLong();
+        for (JsonNode o : h.path("operations")) {
+            int root = o.path("root").asInt(-1);
+            Signature s =
+                    new Signature(
+                            o.path("name").asText(),
+                            o.path("type").asText(),
+                            o.path("reduction").asText("").replace("null", ""),
+                            root >= 0 ? root : o.path("peer").asInt(-1));
+            t.add(
+                    o.path("number").asLong(),
+                    o.path("sequence").asLong(),
+                    w.index(s),
+                    o.path("count").asLong(),
+                    o.path("bytes").asLong(),
+                    o.path("enqueuedNanos").asLong(),
+                    Track.UNKNOWN,
+                    o.path("completed").asBoolean() ? Track.COMPLETED : Track.PENDING);
+        }
+        return w;
+    }
+
+    // ---- one job
+
+    /**
+     * Files belong together if communicators that they share link them all. One without any, such
+     * as that of a launcher, belongs to all.
+     */
+    private static void checkOneJob(List<Path> files, List<World> worlds) {
+        Map<Path, Integer> group = new HashMap<>();
+        files.forEach(f -> group.put(f, group.size()));
+        boolean changed = true;
+        while (changed) {
+            changed = false;
+            for (World w : worlds) {
+                int least = w.files.stream().mapToInt(group::get).min().orElse(0);
+                for (Path f : w.files) {
+                    changed |= group.put(f, least) != least;
+                }
+            }
+        }
+        Map<Integer, List<Path>> jobs = new LinkedHashMap<>();
+        files.stream()
+                .filter(f -> worlds.stream().anyMatch(w -> w.files.contains(f)))
+                .forEach(f -> jobs.computeIfAbsent(group.get(f), g -> new ArrayList<>()).add(f));
+        if (jobs.size() > 1) {
+            throw new IllegalArgumentException(
+                    "the files are of different jobs, which share no communicator: "
+                            + String.join(
+                                    " | ", jobs.values().stream().map(List::toString).toList())
+                            + "; give those of one job");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+package io.jccl.bench.flight;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.TreeSet;
+
+/**
+ * One communicator as recorded.
+ *
+ * <p><b>Threads:</b> one.
+ */
+final class World {
+    final String id;
+    final String engine;
+
+    /** Number of ranks, recorded or not. */
+    final int ranks;
+
+    /** By rank; those without a recording are missing. */
+    final Map<Integer, Track> tracks = new TreeMap<>();
+
+    final List<Signature> signatures = new ArrayList<>();
+    private final Map<Signature, Integer> indices = new HashMap<>();
+
+    /** The files that know it. */
+    final TreeSet<Path> files = new TreeSet<>();
+
+    World(String id, String engine, int ranks) {
+        this.id = id;
+        this.engine = engine;
+        this.ranks = ranks;
+    }
+
+    int index(Signature s) {
+        Integer known = indices.get(s);
+        if (known == null) {
+            known = signatures.size();
+            signatures.add(s);
+            indices.put(s, known);
+        }
+        return known;
+    }
+
+    Track track(int rank) {
+        if (rank < 0 || rank >= ranks) {
+            throw new IllegalArgumentException(
+                    "rank " + rank + " of a communicator of " + ranks + " ranks");
+        }
+        return tracks.computeIfAbsent(rank, Track::new);
+    }
+
+    /** Takes over what another file says of the same communicator. */
+    void merge(World other) {
+        if (other.ranks != ranks) {
+            throw new IllegalArgumentException(
+                    "communicator "
+                            + id
+                            + " has "
+                            + ranks
+                            + " ranks in "
+                            + files
+                            + " and "
+                            + other.ranks
+                            + " in "
+                            + other.files);
+        }
+        int[] translated = new int[other.signatures.size()];
+        for (int i = 0; i < translated.length; i++) {
+            translated[i] = index(other.signatures.get(i));
+        }
+        other.tracks.forEach((rank, t) -> track(rank).addAll(t, translated));
+        files.addAll(other.files);
+    }
+
+    Signature signature(Track t, int i) {
+        return signatures.get(t.signature[i]);
+    }
+
+    String describe(Track t, int i) {
+        return signature(t, i).describe(t.count[i]);
+    }
+
+    /** Operations of all ranks. */
+    long operations() {
+        return tracks.values().stream().mapToLong(t -> t.size).sum();
+    }
+}

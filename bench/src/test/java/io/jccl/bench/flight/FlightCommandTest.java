@@ -1,0 +1,307 @@
+package io.jccl.bench.flight;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.Communicator;
+import io.jccl.LocalJob;
+import io.jccl.bench.Main;
+import java.io.File;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.net.URI;
+import java.net.URL;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import jdk.jfr.Recording;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** {@code jccl flight} on recordings of real runs. */
+@Timeout(value = 240, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class FlightCommandTest {
+    private final StringWriter out = new StringWriter();
+    private final StringWriter err = new StringWriter();
+
+    @TempDir Path folder = Path.of("");
+
+    private int flight(Object... arguments) {
+        String[] all =
+                Stream.concat(Stream.of("flight"), Arrays.stream(arguments).map(Object::toString))
+                        .toArray(String[]::new);
+        return Main.execute(all, new PrintWriter(out), new PrintWriter(err));
+    }
+
+    private JsonNode json(Object... arguments) throws IOException {
+        int before = out.getBuffer().length();
+        List<Object> all = new ArrayList<>(List.of("--json"));
+        all.addAll(List.of(arguments));
+        flight(all.toArray());
+        return new ObjectMapper()
+                .readTree(out.getBuffer().substring(before))
+                .get("communicators")
+                .get(0);
+    }
+
+    // ---- runs
+
+    /** Ranks as threads, in one recording. */
+    private Path threads(int size, String what, int victim) throws IOException {
+        Path file = folder.resolve("threads-" + what + ".jfr");
+        try (Recording recording = new Recording()) {
+            recording.enable("io.jccl.Collective").withoutStackTrace();
+            recording.start();
+            try {
+                Communicator.runLocal(size, c -> FlightRank.run(c, what, victim));
+            } catch (RuntimeException e) {
+                assertTrue(what.equals("turn") || what.equals("skip"), e::toString);
+            }
+            recording.stop();
+            recording.dump(file);
+        }
+        return file;
+    }
+
+    /** Ranks as processes, each with a recording of its own and a history if it fails. */
+    private List<Path> processes(int size, String what, int victim) throws Exception {
+        String id = LocalJob.newId();
+        List<Process> all = new ArrayList<>();
+        List<Path> files = new ArrayList<>();
+        for (int r = 0; r < size; r++) {
+            Path file = folder.resolve(what + "-" + id + "-" + r + ".jfr");
+            files.add(file);
+            ProcessBuilder builder =
+                    new ProcessBuilder(
+                            Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                            "-Xmx256m",
+                            "-XX:+UseSerialGC",
+                            "--enable-native-access=ALL-UNNAMED",
+                            "-XX:StartFlightRecording:settings=none,"
+                                    + "+io.jccl.Collective#enabled=true,filename="
+                                    + file,
+                            "-cp",
+                            classPath(),
+                            FlightRank.class.getName(),
+                            what,
+                            Integer.toString(victim));
+            builder.redirectErrorStream(true)
+                    .redirectOutput(folder.resolve("out-" + r + ".txt").toFile());
+            builder.environment().put("RANK", Integer.toString(r));
+            builder.environment().put("WORLD_SIZE", Integer.toString(size));
+            builder.environment().put("JCCL_JOB_ID", id);
+            builder.environment().put("JCCL_FLIGHT_DIR", folder.resolve("histories").toString());
+            all.add(builder.start());
+        }
+        try {
+            for (Process p : all) {
+                assertTrue(p.waitFor(120, TimeUnit.SECONDS), "a rank still runs");
+            }
+        } finally {
+            all.forEach(Process::destroyForcibly);
+        }
+        for (Path file : files) {
+            assertTrue(Files.exists(file), () -> "no recording " + file);
+        }
+        return files;
+    }
+
+    private static String classPath() {
+        Set<String> entries = new LinkedHashSet<>();
+        entries.add(root());
+        for (String property : List.of("jdk.module.path", "java.class.path")) {
+            for (String entry :
+                    System.getProperty(property, "").split(File.pathSeparator, -1)) {
+                if (!entry.isEmpty()) {
+                    entries.add(entry);
+                }
+            }
+        }
+        return String.join(File.pathSeparator, entries);
+    }
+
+    private static String root() {
+        String inside = FlightRank.class.getName().replace('.', '/') + ".class";
+        URL url = FlightRank.class.getResource("FlightRank.class");
+        String text = String.valueOf(url);
+        return Path.of(URI.create(text.substring(0, text.length() - inside.length()))).toString();
+    }
+
+    // ---- what is found
+
+    @Test
+    void lateRankOfProcessesIsNamed() throws Exception {
+        List<Path> files = processes(3, "late", 1);
+        JsonNode w = json(files.toArray());
+        assertTrue(w.get("divergence").isNull(), out::toString);
+        assertEquals(3, w.get("ranks").size());
+        // The barrier of joining, and what the ranks called.
+        assertEquals(3 * (1 + 3 * FlightRank.ROUNDS), w.get("operations").asInt());
+        double late = w.get("ranks").get(1).get("lateness").get("p50").asDouble();
+        assertTrue(late > FlightRank.LATE_MILLIS * 1000 / 2.0, out::toString);
+        assertTrue(w.get("ranks").get(1).get("lateness").get("lastShare").asDouble() > 0.5);
+        for (int r : new int[] {0, 2}) {
+            double p50 = w.get("ranks").get(r).get("lateness").get("p50").asDouble();
+            assertTrue(p50 < late, out::toString);
+        }
+        assertEquals(3, w.get("slowest").size());
+        assertEquals(FlightRank.ROUNDS, w.get("slowest").get(0).get("messages").asInt());
+        assertEquals(
+                FlightRank.ROUNDS * 200_000L, w.get("slowest").get(0).get("bytes").asLong());
+        assertTrue(w.get("slowest").get(0).get("gbPerSecond").asDouble() > 0);
+        Path page = folder.resolve("t.html");
+        assertEquals(0, flight("--html", page, files.get(0), files.get(1), files.get(2)));
+        String html = Files.readString(page);
+        assertTrue(html.contains("\"allReduce\"") && !html.contains("/*DATA*/"), "no data");
+        assertFalse(html.contains("http://") || html.contains("https://"), "needs others");
+    }
+
+    @ParameterizedTest
+    @CsvSource({"2, 1", "3, 0", "4, 3"})
+    void wrongTurnIsTheFirstDivergence(int size, int victim) throws IOException {
+        Path file = threads(size, "turn", victim);
+        assertEquals(1, flight(file), err::toString);
+        long sequence = FlightRank.ROUNDS / 2 + 1;
+        String text = out.toString();
+        assertTrue(text.contains("FIRST DIVERGENCE: collective #" + sequence + " differs"), text);
+        assertTrue(
+                text.contains(
+                        "rank " + victim + " called reduce(float, count 50000, sum, root 0)"),
+                text);
+        if (size > 2) {
+            assertTrue(text.contains("differs on rank(s) [" + victim + "]"), text);
+        }
+        JsonNode d = json(file).get("divergence");
+        assertEquals(sequence, d.get("sequence").asLong());
+        assertEquals("different", d.get("kind").asText());
+    }
+
+    @Test
+    void rankThatLeftIsTheFirstDivergenceInRecordingsAndHistories() throws Exception {
+        List<Path> files = processes(3, "skip", 2);
+        // One more for the barrier of joining.
+        long sequence = FlightRank.ROUNDS / 2 + 2;
+        String expected = "collective #" + sequence + " is missing on rank(s) [2]";
+        assertEquals(1, flight(files.toArray()), err::toString);
+        assertTrue(out.toString().contains(expected), out::toString);
+        assertTrue(out.toString().contains("rank 2 has not come to it; its last is #"));
+        assertTrue(out.toString().contains(", failed"), out::toString);
+        // The two that failed left histories, which agree with the recordings.
+        Path histories = folder.resolve("histories");
+        try (Stream<Path> left = Files.list(histories)) {
+            assertEquals(2, left.count());
+        }
+        out.getBuffer().setLength(0);
+        assertEquals(1, flight(histories, files.get(2)), err::toString);
+        assertTrue(out.toString().contains(expected), out::toString);
+        assertTrue(out.toString().contains("; at io.jccl.bench.flight.FlightRank.run("));
+    }
+
+    @Test
+    void sameRecordingTwiceIsTheSameAsOnce() throws IOException {
+        Path file = threads(2, "fine", 0);
+        Path twin = folder.resolve("twin.jfr");
+        Files.copy(file, twin, StandardCopyOption.REPLACE_EXISTING);
+        JsonNode once = json(file);
+        assertEquals(once, json(file, twin));
+        assertTrue(once.get("divergence").isNull());
+    }
+
+    // ---- mistakes
+
+    private void refused(String... words) {
+        String text = err.toString();
+        for (String word : words) {
+            assertTrue(text.contains(word), () -> "no '" + word + "' in " + text);
+        }
+        assertEquals("", out.toString());
+    }
+
+    @Test
+    void filesThatAreNoRecordingsAreRefused() throws IOException {
+        Path empty = Files.createFile(folder.resolve("empty.jfr"));
+        assertEquals(2, flight(empty));
+        refused("empty.jfr' is empty");
+        Path text = Files.writeString(folder.resolve("a.txt"), "hello");
+        assertEquals(2, flight(text));
+        refused("a.txt' is no flight recording", "JCCL_FLIGHT_DIR");
+        assertEquals(2, flight(folder.resolve("none.jfr")));
+        refused("none.jfr' is not there");
+        assertEquals(2, flight(Files.createDirectory(folder.resolve("bare"))));
+        refused("bare' holds no .jfr");
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "{",
+                "{}",
+                "{\"jcclFlight\":1}",
+                "{\"jcclFlight\":2,\"operations\":[]}",
+                "{\"jcclFlight\":1,\"operations\":[],\"size\":2,\"rank\":2}"
+            })
+    void jsonThatIsNoHistoryIsRefused(String text) throws IOException {
+        assertEquals(2, flight(Files.writeString(folder.resolve("h.json"), text)), err::toString);
+        assertFalse(err.toString().isEmpty());
+        assertEquals("", out.toString());
+    }
+
+    @Test
+    void recordingsOfDifferentJobsAreRefused() throws IOException {
+        Path one = threads(2, "fine", 0);
+        Path other = threads(2, "late", 1);
+        assertEquals(2, flight(one, other));
+        refused("different jobs", "threads-fine.jfr", "threads-late.jfr");
+    }
+
+    @Test
+    void recordingWithoutCollectivesSaysHowToEnableThem() throws IOException {
+        Path file = folder.resolve("other.jfr");
+        try (Recording recording = new Recording()) {
+            recording.enable("jdk.JVMInformation");
+            recording.start();
+            recording.stop();
+            recording.dump(file);
+        }
+        assertEquals(2, flight(file));
+        refused("other.jfr", "no recording holds io.jccl.Collective events", "+io.jccl.Collective#enabled=true");
+    }
+
+    @Test
+    void recordingThatIsCutShortIsRefusedOrRead() throws IOException {
+        byte[] whole = Files.readAllBytes(threads(2, "fine", 0));
+        Path cut = folder.resolve("cut.jfr");
+        for (int part = 1; part < 20; part++) {
+            Files.write(cut, Arrays.copyOf(whole, whole.length * part / 20));
+            int status = flight(cut);
+            String said = String.format(Locale.ROOT, "%d: %s%s", status, out, err);
+            assertTrue(status == 0 || said.contains("cut.jfr"), said);
+            out.getBuffer().setLength(0);
+            err.getBuffer().setLength(0);
+        }
+    }
+
+    @Test
+    void placesThatCannotBeWrittenAreRefusedBeforeTheWork() {
+        assertEquals(1, flight("--html", folder.resolve("none/t.html"), "x.jfr"));
+        refused("--html", "does not exist");
+        assertEquals(2, flight("--last", "0", "x.jfr"));
+        refused("--last is 0, expected 1 to");
+    }
+}

@@ -1,0 +1,94 @@
+package io.jccl.bench.flight;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.bench.Main;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import jdk.jfr.Event;
+import jdk.jfr.Name;
+import jdk.jfr.Recording;
+import jdk.jfr.StackTrace;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Recordings of a real size: 8 ranks of 100,000 operations. */
+@Timeout(value = 240, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class FlightSizeTest {
+    private static final int RANKS = 8;
+    private static final int OPERATIONS = 100_000;
+
+    /** As the library's, so that a rank's recording takes no eight cores to make. */
+    @Name("io.jccl.Collective")
+    @StackTrace(false)
+    static final class CollectiveEvent extends Event {
+        String engine = "host/processes";
+        String communicator = "feed/0";
+        int rank;
+        int size = RANKS;
+        long number;
+        long sequence;
+        String operation = "allReduce";
+        String type = "float";
+        long count = 1024;
+        long bytes = 4096;
+        String reduction = "sum";
+        int root = -1;
+        String algorithm = "direct";
+        int channels;
+        boolean queued;
+        String state = "completed";
+    }
+
+    @Test
+    void eightRanksOfAHundredThousandOperations(@TempDir Path folder) throws IOException {
+        List<String> arguments = new ArrayList<>(List.of("flight", "--html"));
+        Path page = folder.resolve("t.html");
+        arguments.add(page.toString());
+        for (int r = 0; r < RANKS; r++) {
+            Path file = folder.resolve("rank-" + r + ".jfr");
+            try (Recording recording = new Recording()) {
+                recording.enable("io.jccl.Collective");
+                recording.start();
+                CollectiveEvent e = new CollectiveEvent();
+                e.rank = r;
+                for (int i = 1; i <= OPERATIONS; i++) {
+                    e.begin();
+                    e.number = i;
+                    e.sequence = i;
+                    // The last one of rank 5 is another.
+                    e.count = r == 5 && i == OPERATIONS ? 1 : 1024;
+                    e.end();
+                    e.commit();
+                }
+                recording.stop();
+                recording.dump(file);
+            }
+            arguments.add(file.toString());
+        }
+        StringWriter out = new StringWriter();
+        StringWriter err = new StringWriter();
+        long began = System.nanoTime();
+        int status =
+                Main.execute(
+                        arguments.toArray(String[]::new),
+                        new PrintWriter(out),
+                        new PrintWriter(err));
+        System.out.printf(
+                "jccl flight, %d x %d operations: %.1f s%n",
+                RANKS, OPERATIONS, (System.nanoTime() - began) / 1e9);
+        assertEquals(1, status, err::toString);
+        String text = out.toString();
+        assertTrue(text.contains("8 ranks, 800,000 operations recorded"), text);
+        assertTrue(text.contains("collective #100000 differs on rank(s) [5]"), text);
+        assertTrue(Files.size(page) < 8 << 20, "the page holds a part");
+    }
+}

@@ -1,0 +1,100 @@
+package io.jccl.engine;
+
+import java.util.Collections;
+import java.util.Set;
+import java.util.WeakHashMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One thread of the process that sets the clock of all {@linkplain FlightRing rings} and lets ranks
+ * answer how far they are while their own threads wait. It ends when there are no rings left.
+ */
+public final class FlightAttendant {
+    static final int TICK_MILLIS = 10;
+
+    private static final long TICK_NANOS = TICK_MILLIS * 1_000_000L;
+
+    /** Ticks between two looks at the ranks. */
+    private static final int LOOK = 3;
+
+    /** Wall clock less {@link System#nanoTime}, once: the wall clock may jump. */
+    private static final long EPOCH =
+            System.currentTimeMillis() * 1_000_000L - System.nanoTime();
+
+    /** Rings that are in use; those that nobody has any more drop out. */
+    private static final Set<FlightRing> RINGS =
+            Collections.newSetFromMap(new WeakHashMap<FlightRing, Boolean>());
+
+    private static final Set<Runnable> ASKED = ConcurrentHashMap.newKeySet();
+
+    private static volatile long now = System.nanoTime();
+    private static @Nullable Thread thread;
+
+    private FlightAttendant() {}
+
+    /** The time of the last tick, as of {@link System#nanoTime}. */
+    static long now() {
+        return now;
+    }
+
+    /** A time of this process's clocks as nanoseconds since 1970. */
+    static long epochNanos(long nanoTime) {
+        return EPOCH + nanoTime;
+    }
+
+    static synchronized void startClock(FlightRing ring) {
+        RINGS.add(ring);
+        if (thread == null) {
+            now = System.nanoTime();
+            thread =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .name("jccl-flight")
+                            .start(FlightAttendant::run);
+        }
+    }
+
+    static synchronized void stopClock(FlightRing ring) {
+        RINGS.remove(ring);
+    }
+
+    /**
+     * Has something looked at every few ticks.
+     *
+     * @param look never waits; what it throws is lost
+     */
+    public static void attend(Runnable look) {
+        ASKED.add(look);
+    }
+
+    /** No longer. A look may still be under way. */
+    public static void leave(Runnable look) {
+        ASKED.remove(look);
+    }
+
+    private static void run() {
+        for (int i = 0; i % 100 != 0 || goesOn(); i++) {
+            now = System.nanoTime();
+            if (i % LOOK == 0) {
+                for (Runnable look : ASKED) {
+                    try {
+                        look.run();
+                    } catch (RuntimeException e) {
+                        // A communicator that ends just now; it must not end the clock.
+                    }
+                }
+            }
+            LockSupport.parkNanos(TICK_NANOS);
+        }
+    }
+
+    private static synchronized boolean goesOn() {
+        if (RINGS.isEmpty()) {
+            thread = null;
+            return false;
+        }
+        return true;
+    }
+}

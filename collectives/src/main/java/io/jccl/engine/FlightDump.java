@@ -1,0 +1,65 @@
+package io.jccl.engine;
+
+import io.jccl.FlightHistory;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+
+/** Leaves a rank's history as a file when its communicator fails. */
+final class FlightDump {
+    private static final System.Logger LOG = System.getLogger("io.jccl");
+
+    /** Name of this machine. */
+    static final String HOST = hostName();
+
+    private FlightDump() {}
+
+    private static String hostName() {
+        try {
+            // The kernel's, which needs no name server.
+            return Files.readString(Path.of("/proc/sys/kernel/hostname")).strip();
+        } catch (IOException e) {
+            try {
+                return InetAddress.getLocalHost().getHostName();
+            } catch (UnknownHostException unknown) {
+                return "localhost";
+            }
+        }
+    }
+
+    /** Never throws: there is an error under way already. */
+    static void leave(EngineCommunicator communicator) {
+        try {
+            Path folder = FlightSettings.folder();
+            if (folder != null) {
+                write(communicator.history(), folder);
+            }
+        } catch (IOException | RuntimeException e) {
+            LOG.log(
+                    System.Logger.Level.WARNING,
+                    "cannot write the history of rank "
+                            + communicator.rank()
+                            + " to the folder of "
+                            + FlightSettings.FOLDER
+                            + ": "
+                            + e);
+        }
+    }
+
+    private static void write(FlightHistory history, Path folder) throws IOException {
+        Files.createDirectories(folder);
+        String name =
+                "flight-"
+                        + history.communicator().replaceAll("[^A-Za-z0-9._-]", "_")
+                        + "-rank"
+                        + history.rank()
+                        + ".json";
+        // Moved into place: who reads it reads all of it.
+        Path part = folder.resolve("." + name + "." + history.process());
+        Files.writeString(part, history.toJson());
+        Files.move(part, folder.resolve(name), StandardCopyOption.REPLACE_EXISTING);
+    }
+}

@@ -1,0 +1,270 @@
+package io.jccl.engine;
+
+import io.jccl.FlightHistory.Operation;
+import io.jccl.ReduceOp;
+import io.jccl.device.DataType;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The last operations of one rank, always written down: a few stores into one array, no allocation.
+ *
+ * <p>The time of an operation is that of {@link FlightAttendant}'s clock, which a thread sets every
+ * {@value FlightAttendant#TICK_MILLIS} ms: {@link System#nanoTime} alone takes longer than all the
+ * rest. {@code JCCL_FLIGHT_CLOCK=exact} takes it all the same.
+ *
+ * <p><b>Threads:</b> {@link #note} by the one that uses the communicator, {@link #complete} by one
+ * at a time, the rest by any.
+ */
+public final class FlightRing {
+    private static final boolean EXACT = FlightSettings.exactClock();
+    private static final boolean SITES = FlightSettings.callSites();
+
+    /** Operations that only one engine has; numbered behind the collectives. */
+    private static final List<String> MORE = List.of("putSignal", "signal", "waitSignal");
+
+    private static final Collective[] COLLECTIVES = Collective.values();
+    private static final DataType[] TYPES = DataType.values();
+    private static final ReduceOp.Kind[] KINDS = ReduceOp.Kind.values();
+
+    // Words of an entry. The first holds, from the lowest bit: operation, type, reduction and
+    // flags, eight bits each, then root or peer.
+    private static final int WORDS = 4;
+    private static final int COUNT = 1;
+    private static final int ORDER = 2;
+    private static final int TIME = 3;
+
+    private static final long QUEUED = 1L << 24;
+    private static final long GROUPED = 1L << 25;
+    private static final long IN_PLACE = 1L << 26;
+
+    private static final VarHandle LAST;
+    private static final VarHandle COMPLETED;
+
+    static {
+        try {
+            MethodHandles.Lookup lookup = MethodHandles.lookup();
+            LAST = lookup.findVarHandle(FlightRing.class, "last", long.class);
+            COMPLETED = lookup.findVarHandle(FlightRing.class, "completed", long.class);
+        } catch (ReflectiveOperationException e) {
+            throw new ExceptionInInitializerError(e);
+        }
+    }
+
+    /** A power of two, or 0. */
+    private final int capacity;
+
+    private final long[] words;
+
+    /** Where each was called; only if that is asked for. */
+    private final @Nullable StackTraceElement @Nullable [] sites;
+
+    private long last;
+    private long completed;
+    private long collectives;
+
+    /** Who used the communicator last; at first who made it. */
+    private volatile Thread user = Thread.currentThread();
+
+    /** Where the user's thread was when the communicator failed. */
+    private volatile @Nullable String failedAt;
+
+    FlightRing(int capacity) {
+        this.capacity = capacity;
+        words = new long[capacity * WORDS];
+        sites = SITES ? new StackTraceElement[capacity] : null;
+        FlightAttendant.startClock(this);
+    }
+
+    // ---- written by the rank
+
+    /** Writes down an operation that is about to be enqueued; gives it its number. */
+    void note(Request r, boolean queued, boolean grouped) {
+        long count = r.op.vector() ? r.vectorCount() : r.count;
+        long word =
+                r.op.ordinal()
+                        | (long) r.type.ordinal() << 8
+                        | (long) r.reduceOp.kind().ordinal() << 16
+                        | (queued ? QUEUED : 0)
+                        | (grouped ? GROUPED : 0)
+                        | (r.inPlace ? IN_PLACE : 0)
+                        | (long) r.root << 32;
+        r.order = r.op.peerToPeer() ? 0 : ++collectives;
+        r.sequence = write(word, count, r.order);
+    }
+
+    /** The same for an operation that only one engine has; returns its number. */
+    public long note(String name, int peer) {
+        int more = MORE.indexOf(name);
+        if (more < 0) {
+            throw new IllegalArgumentException(name);
+        }
+        return write((COLLECTIVES.length + more) | QUEUED | (long) peer << 32, 0, 0);
+    }
+
+    private long write(long word, long count, long order) {
+        long number = last + 1;
+        long[] w = words;
+        if (w.length > 0) {
+            int entry = (int) number & (capacity - 1);
+            int at = entry * WORDS;
+            w[at] = word;
+            w[at + COUNT] = count;
+            w[at + ORDER] = order;
+            w[at + TIME] = EXACT ? System.nanoTime() : FlightAttendant.now();
+            if (sites != null) {
+                sites[entry] = CallSite.caller();
+            }
+        }
+        Thread t = Thread.currentThread();
+        if (t != user) {
+            user = t;
+        }
+        LAST.setRelease(this, number);
+        return number;
+    }
+
+    /** All operations up to a number have completed. */
+    public void complete(long number) {
+        COMPLETED.setRelease(this, number);
+    }
+
+    /** Keeps the place where the communicator failed; the thread goes on. */
+    void failed(Throwable error) {
+        if (failedAt == null) {
+            Thread t = Thread.currentThread();
+            String here = t == user ? CallSite.of(error.getStackTrace()) : null;
+            failedAt = here == null ? site() : here + " [" + t.getName() + "]";
+        }
+    }
+
+    // ---- read by any
+
+    /** The number of the last operation; the first has 1. */
+    public long last() {
+        return (long) LAST.getAcquire(this);
+    }
+
+    /** The number up to which all have completed. */
+    public long completed() {
+        return Math.min((long) COMPLETED.getAcquire(this), last());
+    }
+
+    /** An operation; null if there was none of this number, or it is forgotten. */
+    public @Nullable Operation at(long number) {
+        long now = last();
+        if (number < 1 || number > now || number <= now - capacity) {
+            return null;
+        }
+        int entry = (int) number & (capacity - 1);
+        int at = entry * WORDS;
+        long word = words[at];
+        long count = words[at + COUNT];
+        long order = words[at + ORDER];
+        long time = words[at + TIME];
+        StackTraceElement site = sites == null ? null : sites[entry];
+        VarHandle.loadLoadFence();
+        return isOverwritten(number)
+                ? null
+                : operation(number, word, count, order, time, number <= completed(), site);
+    }
+
+    /** Whether an entry is another one's by now; the one that is next may be half written. */
+    private boolean isOverwritten(long number) {
+        return number <= last() + 1 - capacity;
+    }
+
+    private static Operation operation(
+            long number,
+            long word,
+            long count,
+            long order,
+            long time,
+            boolean completed,
+            @Nullable StackTraceElement site) {
+        int op = (int) (word & 0xff);
+        boolean known = op < COLLECTIVES.length;
+        Collective c = known ? COLLECTIVES[op] : Collective.BARRIER;
+        DataType type = TYPES[(int) (word >> 8 & 0xff)];
+        int root = (int) (word >> 32);
+        return new Operation(
+                number,
+                order,
+                known ? c.method() : MORE.get(op - COLLECTIVES.length),
+                type,
+                count,
+                c.reduces() ? ReduceOp.label(KINDS[(int) (word >> 16 & 0xff)]) : null,
+                c.rooted() ? root : -1,
+                c.peerToPeer() || !known ? root : -1,
+                (word & QUEUED) != 0,
+                (word & GROUPED) != 0,
+                (word & IN_PLACE) != 0,
+                FlightAttendant.epochNanos(time),
+                completed,
+                site == null ? null : CallSite.text(site));
+    }
+
+    /**
+     * What is remembered, oldest first.
+     *
+     * @param now the last to tell of
+     * @param done up to which they are completed
+     */
+    List<Operation> all(long now, long done) {
+        // All at once: making objects of them takes longer than the rank takes to write over them.
+        long[] copy = words.clone();
+        StackTraceElement[] places = sites == null ? null : sites.clone();
+        VarHandle.loadLoadFence();
+        List<Operation> all = new ArrayList<>();
+        for (long n = Math.max(1, last() + 2 - capacity); n <= now && copy.length > 0; n++) {
+            int entry = (int) n & (capacity - 1);
+            int at = entry * WORDS;
+            all.add(
+                    operation(
+                            n,
+                            copy[at],
+                            copy[at + COUNT],
+                            copy[at + ORDER],
+                            copy[at + TIME],
+                            n <= done,
+                            places == null ? null : places[entry]));
+        }
+        return all;
+    }
+
+    /** The last collectives by their order, as text. */
+    public SortedMap<Long, String> collectives(int howMany) {
+        SortedMap<Long, String> all = new TreeMap<>();
+        long now = last();
+        for (long n = Math.max(1, now - howMany + 1); n <= now; n++) {
+            Operation o = at(n);
+            if (o != null && o.sequence() > 0) {
+                all.put(o.sequence(), o.describe());
+            }
+        }
+        return all;
+    }
+
+    /** The order of the last collective that was called; 0 if there was none. */
+    long lastOrder() {
+        long now = last();
+        for (long n = now; n > Math.max(0, now - capacity); n--) {
+            Operation o = at(n);
+            if (o != null && o.sequence() > 0) {
+                return o.sequence();
+            }
+        }
+        return 0;
+    }
+
+    /** Where the user's thread is now, or was when the communicator failed. */
+    String site() {
+        String failed = failedAt;
+        return failed != null ? failed : CallSite.of(user);
+    }
+}

@@ -1,0 +1,74 @@
+package io.jccl.engine;
+
+import java.nio.file.InvalidPathException;
+import java.nio.file.Path;
+import org.jspecify.annotations.Nullable;
+
+/** What the environment says about the flight recorder. */
+final class FlightSettings {
+    static final String CAPACITY = "JCCL_FLIGHT_CAPACITY";
+    static final String CAPACITY_PROPERTY = "jccl.flight.capacity";
+    static final String CALL_SITES = "JCCL_FLIGHT_CALLSITES";
+    static final String CLOCK = "JCCL_FLIGHT_CLOCK";
+    static final String FOLDER = "JCCL_FLIGHT_DIR";
+
+    private static final int DEFAULT_CAPACITY = 1024;
+    private static final int MAX_CAPACITY = 1 << 20;
+
+    private FlightSettings() {}
+
+    /** Operations remembered by a rank: a power of two, or 0 for none, which is for measuring. */
+    static int capacity() {
+        String property = System.getProperty(CAPACITY_PROPERTY);
+        return capacity(property != null ? property : System.getenv(CAPACITY));
+    }
+
+    static int capacity(@Nullable String value) {
+        if (value == null || value.isEmpty()) {
+            return DEFAULT_CAPACITY;
+        }
+        int number;
+        try {
+            number = Integer.parseInt(value);
+        } catch (NumberFormatException e) {
+            number = -1;
+        }
+        if (number == 0) {
+            return 0;
+        }
+        if (number < 16 || number > MAX_CAPACITY) {
+            throw new IllegalArgumentException(
+                    CAPACITY
+                            + " is '"
+                            + value
+                            + "', expected 0, or 16 to "
+                            + MAX_CAPACITY
+                            + ", the number of operations to remember");
+        }
+        return Integer.highestOneBit(2 * number - 1);
+    }
+
+    /** Whether every operation notes who called it, which costs about a microsecond. */
+    static boolean callSites() {
+        return "1".equals(System.getenv(CALL_SITES));
+    }
+
+    /** Whether every operation takes the time itself. */
+    static boolean exactClock() {
+        return "exact".equals(System.getenv(CLOCK));
+    }
+
+    /** Where a rank that fails leaves its history; null for nowhere. */
+    static @Nullable Path folder() {
+        String value = System.getenv(FOLDER);
+        if (value == null || value.isEmpty()) {
+            return null;
+        }
+        try {
+            return Path.of(value);
+        } catch (InvalidPathException e) {
+            throw new IllegalArgumentException(
+                    FOLDER + " is '" + value + "', expected a folder's path", e);
+        }
+    }
+}

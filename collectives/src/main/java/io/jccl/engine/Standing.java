@@ -1,0 +1,200 @@
+package io.jccl.engine;
+
+import io.jccl.FlightHistory.Operation;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * How far a rank is, as it says when another one has waited too long.
+ *
+ * @param rank which
+ * @param process its machine and process
+ * @param called the sequence of the last collective that it has called; 0 if none
+ * @param completed its last completed operation; empty if none
+ * @param pending the first that has not completed; empty if none
+ * @param waited milliseconds since that was called
+ * @param site where its thread is; empty if unknown
+ */
+public record Standing(
+        int rank,
+        String process,
+        long called,
+        String completed,
+        String pending,
+        long waited,
+        String site) {
+    private static final String SEPARATOR = "\t";
+
+    static Standing of(int rank, FlightRing ring) {
+        // In this order: what completes meanwhile is still named as pending.
+        long done = ring.completed();
+        Operation next = ring.at(done + 1);
+        Operation before = ring.at(done);
+        long now = FlightAttendant.epochNanos(System.nanoTime());
+        String called = next == null ? null : next.site();
+        return new Standing(
+                rank,
+                FlightDump.HOST + ":" + ProcessHandle.current().pid(),
+                ring.lastOrder(),
+                text(before),
+                next == null && ring.last() > done
+                        ? "operation " + (done + 1) + " of " + ring.last()
+                        : text(next),
+                next == null ? 0 : Math.max(0, now - next.enqueuedNanos()) / 1_000_000,
+                called == null ? ring.site() : called);
+    }
+
+    private static String text(@Nullable Operation o) {
+        return o == null ? "" : (o.sequence() > 0 ? "#" + o.sequence() + " " : "") + o.describe();
+    }
+
+    /** As one line of text for a store, at most so many characters. */
+    public String write(int room) {
+        String line =
+                String.join(
+                        SEPARATOR,
+                        Integer.toString(rank),
+                        plain(process),
+                        Long.toString(called),
+                        plain(completed),
+                        plain(pending),
+                        Long.toString(waited),
+                        plain(site));
+        return line.length() <= room ? line : line.substring(0, room);
+    }
+
+    private static String plain(String s) {
+        return s.replaceAll("\\s", " ");
+    }
+
+    /** What {@link #write} has written; null if it is no such line. */
+    public static @Nullable Standing read(String line) {
+        String[] f = line.split(SEPARATOR, -1);
+        if (f.length != 7) {
+            return null;
+        }
+        try {
+            return new Standing(
+                    Integer.parseInt(f[0]),
+                    f[1],
+                    Long.parseLong(f[2]),
+                    f[3],
+                    f[4],
+                    Long.parseLong(f[5]),
+                    f[6]);
+        } catch (NumberFormatException e) {
+            return null;
+        }
+    }
+
+    /** The lowest rank that answered; -1 if none did. */
+    public static int lowest(List<@Nullable Standing> all) {
+        for (int r = 0; r < all.size(); r++) {
+            if (all.get(r) != null) {
+                return r;
+            }
+        }
+        return -1;
+    }
+
+    /** One table of all ranks, of which nothing else is known. */
+    public static String table(List<@Nullable Standing> all) {
+        List<String> nothing = Collections.nCopies(all.size(), "");
+        return table(all, nothing, nothing);
+    }
+
+    /**
+     * One table of all ranks, after a line that names those that are behind.
+     *
+     * @param all what each rank said; null where it gave no answer
+     * @param names each rank's name for where there is no answer
+     * @param known what else is known of a rank without answer; empty if nothing
+     */
+    public static String table(
+            List<@Nullable Standing> all, List<String> names, List<String> known) {
+        List<String[]> rows = new ArrayList<>();
+        rows.add(
+                new String[] {
+                    "rank", "process", "last completed", "pending", "for", "its thread is at"
+                });
+        for (int r = 0; r < all.size(); r++) {
+            Standing s = all.get(r);
+            rows.add(
+                    s == null
+                            ? new String[] {
+                                Integer.toString(r), names.get(r), known.get(r), "no answer", "", ""
+                            }
+                            : new String[] {
+                                Integer.toString(r),
+                                s.process,
+                                s.completed.isEmpty() ? "nothing" : s.completed,
+                                s.pending.isEmpty() ? "nothing" : s.pending,
+                                s.pending.isEmpty() ? "" : seconds(s.waited),
+                                s.site
+                            });
+        }
+        int[] width = new int[rows.getFirst().length];
+        for (String[] row : rows) {
+            for (int i = 0; i < row.length; i++) {
+                width[i] = Math.max(width[i], row[i].length());
+            }
+        }
+        StringBuilder b = new StringBuilder(behind(all));
+        for (String[] row : rows) {
+            b.append('\n');
+            StringBuilder line = new StringBuilder(" ");
+            for (int i = 0; i < row.length; i++) {
+                line.append(' ').append(row[i]).repeat(' ', width[i] - row[i].length() + 1);
+            }
+            b.append(line.toString().stripTrailing());
+        }
+        return b.toString();
+    }
+
+    private static String seconds(long millis) {
+        return millis < 10_000 ? millis / 1000 + "." + millis % 1000 / 100 + " s" : millis / 1000 + " s";
+    }
+
+    /** Who keeps the others waiting, as far as that shows. */
+    private static String behind(List<@Nullable Standing> all) {
+        List<String> silent = new ArrayList<>();
+        List<String> late = new ArrayList<>();
+        long most = 0;
+        for (Standing s : all) {
+            most = s == null ? most : Math.max(most, s.called);
+        }
+        for (int r = 0; r < all.size(); r++) {
+            Standing s = all.get(r);
+            if (s == null) {
+                silent.add("rank " + r);
+            } else if (s.called < most) {
+                late.add(
+                        "rank "
+                                + r
+                                + " ("
+                                + s.process
+                                + ") has called "
+                                + (s.called == 0 ? "no collective" : "#" + s.called)
+                                + ", others #"
+                                + most
+                                + (s.site.isEmpty() ? "" : ", and is at " + s.site));
+            }
+        }
+        List<String> parts = new ArrayList<>();
+        if (!silent.isEmpty()) {
+            parts.add(
+                    String.join(", ", silent)
+                            + (silent.size() == 1 ? " gives" : " give")
+                            + " no answer: stopped, lost, or its machine is");
+        }
+        if (!late.isEmpty()) {
+            parts.add("behind: " + String.join("; ", late));
+        }
+        if (parts.isEmpty()) {
+            parts.add("every rank has called " + (most == 0 ? "no collective" : "#" + most));
+        }
+        return String.join("; ", parts);
+    }
+}

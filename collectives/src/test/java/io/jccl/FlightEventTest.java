@@ -1,0 +1,202 @@
+package io.jccl;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.contract.Workers;
+import io.jccl.contract.Workers.Worker;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import io.jccl.testdouble.TestDouble;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import jdk.jfr.Recording;
+import jdk.jfr.consumer.RecordedEvent;
+import jdk.jfr.consumer.RecordingFile;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/** What a recording of Java's flight recorder holds. */
+@Timeout(value = 2, unit = TimeUnit.MINUTES)
+class FlightEventTest {
+    private static final String COLLECTIVE = "io.jccl.Collective";
+    private static final String PROGRESS = "io.jccl.Progress";
+
+    @TempDir Path folder = Path.of("");
+
+    private List<RecordedEvent> record(Runnable body, String... events) throws IOException {
+        Path file = folder.resolve("t.jfr");
+        try (Recording recording = new Recording()) {
+            for (String e : events) {
+                recording.enable(e).withoutStackTrace();
+            }
+            recording.start();
+            body.run();
+            recording.stop();
+            recording.dump(file);
+        }
+        return RecordingFile.readAllEvents(file).stream()
+                .filter(e -> e.getEventType().getName().startsWith("io.jccl."))
+                .toList();
+    }
+
+    private static List<RecordedEvent> of(List<RecordedEvent> events, int rank) {
+        return events.stream()
+                .filter(e -> e.getEventType().getName().equals(COLLECTIVE))
+                .filter(e -> e.getInt("rank") == rank)
+                .sorted((a, b) -> Long.compare(a.getLong("number"), b.getLong("number")))
+                .toList();
+    }
+
+    private static void three(Communicator c) {
+        Stream s = c.device().defaultStream();
+        try (Stream beside = c.device().newStream();
+                Buffer a = c.device().allocate(DataType.FLOAT32, 100_000)) {
+            c.allReduce(a, ReduceOp.MAX, s);
+            Group.run(
+                    c,
+                    () -> {
+                        c.send(a.slice(0, 10), (c.rank() + 1) % c.size(), s);
+                        c.recv(a.slice(10, 10), (c.rank() + c.size() - 1) % c.size(), s);
+                    });
+            c.broadcast(a, 1, beside);
+            beside.synchronize();
+        }
+    }
+
+    @Test
+    void everyOperationIsAnEvent() throws IOException {
+        List<RecordedEvent> events =
+                record(() -> Communicator.runLocal(2, FlightEventTest::three), COLLECTIVE);
+        assertEquals(8, events.size(), events::toString);
+        assertEquals(1, events.stream().map(e -> e.getString("communicator")).distinct().count());
+        for (int r = 0; r < 2; r++) {
+            List<RecordedEvent> own = of(events, r);
+            assertEquals(
+                    List.of("allReduce", "send", "recv", "broadcast"),
+                    own.stream().map(e -> e.getString("operation")).toList());
+            assertEquals(
+                    List.of(1L, 0L, 0L, 2L), own.stream().map(e -> e.getLong("sequence")).toList());
+            assertEquals(
+                    List.of(1L, 2L, 3L, 4L), own.stream().map(e -> e.getLong("number")).toList());
+            RecordedEvent e = own.getFirst();
+            assertEquals("host/threads", e.getString("engine"));
+            assertEquals(2, e.getInt("size"));
+            assertEquals("float", e.getString("type"));
+            assertEquals("max", e.getString("reduction"));
+            assertEquals(100_000, e.getLong("count"));
+            assertEquals(400_000, e.getLong("bytes"));
+            assertEquals(-1, e.getInt("root"));
+            assertEquals("direct", e.getString("algorithm"));
+            assertEquals("completed", e.getString("state"));
+            assertTrue(e.getDuration().compareTo(Duration.ZERO) > 0, e::toString);
+            assertEquals(1 - r, own.get(1).getInt("root"));
+            assertEquals(1, own.get(3).getInt("root"));
+            assertTrue(own.get(3).getBoolean("queued"));
+        }
+    }
+
+    @Test
+    void nothingIsRecordedUnlessAskedFor() throws IOException {
+        assertEquals(
+                List.of(),
+                record(() -> Communicator.runLocal(2, FlightEventTest::three), "jdk.GCPhasePause"));
+    }
+
+    @Test
+    void whatFailsIsAnEventToo() throws IOException {
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofMillis(300));
+        List<RecordedEvent> events =
+                record(
+                        () ->
+                                assertThrows(
+                                        JcclException.class,
+                                        () ->
+                                                Communicator.runLocal(
+                                                        2,
+                                                        options,
+                                                        c -> {
+                                                            if (c.rank() == 0) {
+                                                                c.barrier(
+                                                                        c.device()
+                                                                                .defaultStream());
+                                                            } else {
+                                                                Thread.sleep(1500);
+                                                            }
+                                                        })),
+                        COLLECTIVE);
+        assertEquals(1, events.size(), events::toString);
+        assertEquals("failed", events.getFirst().getString("state"));
+        assertEquals("barrier", events.getFirst().getString("operation"));
+    }
+
+    /** Its operations end beside the JVM: the watchdog says how far they are. */
+    @Test
+    void ncclSaysWhatIsEnqueuedAndHowFarItIs() throws IOException {
+        TestDouble.use();
+        List<RecordedEvent> events =
+                record(
+                        () -> {
+                            List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
+                            NcclRanks.each(
+                                    ranks,
+                                    c -> {
+                                        three(c);
+                                        long deadline = System.nanoTime() + 30_000_000_000L;
+                                        while (c.history().completed() < 4
+                                                && System.nanoTime() < deadline) {
+                                            Thread.sleep(20);
+                                        }
+                                    });
+                            NcclRanks.close(ranks);
+                        },
+                        COLLECTIVE,
+                        PROGRESS);
+        for (int r = 0; r < 2; r++) {
+            int rank = r;
+            List<RecordedEvent> own = of(events, r);
+            assertEquals(
+                    List.of("allReduce", "send", "recv", "broadcast"),
+                    own.stream().map(e -> e.getString("operation")).toList());
+            assertTrue(own.stream().allMatch(e -> e.getString("state").equals("enqueued")));
+            assertEquals("nccl", own.getFirst().getString("engine"));
+            assertEquals("auto", own.getFirst().getString("algorithm"));
+            assertEquals(
+                    4,
+                    events.stream()
+                            .filter(e -> e.getEventType().getName().equals(PROGRESS))
+                            .filter(e -> e.getInt("rank") == rank)
+                            .mapToLong(e -> e.getLong("number"))
+                            .max()
+                            .orElse(0),
+                    events::toString);
+        }
+        assertEquals(1, events.stream().map(e -> e.getString("communicator")).distinct().count());
+        NcclRanks.reset();
+    }
+
+    /** An image may lack the module jdk.jfr. */
+    @Test
+    void worksWithoutTheModule() {
+        try (Workers workers =
+                new Workers(
+                        1,
+                        Workers.newJobId(),
+                        List.of("--limit-modules=java.base,jdk.incubator.vector"),
+                        Map.of())) {
+            workers.startAll(FaultWorker.class, "hello", "60");
+            Worker worker = workers.all().getFirst();
+            worker.await("OK", Duration.ofSeconds(60));
+            assertEquals(0, worker.join(Duration.ofSeconds(60)));
+        }
+    }
+}

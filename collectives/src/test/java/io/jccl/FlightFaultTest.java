@@ -1,0 +1,209 @@
+package io.jccl;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.contract.Workers;
+import io.jccl.contract.Workers.Worker;
+import io.jccl.testdouble.TestDouble;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** One rank falls behind: all others say which, where it is, and how far everyone was. */
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
+class FlightFaultTest {
+    private static final Duration PATIENCE = Duration.ofSeconds(90);
+    private static final int RANKS = 3;
+
+    /** Histories, and the ranks' temporary files. */
+    @TempDir Path folder = Path.of("");
+
+    private Workers world(String engine) {
+        Map<String, String> environment = new HashMap<>();
+        environment.put("JCCL_ENGINE", engine);
+        environment.put("JCCL_FLIGHT_DIR", folder.resolve("flight").toString());
+        List<String> flags = new ArrayList<>();
+        if (engine.equals("nccl")) {
+            // As NCCL does: ranks that called different collectives hang.
+            environment.put("JCCL_DOUBLE_MISMATCH", "hang");
+            flags.addAll(TestDouble.flags());
+        }
+        flags.add("-Djava.io.tmpdir=" + folder);
+        return new Workers(
+                engine.equals("threads") ? 1 : RANKS, Workers.newJobId(), flags, environment);
+    }
+
+    /** The timeout, which is also that of coming together: over NCCL that takes longer. */
+    private static String seconds(String engine) {
+        return engine.equals("nccl") ? "9" : "4";
+    }
+
+    private static Worker of(Workers workers, int rank) {
+        return workers.all().size() == 1 ? workers.all().getFirst() : workers.all().get(rank);
+    }
+
+    private static List<Integer> survivors(int victim) {
+        return Stream.of(0, 1, 2).filter(r -> r != victim).toList();
+    }
+
+    /** The errors of the survivors, whose type all of them have unless told otherwise. */
+    private static List<String> errors(Workers workers, int victim) {
+        List<String> errors = new ArrayList<>();
+        for (int r : survivors(victim)) {
+            errors.add(of(workers, r).await("ERROR " + r + " ", PATIENCE));
+        }
+        return errors;
+    }
+
+    private static void contains(String text, String... words) {
+        for (String word : words) {
+            assertTrue(text.contains(word), () -> "no '" + word + "' in\n" + text.replace('|', '\n'));
+        }
+    }
+
+    /** A row of the table. */
+    private static String row(String error, int rank) {
+        for (String line : error.split("\\|")) {
+            if (line.matches(" +" + rank + " .*")) {
+                return line;
+            }
+        }
+        throw new AssertionError("no row of rank " + rank + " in\n" + error.replace('|', '\n'));
+    }
+
+    private static long printed(Workers workers, int rank) {
+        return of(workers, rank).lines().stream()
+                .filter(l -> l.contains("its thread is at") && !l.startsWith("ERROR"))
+                .count();
+    }
+
+    private void assertHistories(int victim, String pending) throws IOException {
+        for (int r : survivors(victim)) {
+            try (Stream<Path> files = Files.list(folder.resolve("flight"))) {
+                String end = "-rank" + r + ".json";
+                Path file =
+                        files.filter(f -> f.getFileName().toString().endsWith(end))
+                                .findFirst()
+                                .orElseThrow(() -> new AssertionError("no history of rank " + end));
+                String json = Files.readString(file);
+                contains(json, "\"jcclFlight\":1", "\"rank\":" + r, pending);
+            }
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "threads, skip, 1", "threads, skip, 0", "threads, never, 2",
+        "host, skip, 1", "host, skip, 0", "host, never, 2",
+        "nccl, skip, 1", "nccl, skip, 0", "nccl, never, 2"
+    })
+    void rankThatDoesNotComeIsFoundWhereItIs(String engine, String what, int victim)
+            throws IOException {
+        try (Workers workers = world(engine)) {
+            workers.startAll(FlightWorker.class, what, seconds(engine), Integer.toString(victim));
+            List<String> errors = errors(workers, victim);
+            for (String error : errors) {
+                // A rank of threads that never came is only known by who made it.
+                boolean unknown = engine.equals("threads") && what.equals("never");
+                String site = unknown ? "FlightWorker.main(" : "FlightWorker.dawdle(";
+                contains(error, "behind: rank " + victim, site + "FlightWorker.java:");
+                String row = row(error, victim);
+                contains(row, "nothing", site);
+                for (int r : survivors(victim)) {
+                    contains(row(error, r), "allReduce(int32, count 1000, sum)", "work(Flight");
+                }
+            }
+            assertTrue(
+                    errors.stream().anyMatch(e -> e.contains(" CollectiveTimeoutException ")),
+                    errors::toString);
+            for (int r : survivors(victim)) {
+                contains(
+                        of(workers, r).await("HISTORY " + r, PATIENCE),
+                        "pending",
+                        "allReduce(int32, count 1000, sum)");
+                of(workers, r).await("CLOSED " + r, PATIENCE);
+            }
+            // The victim lives and can answer: the lowest of all prints, and no other.
+            long all = 0;
+            for (Worker w : workers.all()) {
+                all += printed(workers, w.rank());
+            }
+            if (engine.equals("nccl")) {
+                // Two that give up in the same moment may each have asked.
+                assertTrue(all >= 1, () -> "nobody printed the table");
+            } else {
+                of(workers, 0).awaitContaining("its thread is at", PATIENCE);
+                all = 0;
+                for (Worker w : workers.all()) {
+                    all += printed(workers, w.rank());
+                }
+                assertEquals(1, all, "tables printed");
+            }
+            assertHistories(victim, "\"name\":\"allReduce\"");
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"threads, 1", "host, 1", "host, 0", "nccl, 1"})
+    void rankThatCallsAnotherCollectiveIsFound(String engine, int victim) throws IOException {
+        try (Workers workers = world(engine)) {
+            workers.startAll(FlightWorker.class, "other", seconds(engine), Integer.toString(victim));
+            for (int r = 0; r < RANKS; r++) {
+                String error = of(workers, r).await("ERROR " + r + " ", PATIENCE);
+                contains(error, "CollectiveMismatchException", "disagree");
+                contains(
+                        row(error, victim),
+                        "broadcast(int32, count 1000, root 0)",
+                        "wrongTurn(FlightWorker.java:");
+                for (int s : survivors(victim)) {
+                    contains(
+                            row(error, s),
+                            "allReduce(int32, count 1000, sum)",
+                            "work(FlightWorker.java:");
+                }
+            }
+            assertHistories(victim, "\"name\":\"allReduce\"");
+        }
+    }
+
+    /** Not for threads: what is stopped is a process. */
+    @ParameterizedTest
+    @CsvSource({"host, 1", "host, 0", "nccl, 1", "nccl, 0"})
+    void rankThatIsStoppedGivesNoAnswer(String engine, int victim) {
+        try (Workers workers = world(engine)) {
+            workers.startAll(FlightWorker.class, "loop", seconds(engine), Integer.toString(victim));
+            for (int r = 0; r < RANKS; r++) {
+                of(workers, r).await("RUNNING " + r, PATIENCE);
+            }
+            Worker stopped = of(workers, victim);
+            stopped.signal("STOP");
+            List<String> errors = errors(workers, victim);
+            for (String error : errors) {
+                contains(error, "rank " + victim + " gives no answer");
+                contains(row(error, victim), "no answer");
+                for (int r : survivors(victim)) {
+                    contains(row(error, r), "allReduce(int32, count 1000, sum)", "work(Flight");
+                }
+            }
+            int lowest = survivors(victim).getFirst();
+            of(workers, lowest).awaitContaining("its thread is at", PATIENCE);
+            stopped.signal("CONT");
+            // It learns that the others gave it up, in the same words.
+            contains(
+                    stopped.await("ERROR " + victim + " ", PATIENCE),
+                    "rank " + victim + " gives no answer");
+        }
+    }
+}

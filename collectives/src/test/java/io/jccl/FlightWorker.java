@@ -1,0 +1,115 @@
+package io.jccl;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * A rank, or with JCCL_ENGINE=threads three of them, of which one falls behind. Prints what each
+ * gets to know of it, with {@code |} for the ends of lines.
+ */
+final class FlightWorker {
+    private static final int COUNT = 1000;
+
+    private FlightWorker() {}
+
+    /**
+     * Runs one rank, or three.
+     *
+     * @param args what the victim does, timeout in seconds, the victim's rank
+     * @throws Exception an error nobody expects
+     */
+    public static void main(String[] args) throws Exception {
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withTimeout(
+                        Duration.ofSeconds(Integer.parseInt(args[1])));
+        int victim = Integer.parseInt(args[2]);
+        if (!"threads".equals(System.getenv("JCCL_ENGINE"))) {
+            run(Communicator.fromEnvironment(device(), options), args[0], victim);
+            return;
+        }
+        List<Thread> threads = new ArrayList<>();
+        for (Communicator c : Communicator.local(3, options)) {
+            threads.add(
+                    Thread.ofPlatform()
+                            .daemon(c.rank() == victim)
+                            .name("rank-" + c.rank())
+                            .start(() -> run(c, args[0], victim)));
+        }
+        for (int r = 0; r < threads.size(); r++) {
+            if (r != victim) {
+                threads.get(r).join();
+            }
+        }
+    }
+
+    private static Device device() {
+        return "nccl".equals(System.getenv("JCCL_ENGINE"))
+                ? Cuda.device(Integer.parseInt(System.getenv("LOCAL_RANK")))
+                : Device.host();
+    }
+
+    private static void run(Communicator comm, String what, int victim) {
+        try (comm) {
+            boolean falls = comm.rank() == victim;
+            if (!what.equals("never")) {
+                for (int i = 0; i < 3; i++) {
+                    work(comm);
+                }
+            }
+            say("RUNNING " + comm.rank());
+            if (falls && (what.equals("skip") || what.equals("never"))) {
+                dawdle();
+            } else if (falls && what.equals("other")) {
+                wrongTurn(comm);
+            } else {
+                while (true) {
+                    work(comm);
+                }
+            }
+        } catch (RuntimeException e) {
+            say(
+                    "ERROR "
+                            + comm.rank()
+                            + " "
+                            + e.getClass().getSimpleName()
+                            + " "
+                            + String.valueOf(e.getMessage()).replace('\n', '|'));
+            say("HISTORY " + comm.rank() + " " + comm.history().toText().replace('\n', '|'));
+        }
+        say("CLOSED " + comm.rank());
+    }
+
+    private static void say(String line) {
+        System.out.println(line);
+    }
+
+    private static void work(Communicator comm) {
+        Stream stream = comm.device().defaultStream();
+        try (Buffer b = comm.device().allocate(DataType.INT32, COUNT)) {
+            comm.allReduce(b, ReduceOp.SUM, stream);
+            stream.synchronize();
+        }
+    }
+
+    private static void wrongTurn(Communicator comm) {
+        Stream stream = comm.device().defaultStream();
+        try (Buffer b = comm.device().allocate(DataType.INT32, COUNT)) {
+            comm.broadcast(b, 0, stream);
+            stream.synchronize();
+        }
+    }
+
+    private static void dawdle() {
+        try {
+            Thread.sleep(600_000);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}
