@@ -422,6 +422,11 @@ class NcclTimeoutTest {
         }
 
         @Override
+        public boolean compareAndSet(String name, byte @Nullable [] expected, byte[] bytes) {
+            return store.compareAndSet(name, expected, bytes);
+        }
+
+        @Override
         public void close() {
             store.close();
         }

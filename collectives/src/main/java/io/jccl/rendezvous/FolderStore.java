@@ -12,12 +12,29 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.time.Duration;
+import java.util.Arrays;
 import java.util.UUID;
+import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /** One file for each value, which appears complete or not at all. */
 final class FolderStore implements Store {
-    private static final int LONGEST_KEY = 200;
+    /** Of a file's name, in which a character of a key may take nine. */
+    private static final int LONGEST_NAME = 200;
+
+    /** Writers of different keys seldom meet; those of one key always do. */
+    private static final int LOCKS = 64;
+
+    private static final Duration LOCK_PATIENCE = Duration.ofSeconds(30);
+    private static final long POLL_NANOS = 200_000;
+
+    /** Threads of one JVM share file locks, so they take turns here. */
+    private static final Object[] TURNS = new Object[LOCKS];
+
+    static {
+        Arrays.setAll(TURNS, i -> new Object());
+    }
 
     private final Path folder;
 
@@ -35,36 +52,101 @@ final class FolderStore implements Store {
     }
 
     private Path file(String key) {
-        String name = URLEncoder.encode(key, StandardCharsets.UTF_8).replace(".", "%2E");
-        if (key.isEmpty() || name.length() > LONGEST_KEY) {
+        String name = URLEncoder.encode(Limits.key(key), StandardCharsets.UTF_8);
+        name = name.replace(".", "%2E");
+        if (name.length() > LONGEST_NAME) {
             throw new IllegalArgumentException(
-                    "key '" + key + "' is empty or longer than " + LONGEST_KEY + " characters");
+                    "key '"
+                            + key
+                            + "' makes a file name of "
+                            + name.length()
+                            + " characters, expected at most "
+                            + LONGEST_NAME);
         }
         return folder.resolve(name);
+    }
+
+    /** What is done while no other process changes the same key. */
+    private interface Change<T> {
+        T make() throws IOException;
+    }
+
+    /** A lock of a file that nobody replaces: the value's own file goes with each new value. */
+    private <T> T locked(String key, String what, Change<T> change) {
+        int number = Math.floorMod(key.hashCode(), LOCKS);
+        Path file = folder.resolve(".lock-" + number);
+        synchronized (TURNS[number]) {
+            try (FileChannel channel =
+                            FileChannel.open(
+                                    file, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+                    FileLock lock = lock(channel, file)) {
+                return lock.isValid() ? change.make() : failedLock(file);
+            } catch (IOException e) {
+                throw failed(what + " '" + key + "'", e);
+            }
+        }
+    }
+
+    private static <T> T failedLock(Path file) throws IOException {
+        throw new IOException("the lock of " + file + " was lost");
+    }
+
+    /** A process that was stopped while it held the lock must not stop all others. */
+    private static FileLock lock(FileChannel channel, Path file) throws IOException {
+        long deadline = System.nanoTime() + LOCK_PATIENCE.toNanos();
+        FileLock lock = channel.tryLock();
+        while (lock == null) {
+            if (System.nanoTime() > deadline) {
+                throw new IOException(
+                        "another process has held the lock of "
+                                + file
+                                + " for "
+                                + LOCK_PATIENCE
+                                + "; is one stopped?");
+            }
+            LockSupport.parkNanos(POLL_NANOS);
+            lock = channel.tryLock();
+        }
+        return lock;
     }
 
     @Override
     public void set(String key, byte[] value) {
         Path file = file(key);
+        Limits.value(key, value);
+        boolean unused = locked(key, "take", () -> replace(file, value));
+    }
+
+    private boolean replace(Path file, byte[] value) throws IOException {
         Path part = folder.resolve(".part-" + UUID.randomUUID());
+        Files.write(part, value);
+        Files.move(
+                part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+        return true;
+    }
+
+    @Override
+    public boolean compareAndSet(String key, byte @Nullable [] expected, byte[] value) {
+        Path file = file(key);
+        Limits.value(key, value);
+        return locked(
+                key,
+                "compare",
+                () -> Arrays.equals(read(file), expected) && replace(file, value));
+    }
+
+    private static byte @Nullable [] read(Path file) throws IOException {
         try {
-            Files.write(part, value);
-            Files.move(
-                    part,
-                    file,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
-        } catch (IOException e) {
-            throw failed("take '" + key + "'", e);
+            return Files.readAllBytes(file);
+        } catch (NoSuchFileException e) {
+            return null;
         }
     }
 
     @Override
     public byte @Nullable [] get(String key) {
         try {
-            return Files.readAllBytes(file(key));
-        } catch (NoSuchFileException e) {
-            return null;
+            return read(file(key));
         } catch (IOException e) {
             throw failed("give '" + key + "'", e);
         }
@@ -72,26 +154,27 @@ final class FolderStore implements Store {
 
     @Override
     public long add(String key, long delta) {
-        // Threads of one JVM share file locks, so they take turns here.
-        synchronized (FolderStore.class) {
-            try (FileChannel channel =
+        Path file = file(key);
+        return locked(
+                key,
+                "count",
+                () -> {
+                    // Written in place: who reads it has the lock.
+                    try (FileChannel channel =
                             FileChannel.open(
-                                    file(key),
+                                    file,
                                     StandardOpenOption.CREATE,
                                     StandardOpenOption.READ,
-                                    StandardOpenOption.WRITE);
-                    FileLock lock = channel.lock()) {
-                ByteBuffer number = ByteBuffer.allocate(Long.BYTES);
-                int read = channel.read(number, 0);
-                long value = (read == Long.BYTES ? number.getLong(0) : 0) + delta;
-                if (delta != 0 && lock.isValid()) {
-                    channel.write(ByteBuffer.allocate(Long.BYTES).putLong(0, value), 0);
-                }
-                return value;
-            } catch (IOException e) {
-                throw failed("count '" + key + "'", e);
-            }
-        }
+                                    StandardOpenOption.WRITE)) {
+                        ByteBuffer number = ByteBuffer.allocate(Long.BYTES);
+                        int read = channel.read(number, 0);
+                        long value = (read == Long.BYTES ? number.getLong(0) : 0) + delta;
+                        if (delta != 0) {
+                            channel.write(ByteBuffer.allocate(Long.BYTES).putLong(0, value), 0);
+                        }
+                        return value;
+                    }
+                });
     }
 
     @Override

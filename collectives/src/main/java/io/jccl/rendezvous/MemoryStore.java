@@ -1,7 +1,12 @@
 package io.jccl.rendezvous;
 
+import io.jccl.CollectiveTimeoutException;
+import java.time.Duration;
+import java.util.Arrays;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /** Values in this JVM. */
@@ -9,20 +14,80 @@ final class MemoryStore implements Store {
     private final ConcurrentMap<String, byte[]> values = new ConcurrentHashMap<>();
     private final ConcurrentMap<String, Long> counters = new ConcurrentHashMap<>();
 
+    /** What opens when a value is there. */
+    private final ConcurrentMap<String, CountDownLatch> awaited = new ConcurrentHashMap<>();
+
     @Override
     public void set(String key, byte[] value) {
-        values.put(key, value.clone());
+        values.put(Limits.key(key), Limits.value(key, value).clone());
+        arrived(key);
+    }
+
+    private void arrived(String key) {
+        CountDownLatch latch = awaited.remove(key);
+        if (latch != null) {
+            latch.countDown();
+        }
     }
 
     @Override
     public byte @Nullable [] get(String key) {
-        byte[] value = values.get(key);
+        byte[] value = values.get(Limits.key(key));
         return value == null ? null : value.clone();
     }
 
     @Override
+    public byte[] await(String key, Duration timeout) {
+        long deadline = System.nanoTime() + Waiting.nanos(timeout);
+        boolean interrupted = false;
+        try {
+            while (true) {
+                byte[] value = get(key);
+                if (value != null) {
+                    return value;
+                }
+                CountDownLatch latch = awaited.computeIfAbsent(key, k -> new CountDownLatch(1));
+                // Who set it meanwhile may not have seen the latch.
+                if (!values.containsKey(key)) {
+                    long left = deadline - System.nanoTime();
+                    if (left <= 0) {
+                        throw new CollectiveTimeoutException(Waiting.absent(key, this, timeout));
+                    }
+                    try {
+                        boolean unused = latch.await(left, TimeUnit.NANOSECONDS);
+                    } catch (InterruptedException e) {
+                        interrupted = true;
+                    }
+                }
+            }
+        } finally {
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    @Override
     public long add(String key, long delta) {
-        return counters.merge(key, delta, Long::sum);
+        return counters.merge(Limits.key(key), delta, Long::sum);
+    }
+
+    @Override
+    public boolean compareAndSet(String key, byte @Nullable [] expected, byte[] value) {
+        byte[] fresh = Limits.value(key, value).clone();
+        boolean[] done = new boolean[1];
+        // A null result, where there was none either, leaves the map as it is.
+        var unused =
+                values.compute(
+                        Limits.key(key),
+                        (k, old) -> {
+                            done[0] = Arrays.equals(old, expected);
+                            return done[0] ? fresh : old;
+                        });
+        if (done[0]) {
+            arrived(key);
+        }
+        return done[0];
     }
 
     @Override

@@ -32,6 +32,25 @@ public interface Store extends AutoCloseable {
     }
 
     /**
+     * A store that a {@link StoreServer} serves. Values go over the network as they are; only who
+     * knows the secret can read or set them. If the connection is lost the store makes another and
+     * goes on where it was; after 30 seconds without one, or three if the server's machine says
+     * that nobody listens there, all its methods throw.
+     *
+     * @param address {@code tcp://host:port}; an IPv6 address in brackets. Of several addresses of
+     *     a name the first that answers is used
+     * @param secret the server's
+     * @param timeout how long to wait for the server, which may be started later
+     * @return the store; close it to leave
+     * @throws CollectiveTimeoutException if no server is found in time
+     * @throws IllegalArgumentException if the address cannot be one
+     * @throws io.jccl.bindings.JcclException if the server has another secret, or is no store
+     */
+    static Store connect(String address, StoreSecret secret, Duration timeout) {
+        return TcpStore.connect(TcpAddress.parse("address", address), secret, timeout);
+    }
+
+    /**
      * Sets a value; a later one replaces it.
      *
      * @param key its name
@@ -58,6 +77,17 @@ public interface Store extends AutoCloseable {
     default byte[] await(String key, Duration timeout) {
         return Waiting.await(this, key, timeout);
     }
+
+    /**
+     * Sets a value if it is what the caller believes, at once for all: of several that try, one
+     * succeeds.
+     *
+     * @param key its name
+     * @param expected what it has to be; null if it has to be unset
+     * @param value its bytes
+     * @return whether it was as expected, and is set now
+     */
+    boolean compareAndSet(String key, byte @Nullable [] expected, byte[] value);
 
     /**
      * Adds to a counter that begins at 0, at once for all.

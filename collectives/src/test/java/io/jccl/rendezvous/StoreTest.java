@@ -2,6 +2,7 @@ package io.jccl.rendezvous;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -19,25 +20,51 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+@Timeout(value = 2, unit = TimeUnit.MINUTES)
 class StoreTest {
     private enum Kind {
         MEMORY,
-        FOLDER
+        FOLDER,
+        TCP
     }
+
+    private static final StoreSecret SECRET = StoreSecret.of("of this test");
 
     @TempDir Path folder = Path.of("");
 
+    private @Nullable StoreServer server;
+
+    @AfterEach
+    void closeServer() {
+        if (server != null) {
+            server.close();
+        }
+    }
+
     private Store open(Kind kind) {
-        return kind == Kind.MEMORY ? Store.inMemory() : Store.folder(folder.resolve("a store"));
+        return switch (kind) {
+            case MEMORY -> Store.inMemory();
+            case FOLDER -> Store.folder(folder.resolve("a store"));
+            case TCP -> {
+                StoreServer s = StoreServer.open("127.0.0.1", 0, SECRET);
+                server = s;
+                yield Store.connect(
+                        "tcp://127.0.0.1:" + s.port(), SECRET, Duration.ofSeconds(30));
+            }
+        };
     }
 
     private static byte[] bytes(String text) {
@@ -85,15 +112,127 @@ class StoreTest {
         }
     }
 
-    @Test
-    void unusableKeysAreRefused() {
-        try (Store store = open(Kind.FOLDER)) {
+    @ParameterizedTest
+    @EnumSource
+    void unusableKeysAreRefused(Kind kind) {
+        try (Store store = open(kind)) {
             for (String key : List.of("", "k".repeat(201))) {
                 assertThrows(IllegalArgumentException.class, () -> store.set(key, bytes("value")));
                 assertThrows(IllegalArgumentException.class, () -> store.get(key));
                 assertThrows(IllegalArgumentException.class, () -> store.add(key, 1));
+                assertThrows(
+                        IllegalArgumentException.class,
+                        () -> store.compareAndSet(key, null, bytes("value")));
             }
         }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void valuesHaveALimit(Kind kind) {
+        try (Store store = open(kind)) {
+            byte[] largest = new byte[1 << 20];
+            Arrays.fill(largest, (byte) 7);
+            store.set("large", largest);
+            assertArrayEquals(largest, store.get("large"));
+            byte[] second = new byte[1 << 20];
+            assertTrue(store.compareAndSet("large", largest, second));
+            assertArrayEquals(second, store.await("large", Duration.ofSeconds(1)));
+            byte[] tooLarge = new byte[(1 << 20) + 1];
+            IllegalArgumentException e =
+                    assertThrows(
+                            IllegalArgumentException.class, () -> store.set("large", tooLarge));
+            assertTrue(String.valueOf(e.getMessage()).contains("1048577"), e::toString);
+            assertThrows(
+                    IllegalArgumentException.class,
+                    () -> store.compareAndSet("large", second, tooLarge));
+            assertArrayEquals(second, store.get("large"));
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void comparesBeforeItSets(Kind kind) {
+        try (Store store = open(kind)) {
+            assertFalse(store.compareAndSet("key", bytes("one"), bytes("two")));
+            assertNull(store.get("key"));
+            assertTrue(store.compareAndSet("key", null, bytes("one")));
+            assertFalse(store.compareAndSet("key", null, bytes("two")));
+            assertFalse(store.compareAndSet("key", bytes("on"), bytes("two")));
+            assertFalse(store.compareAndSet("key", new byte[0], bytes("two")));
+            assertArrayEquals(bytes("one"), store.get("key"));
+            assertTrue(store.compareAndSet("key", bytes("one"), new byte[0]));
+            assertFalse(store.compareAndSet("key", null, bytes("two")));
+            assertTrue(store.compareAndSet("key", new byte[0], bytes("two")));
+            assertArrayEquals(bytes("two"), store.get("key"));
+        }
+    }
+
+    /** Each thread puts its own number behind what is there: none may be lost. */
+    @ParameterizedTest
+    @EnumSource
+    void comparingAndSettingLosesNothing(Kind kind) throws InterruptedException {
+        int threads = 4;
+        int times = 50;
+        AtomicReference<@Nullable Throwable> failure = new AtomicReference<>();
+        try (Store store = open(kind)) {
+            List<Thread> all = new ArrayList<>();
+            for (int t = 0; t < threads; t++) {
+                byte mine = (byte) t;
+                all.add(
+                        Thread.ofPlatform()
+                                .start(() -> {
+                                    try {
+                                        for (int i = 0; i < times; ) {
+                                            i += appended(store, mine) ? 1 : 0;
+                                        }
+                                    } catch (RuntimeException | Error e) {
+                                        failure.set(e);
+                                    }
+                                }));
+            }
+            for (Thread t : all) {
+                t.join();
+            }
+            assertNull(failure.get());
+            int[] seen = new int[threads];
+            for (byte b : assertNotNullValue(store.get("list"))) {
+                seen[b]++;
+            }
+            assertArrayEquals(new int[] {times, times, times, times}, seen);
+        }
+    }
+
+    private static boolean appended(Store store, byte mine) {
+        byte[] old = store.get("list");
+        int length = old == null ? 0 : old.length;
+        byte[] longer = old == null ? new byte[1] : Arrays.copyOf(old, length + 1);
+        longer[length] = mine;
+        return store.compareAndSet("list", old, longer);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void allWhoAwaitAValueGetIt(Kind kind) throws InterruptedException {
+        int threads = 20;
+        AtomicInteger got = new AtomicInteger();
+        try (Store store = open(kind)) {
+            List<Thread> all = new ArrayList<>();
+            for (int t = 0; t < threads; t++) {
+                Runnable wait =
+                        () -> {
+                            byte[] value = store.await("go", Duration.ofSeconds(30));
+                            got.addAndGet(value[0]);
+                        };
+                all.add(Thread.ofVirtual().start(wait));
+            }
+            Thread.sleep(20);
+            store.set("go", new byte[] {3});
+            for (Thread t : all) {
+                t.join();
+            }
+        }
+        assertEquals(3 * threads, got.get());
     }
 
     @ParameterizedTest

@@ -1,0 +1,36 @@
+package io.jccl.rendezvous;
+
+/** What a store takes; the same in all of them. */
+final class Limits {
+    static final int KEY_CHARACTERS = 200;
+    static final int VALUE_BYTES = 1 << 20;
+
+    private Limits() {}
+
+    static String key(String key) {
+        if (key.isEmpty() || key.length() > KEY_CHARACTERS) {
+            throw new IllegalArgumentException(
+                    "key '"
+                            + key
+                            + "' has "
+                            + key.length()
+                            + " characters, expected 1 to "
+                            + KEY_CHARACTERS);
+        }
+        return key;
+    }
+
+    static byte[] value(String key, byte[] value) {
+        if (value.length > VALUE_BYTES) {
+            throw new IllegalArgumentException(
+                    "the value of '"
+                            + key
+                            + "' has "
+                            + value.length
+                            + " bytes, expected at most "
+                            + VALUE_BYTES
+                            + "; a store is for small values, so send the rest by a collective");
+        }
+        return value;
+    }
+}

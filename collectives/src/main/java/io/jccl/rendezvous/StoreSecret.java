@@ -1,0 +1,120 @@
+package io.jccl.rendezvous;
+
+import io.jccl.bindings.JcclException;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
+import java.util.Map;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
+
+/**
+ * What all processes of a run know and strangers do not. Both ends of a connection to a {@link
+ * StoreServer} prove that they know it, without sending it, and every message carries a tag made
+ * with it. What is stored is not encrypted.
+ *
+ * <p>A secret that can be guessed protects from accidents alone: whoever sees one connection can
+ * try guesses at leisure. Use 32 random bytes, as {@code openssl rand -hex 32} prints them.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class StoreSecret {
+    /** Holds the secret. */
+    static final String VARIABLE = "JCCL_STORE_SECRET";
+
+    /** Names a file that holds it; white space around it does not count. */
+    static final String FILE_VARIABLE = "JCCL_STORE_SECRET_FILE";
+
+    private static final String ALGORITHM = "HmacSHA256";
+
+    private final byte[] key;
+    private final String origin;
+
+    private StoreSecret(String text, String origin) {
+        if (text.isBlank()) {
+            throw new IllegalArgumentException(
+                    origin + " is empty, expected a secret; make one by openssl rand -hex 32");
+        }
+        this.key = text.strip().getBytes(StandardCharsets.UTF_8);
+        this.origin = origin;
+    }
+
+    /**
+     * A secret given as text.
+     *
+     * @param text any characters; white space around them does not count
+     * @return the secret
+     * @throws IllegalArgumentException if it is blank
+     */
+    public static StoreSecret of(String text) {
+        return new StoreSecret(text, "the secret given");
+    }
+
+    /**
+     * The secret of {@code JCCL_STORE_SECRET}, or in the file that {@code JCCL_STORE_SECRET_FILE}
+     * names. If neither is set it is the job's id, which keeps runs apart, but is no secret: it
+     * protects neither from other users of the machines nor from anyone who can guess it.
+     *
+     * @param env variables of the process
+     * @param jobId what the processes of this run have in common
+     * @return the secret
+     * @throws IllegalArgumentException if the secret is blank
+     * @throws JcclException if the file cannot be read
+     */
+    public static StoreSecret fromEnvironment(Map<String, String> env, String jobId) {
+        String given = env.get(VARIABLE);
+        if (given != null) {
+            return new StoreSecret(given, VARIABLE);
+        }
+        String file = env.get(FILE_VARIABLE);
+        if (file == null) {
+            return new StoreSecret("job " + jobId, "the job's id ('" + jobId + "')");
+        }
+        try {
+            return new StoreSecret(
+                    Files.readString(Path.of(file)), "the file " + file + " (" + FILE_VARIABLE + ")");
+        } catch (IOException e) {
+            throw new JcclException(
+                    FILE_VARIABLE
+                            + " names "
+                            + file
+                            + ", which cannot be read ("
+                            + e
+                            + "); give a file that holds the secret, readable by this user",
+                    e);
+        }
+    }
+
+    /** Where it is from, for messages; never the secret. */
+    String origin() {
+        return origin;
+    }
+
+    /** Proves knowledge of it: RFC 2104 with SHA-256, over a label and what both sides chose. */
+    byte[] prove(String label, byte[]... parts) {
+        Mac mac = mac(key);
+        mac.update(label.getBytes(StandardCharsets.US_ASCII));
+        mac.update((byte) 0);
+        for (byte[] part : parts) {
+            mac.update(part);
+        }
+        return mac.doFinal();
+    }
+
+    static Mac mac(byte[] key) {
+        try {
+            Mac mac = Mac.getInstance(ALGORITHM);
+            mac.init(new SecretKeySpec(key, ALGORITHM));
+            return mac;
+        } catch (GeneralSecurityException e) {
+            throw new JcclException("this JVM has no " + ALGORITHM + ": " + e, e);
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "the secret of " + origin;
+    }
+}

@@ -1,0 +1,470 @@
+package io.jccl.rendezvous;
+
+import io.jccl.bindings.JcclException;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.BufferUnderflowException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.security.MessageDigest;
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Serves a {@link Store} to the processes of a run over TCP, until it is closed. One thread does it
+ * all and never waits for a client. Who does not prove within five seconds to know the secret is
+ * disconnected, and costs at most a kilobyte until then.
+ *
+ * <p>What it holds lives as long as it does: a run whose server ended has to start again.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class StoreServer implements AutoCloseable {
+    private static final long GREETING_NANOS = TimeUnit.SECONDS.toNanos(5);
+
+    /** Clients say something every 15 seconds. */
+    private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(60);
+
+    /** How long a client may be away and still come back to what it had begun. */
+    private static final long SESSION_NANOS = TimeUnit.MINUTES.toNanos(10);
+
+    /** Who reads this little of what it asked for is asked to read before it asks for more. */
+    private static final long MOST_PENDING = 8L << 20;
+
+    /** Strangers that are waited for at once; beyond it the oldest goes. */
+    private static final int MOST_STRANGERS = 4096;
+
+    private static final int BACKLOG = 4096;
+    private static final long TICK_MILLIS = 1000;
+
+    private final ServerSocketChannel channel;
+    private final Selector selector;
+    private final InetSocketAddress address;
+    private final StoreSecret secret;
+    private final Thread thread;
+    private final SecureRandom random = new SecureRandom();
+    private volatile boolean closing;
+
+    // All below belong to the thread.
+    private final MemoryStore values = new MemoryStore();
+    private final Map<String, LinkedHashMap<Waiter, Boolean>> waiters = new HashMap<>();
+    private final Map<ByteBuffer, Session> sessions = new HashMap<>();
+    private final LinkedHashMap<Client, Boolean> strangers = new LinkedHashMap<>();
+    private long ticked = System.nanoTime();
+
+    /** Who waits for a value, with which request. */
+    private record Waiter(Client client, long id) {}
+
+    /** What one client has begun, over all its connections. */
+    private static final class Session {
+        /** Answers of requests that change something, until the client has them. */
+        final TreeMap<Long, byte[]> answers = new TreeMap<>();
+
+        @Nullable Client client;
+        long left = System.nanoTime();
+    }
+
+    /** One connection. */
+    private final class Client {
+        final Link link;
+        final SelectionKey key;
+        final byte[] nonce = new byte[Wire.NONCE_BYTES];
+        final Map<Long, String> awaited = new HashMap<>();
+        final long came = System.nanoTime();
+        long heard = came;
+        @Nullable Session session;
+
+        Client(SocketChannel channel) throws IOException {
+            this.link = new Link(channel);
+            this.key = channel.register(selector, SelectionKey.OP_READ, this);
+            random.nextBytes(nonce);
+        }
+    }
+
+    private StoreServer(ServerSocketChannel channel, Selector selector, StoreSecret secret)
+            throws IOException {
+        this.channel = channel;
+        this.selector = selector;
+        this.secret = secret;
+        this.address = (InetSocketAddress) channel.getLocalAddress();
+        this.thread = Thread.ofPlatform().daemon().name("jccl-store").unstarted(this::run);
+    }
+
+    /**
+     * Opens a server.
+     *
+     * @param host the name or address of this machine's to listen on; null for all
+     * @param port where to listen; 0 for any free one
+     * @param secret what clients have to know
+     * @return the server, which accepts clients already
+     * @throws JcclException if it cannot listen there
+     */
+    public static StoreServer open(@Nullable String host, int port, StoreSecret secret) {
+        InetSocketAddress at =
+                host == null ? new InetSocketAddress(port) : new InetSocketAddress(host, port);
+        ServerSocketChannel channel = null;
+        Selector selector = null;
+        try {
+            if (at.isUnresolved()) {
+                throw new IOException("the name is not known here");
+            }
+            channel = ServerSocketChannel.open();
+            channel.configureBlocking(false);
+            // Otherwise a run that starts again has to wait for connections of the last one.
+            channel.setOption(StandardSocketOptions.SO_REUSEADDR, true);
+            channel.bind(at, BACKLOG);
+            selector = Selector.open();
+            channel.register(selector, SelectionKey.OP_ACCEPT);
+            StoreServer server = new StoreServer(channel, selector, secret);
+            server.thread.start();
+            return server;
+        } catch (IOException e) {
+            closeQuietly(channel);
+            closeQuietly(selector);
+            throw new JcclException(
+                    "no store can be served on "
+                            + TcpAddress.text(host == null ? "*" : host, port)
+                            + ": "
+                            + e
+                            + "; choose a port that is free here, or let the store be where it is"
+                            + " already: JCCL_STORE=tcp://host:port",
+                    e);
+        }
+    }
+
+    /**
+     * Where it listens.
+     *
+     * @return the address, with the port that was found if 0 was asked for
+     */
+    public InetSocketAddress address() {
+        return address;
+    }
+
+    /**
+     * Where it listens.
+     *
+     * @return the port
+     */
+    public int port() {
+        return address.getPort();
+    }
+
+    /** Disconnects all clients and forgets all values, at once. */
+    @Override
+    public void close() {
+        closing = true;
+        selector.wakeup();
+        Waiting.join(thread, Duration.ofSeconds(5));
+    }
+
+    /** Waits until this JVM's client is the only one that has not said goodbye. */
+    void awaitOthers(Duration timeout) {
+        long deadline = System.nanoTime() + Waiting.nanos(timeout);
+        synchronized (sessions) {
+            boolean interrupted = false;
+            while (sessions.size() > 1 && thread.isAlive()) {
+                long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+                if (left <= 0) {
+                    break;
+                }
+                try {
+                    sessions.wait(left);
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                }
+            }
+            if (interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private void run() {
+        try {
+            while (!closing) {
+                selector.select(this::ready, TICK_MILLIS);
+                long now = System.nanoTime();
+                if (now - ticked > TimeUnit.MILLISECONDS.toNanos(TICK_MILLIS)) {
+                    ticked = now;
+                    tick(now);
+                }
+            }
+        } catch (IOException e) {
+            // The selector is of no use any more: end, and clients learn by that.
+        } finally {
+            selector.keys().forEach(k -> closeQuietly(k.channel()));
+            closeQuietly(selector);
+            closeQuietly(channel);
+            synchronized (sessions) {
+                sessions.notifyAll();
+            }
+        }
+    }
+
+    private void tick(long now) {
+        SelectionKey accepting = channel.keyFor(selector);
+        if (accepting != null && accepting.isValid()) {
+            accepting.interestOps(SelectionKey.OP_ACCEPT);
+        }
+        for (SelectionKey k : List.copyOf(selector.keys())) {
+            if (k.attachment() instanceof Client c) {
+                boolean late = c.session == null && now - c.came > GREETING_NANOS;
+                if (late || now - c.heard > SILENCE_NANOS) {
+                    drop(c);
+                }
+            }
+        }
+        synchronized (sessions) {
+            if (sessions.values().removeIf(s -> s.client == null && now - s.left > SESSION_NANOS)) {
+                sessions.notifyAll();
+            }
+        }
+    }
+
+    private void ready(SelectionKey key) {
+        if (!(key.attachment() instanceof Client client)) {
+            accept(key);
+            return;
+        }
+        try {
+            if (key.isReadable()) {
+                client.link.fill();
+                client.heard = System.nanoTime();
+                for (byte[] m = client.link.next(); m != null; m = client.link.next()) {
+                    if (client.session == null) {
+                        greet(client, m);
+                    } else {
+                        serve(client, client.session, ByteBuffer.wrap(m));
+                    }
+                    if (!key.isValid()) {
+                        return;
+                    }
+                }
+            }
+            flush(client);
+        } catch (IOException | BufferUnderflowException | IllegalArgumentException e) {
+            // Garbage, or the end: neither is the others' business.
+            drop(client);
+        }
+    }
+
+    private void accept(SelectionKey key) {
+        SocketChannel accepted = null;
+        try {
+            accepted = channel.accept();
+            if (accepted == null) {
+                return;
+            }
+            accepted.configureBlocking(false);
+            accepted.setOption(StandardSocketOptions.TCP_NODELAY, true);
+            Client client = new Client(accepted);
+            strangers.put(client, true);
+            client.link.send(Wire.join(Wire.MAGIC, client.nonce));
+            flush(client);
+            if (strangers.size() > MOST_STRANGERS) {
+                drop(strangers.firstEntry().getKey());
+            }
+        } catch (IOException e) {
+            closeQuietly(accepted);
+            if (accepted == null) {
+                // Such as too many open files: that would come at once again. Until the next tick.
+                key.interestOps(0);
+            }
+        }
+    }
+
+    /** What a stranger says to become a client. */
+    private void greet(Client client, byte[] message) throws IOException {
+        ByteBuffer m = ByteBuffer.wrap(message);
+        if (!Wire.isMagic(Wire.bytes(m, Wire.MAGIC.length))) {
+            throw new IOException("another protocol");
+        }
+        byte[] nonce = Wire.bytes(m, Wire.NONCE_BYTES);
+        byte[] id = Wire.bytes(m, Wire.SESSION_BYTES);
+        byte[] resume = Wire.bytes(m, 1);
+        byte[] proof = Wire.bytes(m, Wire.PROOF_BYTES);
+        byte[] expected = secret.prove("client", client.nonce, nonce, id, resume);
+        if (!MessageDigest.isEqual(expected, proof)) {
+            client.link.send(verdict(Wire.Verdict.WRONG_SECRET, new byte[Wire.PROOF_BYTES]));
+            client.link.flush();
+            drop(client);
+            return;
+        }
+        strangers.remove(client);
+        ByteBuffer name = ByteBuffer.wrap(id);
+        Session session;
+        synchronized (sessions) {
+            session = sessions.get(name);
+            if (session == null && resume[0] == 0) {
+                session = new Session();
+                sessions.put(name, session);
+            }
+        }
+        Wire.Verdict verdict =
+                session == null ? Wire.Verdict.UNKNOWN_SESSION : Wire.Verdict.WELCOME;
+        byte[] said = {(byte) verdict.ordinal()};
+        client.link.send(
+                verdict(verdict, secret.prove("server", nonce, client.nonce, id, said)));
+        if (session == null) {
+            client.link.flush();
+            drop(client);
+            return;
+        }
+        client.link.secure(
+                secret.prove("to server", client.nonce, nonce),
+                secret.prove("to client", client.nonce, nonce));
+        Client before = session.client;
+        client.session = session;
+        session.client = client;
+        if (before != null) {
+            // Its end of the connection is gone, whatever it looks like from here.
+            drop(before);
+        }
+    }
+
+    private static byte[] verdict(Wire.Verdict verdict, byte[] proof) {
+        return Wire.join(new byte[] {(byte) verdict.ordinal()}, proof);
+    }
+
+    private void serve(Client client, Session session, ByteBuffer request) throws IOException {
+        Wire.Op op = Wire.Op.of(request.get());
+        long id = request.getLong();
+        session.answers.headMap(request.getLong()).clear();
+        if (op == null) {
+            throw new IOException("an unknown request");
+        }
+        byte[] known = session.answers.get(id);
+        if (known != null) {
+            client.link.send(Wire.answer(id, known));
+            return;
+        }
+        byte[] answer = execute(client, session, op, id, request);
+        if (answer != null) {
+            if (op.changes()) {
+                session.answers.put(id, answer);
+            }
+            client.link.send(Wire.answer(id, answer));
+        }
+    }
+
+    /** The answer, or null if there is none yet. */
+    private byte @Nullable [] execute(
+            Client client, Session session, Wire.Op op, long id, ByteBuffer request) {
+        String key = Wire.key(request);
+        return switch (op) {
+            case SET -> {
+                byte[] value = Wire.rest(request);
+                values.set(key, value);
+                arrived(key, value);
+                yield new byte[0];
+            }
+            case GET -> Wire.optional(values.get(key));
+            case AWAIT -> {
+                byte[] value = values.get(key);
+                if (value == null) {
+                    client.awaited.put(id, key);
+                    waiters.computeIfAbsent(key, k -> new LinkedHashMap<>())
+                            .put(new Waiter(client, id), true);
+                }
+                yield value;
+            }
+            case ADD -> Wire.number(values.add(key, request.getLong()));
+            case COMPARE_AND_SET -> {
+                byte[] expected = Wire.optional(request);
+                byte[] value = Wire.rest(request);
+                boolean done = values.compareAndSet(key, expected, value);
+                if (done) {
+                    arrived(key, value);
+                }
+                yield new byte[] {(byte) (done ? 1 : 0)};
+            }
+            case CANCEL -> {
+                cancel(client, request.getLong());
+                yield null;
+            }
+            case PING -> new byte[0];
+            case BYE -> {
+                synchronized (sessions) {
+                    sessions.values().remove(session);
+                    sessions.notifyAll();
+                }
+                yield new byte[0];
+            }
+        };
+    }
+
+    private void arrived(String key, byte[] value) {
+        Map<Waiter, Boolean> all = waiters.remove(key);
+        if (all != null) {
+            for (Waiter w : all.keySet()) {
+                w.client.awaited.remove(w.id);
+                w.client.link.send(Wire.answer(w.id, value));
+                try {
+                    flush(w.client);
+                } catch (IOException e) {
+                    drop(w.client);
+                }
+            }
+        }
+    }
+
+    private void cancel(Client client, long id) {
+        String key = client.awaited.remove(id);
+        Map<Waiter, Boolean> all = key == null ? null : waiters.get(key);
+        if (all != null) {
+            all.remove(new Waiter(client, id));
+            if (all.isEmpty()) {
+                waiters.remove(key);
+            }
+        }
+    }
+
+    private static void flush(Client client) throws IOException {
+        boolean done = client.link.flush();
+        boolean read = client.link.pending() < MOST_PENDING;
+        if (client.key.isValid()) {
+            client.key.interestOps(
+                    (read ? SelectionKey.OP_READ : 0) | (done ? 0 : SelectionKey.OP_WRITE));
+        }
+    }
+
+    private void drop(Client client) {
+        strangers.remove(client);
+        new ArrayList<>(client.awaited.keySet()).forEach(id -> cancel(client, id));
+        client.key.cancel();
+        closeQuietly(client.link.channel());
+        Session session = client.session;
+        if (session != null && session.client == client) {
+            session.client = null;
+            session.left = System.nanoTime();
+        }
+    }
+
+    private static void closeQuietly(@Nullable AutoCloseable closeable) {
+        if (closeable != null) {
+            try {
+                closeable.close();
+            } catch (Exception e) {
+                // Nothing more can be done about it.
+            }
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "the store served on port " + port();
+    }
+}

@@ -1,0 +1,562 @@
+package io.jccl.rendezvous;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.bindings.JcclException;
+import java.io.IOException;
+import java.net.ConnectException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.SocketTimeoutException;
+import java.net.StandardSocketOptions;
+import java.nio.BufferUnderflowException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
+import java.security.MessageDigest;
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A client of a {@link StoreServer}. A thread of its own does the talking, so that no caller ever
+ * waits longer than it wants to. If the connection is lost it makes another, and asks again for what
+ * has not been answered: the server knows by the numbers what it has done already.
+ */
+final class TcpStore implements Store {
+    /** How long a connected client goes on looking for a server that does not answer. */
+    private static final long AWAY_NANOS = TimeUnit.SECONDS.toNanos(30);
+
+    /** The same, while its machine says that nobody listens: the process has ended. */
+    private static final long REFUSED_NANOS = TimeUnit.SECONDS.toNanos(3);
+
+    /** A connection on which a ping has no answer for so long is given up. */
+    private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(4);
+
+    private static final long BUSY_PING_NANOS = TimeUnit.SECONDS.toNanos(1);
+    private static final long IDLE_PING_NANOS = TimeUnit.SECONDS.toNanos(15);
+    private static final long CONNECT_NANOS = TimeUnit.SECONDS.toNanos(2);
+    private static final long GREETING_NANOS = TimeUnit.SECONDS.toNanos(5);
+    private static final long FIRST_PAUSE_MILLIS = 20;
+    private static final long LONGEST_PAUSE_MILLIS = 500;
+
+    private static final SecureRandom RANDOM = new SecureRandom();
+
+    private final TcpAddress address;
+    private final StoreSecret secret;
+    private final byte[] session = new byte[Wire.SESSION_BYTES];
+    private final Selector selector;
+    private final Thread thread;
+
+    /** Requests without an answer, by number. Guarded by itself, as are the fields below it. */
+    private final TreeMap<Long, Call> open = new TreeMap<>();
+
+    private long lastId;
+    private long lastSent;
+    private boolean connected;
+    private boolean closed;
+    private @Nullable RuntimeException broken;
+
+    /** Why there is no connection now, for messages. */
+    private volatile @Nullable String trouble = "no connection has been made";
+
+    /** A request and what becomes of it. */
+    private static final class Call {
+        final byte[] request;
+        byte @Nullable [] answer;
+
+        Call(byte[] request) {
+            this.request = request;
+        }
+    }
+
+    /** What no further attempt would change. */
+    private static final class FatalException extends IOException {
+        private static final long serialVersionUID = 1L;
+
+        FatalException(String message) {
+            super(message);
+        }
+    }
+
+    private TcpStore(TcpAddress address, StoreSecret secret) {
+        this.address = address;
+        this.secret = secret;
+        RANDOM.nextBytes(session);
+        try {
+            selector = Selector.open();
+        } catch (IOException e) {
+            throw new JcclException("no connection to " + address + " can be made: " + e, e);
+        }
+        this.thread =
+                Thread.ofPlatform()
+                        .daemon()
+                        .stackSize(256 << 10)
+                        .name("jccl-store-client")
+                        .unstarted(this::run);
+    }
+
+    /** Connects; the server may come later than this. */
+    static TcpStore connect(TcpAddress address, StoreSecret secret, Duration timeout) {
+        if (address.port() == 0) {
+            throw new IllegalArgumentException(
+                    "port is 0 in " + address + ", expected the port that the store listens on");
+        }
+        TcpStore store = new TcpStore(address, secret);
+        boolean done = false;
+        try {
+            store.thread.start();
+            store.awaitConnected(timeout);
+            done = true;
+            return store;
+        } finally {
+            if (!done) {
+                store.close();
+            }
+        }
+    }
+
+    private void awaitConnected(Duration timeout) {
+        long deadline = System.nanoTime() + Waiting.nanos(timeout);
+        synchronized (open) {
+            boolean interrupted = false;
+            try {
+                while (!connected) {
+                    throwIfBroken();
+                    long left = deadline - System.nanoTime();
+                    if (left <= 0) {
+                        throw new CollectiveTimeoutException(
+                                "no store was found at "
+                                        + address
+                                        + " within "
+                                        + timeout
+                                        + " ("
+                                        + trouble
+                                        + "): is the process that serves it running (rank 0, or"
+                                        + " jccl store), is the address right, and does a firewall"
+                                        + " let it through?");
+                    }
+                    interrupted |= pause(left);
+                }
+            } finally {
+                if (interrupted) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+        }
+    }
+
+    /** Waits for news; true if interrupted. */
+    private boolean pause(long nanos) {
+        try {
+            TimeUnit.NANOSECONDS.timedWait(open, Math.max(nanos, 1_000_000));
+            return false;
+        } catch (InterruptedException e) {
+            return true;
+        }
+    }
+
+    private void throwIfBroken() {
+        RuntimeException b = broken;
+        if (b != null) {
+            // A new one, as each has a stack trace and suppressed errors of its own.
+            throw new JcclException(String.valueOf(b.getMessage()), b);
+        }
+        if (closed) {
+            throw new IllegalStateException(this + " is closed here");
+        }
+    }
+
+    /** Asks, and waits for the answer; null if there is none in time. */
+    private byte @Nullable [] ask(byte[] request, long nanos) {
+        long deadline = System.nanoTime() + nanos;
+        Call call = new Call(request);
+        boolean interrupted = false;
+        synchronized (open) {
+            throwIfBroken();
+            long id = ++lastId;
+            open.put(id, call);
+            selector.wakeup();
+            try {
+                while (call.answer == null) {
+                    throwIfBroken();
+                    long left = deadline - System.nanoTime();
+                    if (left <= 0) {
+                        open.put(++lastId, new Call(Wire.request(Wire.Op.CANCEL, "", Wire.number(id))));
+                        selector.wakeup();
+                        break;
+                    }
+                    interrupted |= pause(left);
+                }
+            } finally {
+                open.remove(id);
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return call.answer;
+    }
+
+    private byte[] answer(byte[] request, String what) {
+        // The thread gives up before this does.
+        byte[] answer = ask(request, 2 * AWAY_NANOS);
+        if (answer == null) {
+            throw new JcclException(this + " did not " + what + " in time" + because());
+        }
+        return answer;
+    }
+
+    private String because() {
+        String t = trouble;
+        return t == null ? "" : "; the store itself does not answer now: " + t;
+    }
+
+    @Override
+    public void set(String key, byte[] value) {
+        byte[] v = Limits.value(key, value);
+        answer(Wire.request(Wire.Op.SET, Limits.key(key), v), "take '" + key + "'");
+    }
+
+    @Override
+    public byte @Nullable [] get(String key) {
+        byte[] request = Wire.request(Wire.Op.GET, Limits.key(key));
+        return Wire.optional(ByteBuffer.wrap(answer(request, "give '" + key + "'")));
+    }
+
+    @Override
+    public byte[] await(String key, Duration timeout) {
+        byte[] request = Wire.request(Wire.Op.AWAIT, Limits.key(key));
+        byte[] value = ask(request, Waiting.nanos(timeout));
+        if (value == null) {
+            throw new CollectiveTimeoutException(Waiting.absent(key, this, timeout) + because());
+        }
+        return value;
+    }
+
+    @Override
+    public long add(String key, long delta) {
+        byte[] request = Wire.request(Wire.Op.ADD, Limits.key(key), Wire.number(delta));
+        return ByteBuffer.wrap(answer(request, "count '" + key + "'")).getLong();
+    }
+
+    @Override
+    public boolean compareAndSet(String key, byte @Nullable [] expected, byte[] value) {
+        byte[] before =
+                Wire.optional(expected == null ? null : Limits.value(key, expected));
+        byte[] after = Limits.value(key, value);
+        byte[] request = Wire.request(Wire.Op.COMPARE_AND_SET, Limits.key(key), before, after);
+        return answer(request, "compare '" + key + "'")[0] == 1;
+    }
+
+    @Override
+    public void close() {
+        synchronized (open) {
+            if (!closed && connected && broken == null && trouble == null) {
+                // So that the server knows that this one does not come back.
+                Call bye = new Call(Wire.request(Wire.Op.BYE, ""));
+                open.put(++lastId, bye);
+                selector.wakeup();
+                long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(1);
+                boolean interrupted = false;
+                while (bye.answer == null && broken == null && deadline > System.nanoTime()) {
+                    interrupted |= pause(deadline - System.nanoTime());
+                }
+                if (interrupted) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+            closed = true;
+            open.notifyAll();
+        }
+        selector.wakeup();
+        Waiting.join(thread, Duration.ofSeconds(5));
+        if (!thread.isAlive()) {
+            closeQuietly(selector);
+        }
+    }
+
+    private void run() {
+        long away = System.nanoTime();
+        long refused = away;
+        long pause = FIRST_PAUSE_MILLIS;
+        while (!isClosed()) {
+            try (SocketChannel channel = greeted()) {
+                Link link = (Link) channel.keyFor(selector).attachment();
+                synchronized (open) {
+                    connected = true;
+                    trouble = null;
+                    lastSent = 0;
+                    open.notifyAll();
+                }
+                pause = FIRST_PAUSE_MILLIS;
+                try {
+                    talk(link);
+                } finally {
+                    away = System.nanoTime();
+                    refused = away;
+                }
+            } catch (FatalException e) {
+                fail(String.valueOf(e.getMessage()), e);
+                return;
+            } catch (IOException | BufferUnderflowException e) {
+                trouble = e.toString();
+                long now = System.nanoTime();
+                refused = e instanceof ConnectException ? refused : now;
+                boolean gone = now - refused > REFUSED_NANOS;
+                if (isConnected() && (gone || now - away > AWAY_NANOS)) {
+                    fail(lost(gone, now - away, e), e);
+                    return;
+                }
+                sleep(pause);
+                pause = Math.min(2 * pause, LONGEST_PAUSE_MILLIS);
+            } catch (RuntimeException | Error e) {
+                fail("the client of the store at " + address + " failed: " + e, e);
+                return;
+            }
+        }
+    }
+
+    private String lost(boolean gone, long nanos, Exception last) {
+        return "the store at "
+                + address
+                + " is lost: no connection for "
+                + TimeUnit.NANOSECONDS.toSeconds(nanos)
+                + " s, last "
+                + last
+                + (gone
+                        ? "; the process that served it (rank 0, or jccl store) has ended: look at"
+                                + " its output, and start the run again"
+                        : "; look at the network between this machine and that one, and start the"
+                                + " run again");
+    }
+
+    private boolean isClosed() {
+        synchronized (open) {
+            return closed;
+        }
+    }
+
+    private boolean isConnected() {
+        synchronized (open) {
+            return connected;
+        }
+    }
+
+    private void fail(String message, Throwable cause) {
+        synchronized (open) {
+            broken = new JcclException(message, cause);
+            open.notifyAll();
+        }
+    }
+
+    private void sleep(long millis) {
+        synchronized (open) {
+            if (!closed) {
+                boolean unused = pause(TimeUnit.MILLISECONDS.toNanos(millis));
+            }
+        }
+    }
+
+    /** Connects to the first of the host's addresses that answers as a store. */
+    private SocketChannel greeted() throws IOException {
+        IOException last = null;
+        for (InetAddress a : InetAddress.getAllByName(address.host())) {
+            SocketChannel channel = SocketChannel.open();
+            boolean done = false;
+            try {
+                channel.configureBlocking(false);
+                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+                greet(channel, new InetSocketAddress(a, address.port()));
+                done = true;
+                return channel;
+            } catch (FatalException e) {
+                throw e;
+            } catch (IOException e) {
+                last = e;
+            } finally {
+                if (!done) {
+                    closeQuietly(channel);
+                }
+            }
+        }
+        throw last == null ? new IOException(address.host() + " has no address") : last;
+    }
+
+    private void greet(SocketChannel channel, InetSocketAddress to) throws IOException {
+        SelectionKey key = channel.register(selector, SelectionKey.OP_CONNECT);
+        long deadline = System.nanoTime() + CONNECT_NANOS;
+        if (!channel.connect(to)) {
+            while (!channel.finishConnect()) {
+                select(deadline, to + " does not answer");
+            }
+        }
+        Link link = new Link(channel);
+        key.attach(link);
+        key.interestOps(SelectionKey.OP_READ);
+        deadline = System.nanoTime() + GREETING_NANOS;
+        ByteBuffer hello = ByteBuffer.wrap(receive(link, deadline, to));
+        byte[] magic = Wire.bytes(hello, Math.min(hello.remaining(), Wire.MAGIC.length));
+        if (!Wire.isMagic(magic)) {
+            throw stranger(to);
+        }
+        byte[] theirs = Wire.bytes(hello, Wire.NONCE_BYTES);
+        byte[] mine = new byte[Wire.NONCE_BYTES];
+        RANDOM.nextBytes(mine);
+        byte[] resume = {(byte) (isConnected() ? 1 : 0)};
+        byte[] proof = secret.prove("client", theirs, mine, session, resume);
+        link.send(Wire.join(Wire.MAGIC, mine, session, resume, proof));
+        link.flush();
+        ByteBuffer reply = ByteBuffer.wrap(receive(link, deadline, to));
+        byte[] said = Wire.bytes(reply, 1);
+        Wire.Verdict verdict = Wire.Verdict.of(said[0]);
+        byte[] expected = secret.prove("server", mine, theirs, session, said);
+        boolean proved = MessageDigest.isEqual(expected, Wire.rest(reply));
+        if (verdict == null || (!proved && verdict != Wire.Verdict.WRONG_SECRET)) {
+            throw stranger(to);
+        }
+        if (verdict == Wire.Verdict.WRONG_SECRET) {
+            throw new FatalException(
+                    "the store at "
+                            + address
+                            + " was started with another secret than this process's, which is"
+                            + " from "
+                            + secret.origin()
+                            + "; give all processes of the run the same "
+                            + StoreSecret.VARIABLE
+                            + " or "
+                            + StoreSecret.FILE_VARIABLE);
+        }
+        if (verdict == Wire.Verdict.UNKNOWN_SESSION) {
+            throw new FatalException(
+                    "the store at "
+                            + address
+                            + " has been started anew and lost what it held; start the run again");
+        }
+        link.secure(
+                secret.prove("to client", theirs, mine), secret.prove("to server", theirs, mine));
+    }
+
+    private FatalException stranger(InetSocketAddress to) {
+        return new FatalException(
+                "what listens at "
+                        + to
+                        + " is no store of this version of JCCL: is the port of "
+                        + address
+                        + " another program's, or do the ranks have different jars?");
+    }
+
+    private byte[] receive(Link link, long deadline, InetSocketAddress to) throws IOException {
+        while (true) {
+            byte[] message;
+            try {
+                message = link.next();
+            } catch (IOException e) {
+                throw stranger(to);
+            }
+            if (message != null) {
+                return message;
+            }
+            select(deadline, to + " accepts the connection but does not talk as a store does");
+            link.fill();
+        }
+    }
+
+    /** Waits until the connection is ready, not for a caller's wakeup. */
+    private void select(long deadline, String otherwise) throws IOException {
+        while (true) {
+            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+            if (left <= 0) {
+                throw new SocketTimeoutException(otherwise);
+            }
+            if (isClosed()) {
+                throw new IOException("closed");
+            }
+            int[] ready = new int[1];
+            selector.select(k -> ready[0]++, left);
+            if (ready[0] > 0) {
+                return;
+            }
+        }
+    }
+
+    /** Sends requests and takes answers until the connection fails or the store is closed. */
+    private void talk(Link link) throws IOException {
+        SelectionKey key = link.channel().keyFor(selector);
+        long heard = System.nanoTime();
+        long pinged = heard;
+        while (true) {
+            boolean busy;
+            synchronized (open) {
+                if (closed) {
+                    return;
+                }
+                for (var e : open.tailMap(lastSent, false).entrySet()) {
+                    link.send(Wire.stamp(e.getValue().request, e.getKey(), open.firstKey()));
+                    lastSent = e.getKey();
+                }
+                // Nobody answers these.
+                open.values().removeIf(c -> c.request[0] == Wire.Op.CANCEL.ordinal());
+                busy = !open.isEmpty();
+            }
+            long now = System.nanoTime();
+            long every = busy ? BUSY_PING_NANOS : IDLE_PING_NANOS;
+            if (pinged - heard > 0) {
+                if (now - pinged > SILENCE_NANOS) {
+                    throw new SocketTimeoutException(
+                            "no answer for " + TimeUnit.NANOSECONDS.toSeconds(now - heard) + " s");
+                }
+            } else if (now - heard > every) {
+                // Its number is 0: nobody waits for it.
+                link.send(Wire.stamp(Wire.request(Wire.Op.PING, ""), 0, lowestOpen()));
+                pinged = now;
+            }
+            boolean done = link.flush();
+            key.interestOps(SelectionKey.OP_READ | (done ? 0 : SelectionKey.OP_WRITE));
+            boolean[] readable = new boolean[1];
+            selector.select(
+                    k -> readable[0] = k.isReadable(), TimeUnit.NANOSECONDS.toMillis(every / 2));
+            if (readable[0]) {
+                link.fill();
+                heard = System.nanoTime();
+                for (byte[] m = link.next(); m != null; m = link.next()) {
+                    take(ByteBuffer.wrap(m));
+                }
+            }
+        }
+    }
+
+    private long lowestOpen() {
+        synchronized (open) {
+            return open.isEmpty() ? lastId + 1 : open.firstKey();
+        }
+    }
+
+    private void take(ByteBuffer answer) {
+        long id = answer.getLong();
+        byte[] result = Wire.rest(answer);
+        synchronized (open) {
+            Call call = open.get(id);
+            if (call != null) {
+                call.answer = result;
+                open.remove(id);
+                open.notifyAll();
+            }
+        }
+    }
+
+    private static void closeQuietly(AutoCloseable closeable) {
+        try {
+            closeable.close();
+        } catch (Exception e) {
+            // Nothing more can be done about it.
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "the store at " + address;
+    }
+}

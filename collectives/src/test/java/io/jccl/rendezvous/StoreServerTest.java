@@ -1,0 +1,649 @@
+package io.jccl.rendezvous;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.bindings.JcclException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.Inet6Address;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.NetworkInterface;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.SocketException;
+import java.net.SocketTimeoutException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.Queue;
+import java.util.Random;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** A store over TCP among strangers, bad connections and many clients. */
+@Timeout(value = 2, unit = TimeUnit.MINUTES)
+class StoreServerTest {
+    private static final StoreSecret SECRET = StoreSecret.of("of this test");
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+    private final StoreServer server = StoreServer.open("127.0.0.1", 0, SECRET);
+
+    @TempDir Path folder = Path.of("");
+
+    @AfterEach
+    void close() {
+        server.close();
+    }
+
+    private String address() {
+        return "tcp://127.0.0.1:" + server.port();
+    }
+
+    private Store client() {
+        return Store.connect(address(), SECRET, PATIENCE);
+    }
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static String message(Throwable e) {
+        return String.valueOf(e.getMessage());
+    }
+
+    private static long openDescriptors() throws IOException {
+        try (var all = Files.list(Path.of("/proc/self/fd"))) {
+            return all.count();
+        }
+    }
+
+    @Test
+    void aThousandClientsMeet() throws InterruptedException {
+        int clients = 1000;
+        Queue<Throwable> errors = new ConcurrentLinkedQueue<>();
+        List<Store> stores = Collections.synchronizedList(new ArrayList<>());
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < clients; i++) {
+            threads.add(
+                    Thread.ofVirtual()
+                            .start(() -> {
+                                try {
+                                    Store store = client();
+                                    stores.add(store);
+                                    if (store.add("here", 1) == clients) {
+                                        store.set("all", bytes("here"));
+                                    }
+                                    assertArrayEquals(
+                                            bytes("here"), store.await("all", PATIENCE));
+                                } catch (RuntimeException | Error e) {
+                                    errors.add(e);
+                                }
+                            }));
+        }
+        for (Thread t : threads) {
+            t.join();
+        }
+        assertEquals(List.of(), List.copyOf(errors));
+        assertEquals(clients, stores.size());
+        try (ExecutorService closers = Executors.newVirtualThreadPerTaskExecutor()) {
+            stores.forEach(s -> closers.submit(s::close));
+        }
+        try (Store last = client()) {
+            assertEquals(clients, last.add("here", 0));
+        }
+    }
+
+    @Test
+    void whoHasAnotherSecretIsRefused() {
+        try (Store good = client()) {
+            good.set("key", bytes("value"));
+            JcclException e =
+                    assertThrows(
+                            JcclException.class,
+                            () -> Store.connect(address(), StoreSecret.of("guess"), PATIENCE));
+            for (String word : List.of(address(), "secret", "JCCL_STORE_SECRET")) {
+                assertTrue(message(e).contains(word), e::toString);
+            }
+            assertFalse(message(e).contains("guess"), "a secret in a message");
+            assertArrayEquals(bytes("value"), good.get("key"));
+        }
+    }
+
+    /** A server that does not know the secret learns nothing and is not believed. */
+    @Test
+    void serverThatDoesNotKnowTheSecretIsRefused() throws IOException, InterruptedException {
+        try (ServerSocket impostor = new ServerSocket(0, 10, InetAddress.getLoopbackAddress())) {
+            Thread thread = Thread.ofPlatform().start(() -> impersonate(impostor));
+            JcclException e =
+                    assertThrows(
+                            JcclException.class,
+                            () ->
+                                    Store.connect(
+                                            "127.0.0.1:" + impostor.getLocalPort(),
+                                            SECRET,
+                                            PATIENCE));
+            assertTrue(message(e).contains("is no store"), e::toString);
+            thread.join();
+        }
+    }
+
+    private static void impersonate(ServerSocket impostor) {
+        try (Socket client = impostor.accept();
+                OutputStream out = client.getOutputStream()) {
+            byte[] hello = Wire.join(Wire.MAGIC, new byte[Wire.NONCE_BYTES]);
+            out.write(ByteBuffer.allocate(4).putInt(0, hello.length).array());
+            out.write(hello);
+            InputStream in = client.getInputStream();
+            byte[] said = in.readNBytes(4 + Wire.MAGIC.length + 32 + 16 + 1 + 32);
+            assertFalse(
+                    new String(said, StandardCharsets.ISO_8859_1).contains("of this test"),
+                    "the secret was sent");
+            byte[] welcome = new byte[1 + Wire.PROOF_BYTES];
+            out.write(ByteBuffer.allocate(4).putInt(0, welcome.length).array());
+            out.write(welcome);
+            out.flush();
+            in.readAllBytes();
+        } catch (IOException e) {
+            // The client has left.
+        }
+    }
+
+    private enum Garbage {
+        HTTP,
+        ZEROES,
+        ONES,
+        RANDOM,
+        NOTHING,
+        HALF_A_LENGTH,
+        RIGHT_MAGIC_ALONE,
+        WRONG_PROOF
+    }
+
+    private static byte[] garbage(Garbage kind, Random random) {
+        byte[] much = new byte[100_000];
+        return switch (kind) {
+            case HTTP -> bytes("GET / HTTP/1.1\r\nHost: here\r\n\r\n");
+            case ZEROES -> much;
+            case ONES -> {
+                Arrays.fill(much, (byte) -1);
+                yield much;
+            }
+            case RANDOM -> {
+                random.nextBytes(much);
+                yield much;
+            }
+            case NOTHING -> new byte[0];
+            case HALF_A_LENGTH -> new byte[] {0, 0};
+            case RIGHT_MAGIC_ALONE -> Wire.join(new byte[] {0, 0, 0, 8}, Wire.MAGIC);
+            case WRONG_PROOF ->
+                    Wire.join(new byte[] {0, 0, 0, 89}, Wire.MAGIC, new byte[32 + 16 + 1 + 32]);
+        };
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void garbageHarmsNobody(Garbage kind) throws IOException {
+        long seed = Long.getLong("jccl.seed", System.nanoTime());
+        System.out.println("garbageHarmsNobody " + kind + ": -Djccl.seed=" + seed);
+        Random random = new Random(seed);
+        List<Socket> sockets = new ArrayList<>();
+        try (Store good = client()) {
+            for (int i = 0; i < 50; i++) {
+                Socket socket = new Socket("127.0.0.1", server.port());
+                sockets.add(socket);
+                try {
+                    socket.getOutputStream().write(garbage(kind, random));
+                } catch (IOException e) {
+                    // Disconnected while it still wrote: as it should be.
+                }
+                assertEquals(i + 1, good.add("count", 1));
+            }
+            try (Store another = client()) {
+                assertEquals(50, another.add("count", 0));
+            }
+        } finally {
+            for (Socket socket : sockets) {
+                socket.close();
+            }
+        }
+    }
+
+    /** Who is too slow to say who it is, is disconnected; one that reads slowly is too. */
+    @Test
+    void strangersThatTakeTheirTimeAreDisconnected() throws Exception {
+        try (Socket silent = new Socket("127.0.0.1", server.port());
+                Socket dripping = new Socket("127.0.0.1", server.port());
+                Store good = client()) {
+            Thread drip =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .start(() -> {
+                                try {
+                                    for (byte b : new byte[] {0, 0, 0, 89, 'J', 'C', 'C', 'L'}) {
+                                        dripping.getOutputStream().write(b);
+                                        Thread.sleep(1000);
+                                    }
+                                } catch (IOException | InterruptedException e) {
+                                    // Disconnected.
+                                }
+                            });
+            for (Socket socket : List.of(silent, dripping)) {
+                socket.setSoTimeout(30_000);
+                InputStream in = socket.getInputStream();
+                byte[] all = readToEnd(in);
+                assertEquals(4 + Wire.MAGIC.length + Wire.NONCE_BYTES, all.length);
+            }
+            good.set("key", bytes("value"));
+            drip.join();
+        }
+    }
+
+    private static byte[] readToEnd(InputStream in) throws IOException {
+        byte[] all = new byte[1000];
+        int length = 0;
+        try {
+            for (int n = in.read(all); n > 0; n = in.read(all, length, all.length - length)) {
+                length += n;
+            }
+        } catch (SocketTimeoutException e) {
+            throw e;
+        } catch (IOException e) {
+            // Reset, since something unread was left: an end too.
+        }
+        return Arrays.copyOf(all, length);
+    }
+
+    @Test
+    void serverThatComesLateIsFound() throws Exception {
+        int port = server.port();
+        server.close();
+        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            Future<Store> early = threads.submit(() -> client());
+            Thread.sleep(300);
+            assertFalse(early.isDone());
+            try (StoreServer late = StoreServer.open("127.0.0.1", port, SECRET);
+                    Store store = early.get()) {
+                store.set("key", bytes("value"));
+                assertEquals(port, late.port());
+            }
+        }
+    }
+
+    @Test
+    void serverThatNeverComesIsNamed() {
+        server.close();
+        CollectiveTimeoutException e =
+                assertThrows(
+                        CollectiveTimeoutException.class,
+                        () -> Store.connect(address(), SECRET, Duration.ofMillis(300)));
+        assertTrue(message(e).contains(address()), e::toString);
+        assertTrue(message(e).contains("refused"), e::toString);
+    }
+
+    @Test
+    void hostThatIsUnknownIsNamed() {
+        CollectiveTimeoutException e =
+                assertThrows(
+                        CollectiveTimeoutException.class,
+                        () ->
+                                Store.connect(
+                                        "tcp://no-such-host.invalid:1234",
+                                        SECRET,
+                                        Duration.ofMillis(300)));
+        assertTrue(message(e).contains("no-such-host.invalid:1234"), e::toString);
+    }
+
+    @Test
+    void whatTheServerLostEndsItsClients() {
+        try (Store store = client()) {
+            store.set("key", bytes("value"));
+            int port = server.port();
+            server.close();
+            // A server of the same secret and address, but an empty one.
+            try (StoreServer other = StoreServer.open("127.0.0.1", port, SECRET)) {
+                JcclException e = assertThrows(JcclException.class, () -> store.get("key"));
+                assertTrue(message(e).contains("started anew"), e::toString);
+                assertThrows(JcclException.class, () -> store.set("key", bytes("value")));
+                assertEquals(port, other.port());
+            }
+        }
+    }
+
+    @Test
+    void serverThatEndsIsNamedByAllWhoWait() throws Exception {
+        try (Store one = client();
+                Store two = client();
+                ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            one.set("key", bytes("value"));
+            List<Future<byte[]>> waiting =
+                    List.of(
+                            threads.submit(() -> one.await("never", Duration.ofMinutes(10))),
+                            threads.submit(() -> two.await("never", Duration.ofMinutes(10))));
+            Thread.sleep(50);
+            server.close();
+            for (Future<byte[]> w : waiting) {
+                Throwable e =
+                        assertThrows(ExecutionException.class, w::get)
+                                .getCause();
+                assertTrue(e instanceof JcclException, e::toString);
+                assertTrue(message(e).contains(address() + " is lost"), e::toString);
+                assertTrue(message(e).contains("has ended"), e::toString);
+            }
+        }
+    }
+
+    @Test
+    void closedStoreSaysSo() {
+        Store store = client();
+        store.close();
+        store.close();
+        assertThrows(IllegalStateException.class, () -> store.get("key"));
+        assertThrows(
+                IllegalStateException.class, () -> store.await("key", Duration.ofSeconds(1)));
+    }
+
+    @Test
+    void closingEndsThoseWhoWait() throws Exception {
+        Store store = client();
+        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            Future<byte[]> waiting =
+                    threads.submit(() -> store.await("never", Duration.ofMinutes(10)));
+            Thread.sleep(50);
+            store.close();
+            Throwable e =
+                    assertThrows(ExecutionException.class, waiting::get)
+                            .getCause();
+            assertTrue(e instanceof IllegalStateException, e::toString);
+        }
+    }
+
+    /** Many waits that end in vain, then a value for all: nothing piles up, nothing is mixed up. */
+    @Test
+    void waitsThatEndedInVainAreForgotten() {
+        try (Store store = client()) {
+            for (int i = 0; i < 200; i++) {
+                assertThrows(
+                        CollectiveTimeoutException.class,
+                        () -> store.await("later", Duration.ofNanos(1)));
+                assertEquals(i + 1, store.add("count", 1));
+            }
+            store.set("later", bytes("value"));
+            assertArrayEquals(bytes("value"), store.await("later", PATIENCE));
+            assertNull(store.get("never"));
+        }
+    }
+
+    @Test
+    void descriptorsAreGivenBack() throws Exception {
+        assumeTrue(Files.isDirectory(Path.of("/proc/self/fd")), "no /proc here");
+        for (int i = 0; i < 3; i++) {
+            cycle();
+        }
+        long before = openDescriptors();
+        for (int i = 0; i < 40; i++) {
+            cycle();
+        }
+        long after = openDescriptors();
+        assertTrue(after < before + 20, () -> before + " descriptors, then " + after);
+    }
+
+    private static void cycle() throws IOException {
+        try (StoreServer s = StoreServer.open(null, 0, SECRET);
+                Store store = Store.connect("localhost:" + s.port(), SECRET, PATIENCE);
+                Socket stranger = new Socket("127.0.0.1", s.port())) {
+            stranger.getOutputStream().write(1);
+            store.set("key", bytes("value"));
+            assertThrows(
+                    JcclException.class,
+                    () ->
+                            Store.connect(
+                                    "127.0.0.1:" + s.port(), StoreSecret.of("wrong"), PATIENCE));
+        }
+    }
+
+    @Test
+    void addressesOfVersion6Work() throws Exception {
+        boolean has =
+                NetworkInterface.networkInterfaces()
+                        .flatMap(NetworkInterface::inetAddresses)
+                        .anyMatch(a -> a instanceof Inet6Address && a.isLoopbackAddress());
+        assumeTrue(has, "no IPv6 here");
+        try (StoreServer six = StoreServer.open("::1", 0, SECRET);
+                Store store = Store.connect("tcp://[::1]:" + six.port(), SECRET, PATIENCE)) {
+            store.set("key", bytes("value"));
+            assertTrue(store.toString().contains("[::1]:" + six.port()), store::toString);
+        }
+    }
+
+    /** localhost often is ::1 as well as 127.0.0.1; the server listens on one of them alone. */
+    @Test
+    void allAddressesOfANameAreTried() {
+        try (Store store =
+                Store.connect("tcp://localhost:" + server.port(), SECRET, PATIENCE)) {
+            store.set("key", bytes("value"));
+        }
+    }
+
+    @Test
+    void portThatIsTakenIsNamed() {
+        JcclException e =
+                assertThrows(
+                        JcclException.class,
+                        () -> StoreServer.open("127.0.0.1", server.port(), SECRET));
+        assertTrue(message(e).contains(":" + server.port()), e::toString);
+        assertTrue(message(e).contains("in use"), e::toString);
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "", "host", "host:", ":1", "host:x", "host:65536", "host:-1", "::1:80", "http://h:1",
+                "tcp://h:1/path", "tcp://a b:1", "h:0"
+            })
+    void addressesThatCannotBeAreRefused(String address) {
+        IllegalArgumentException e =
+                assertThrows(
+                        IllegalArgumentException.class,
+                        () -> Store.connect(address, SECRET, PATIENCE));
+        assertTrue(message(e).contains(address), e::toString);
+    }
+
+    @Test
+    void secretsComeFromTheEnvironment() throws IOException {
+        Path file = folder.resolve("secret");
+        Files.writeString(file, "  from a file \n");
+        byte[] expected = StoreSecret.of("from a file").prove("x");
+        assertArrayEquals(
+                expected,
+                StoreSecret.fromEnvironment(Map.of("JCCL_STORE_SECRET_FILE", file.toString()), "j")
+                        .prove("x"));
+        assertArrayEquals(
+                expected,
+                StoreSecret.fromEnvironment(
+                                Map.of(
+                                        "JCCL_STORE_SECRET",
+                                        "from a file",
+                                        "JCCL_STORE_SECRET_FILE",
+                                        "/nowhere"),
+                                "j")
+                        .prove("x"));
+        StoreSecret one = StoreSecret.fromEnvironment(Map.of(), "one");
+        assertFalse(
+                Arrays.equals(
+                        one.prove("x"), StoreSecret.fromEnvironment(Map.of(), "two").prove("x")));
+        JcclException e =
+                assertThrows(
+                        JcclException.class,
+                        () ->
+                                StoreSecret.fromEnvironment(
+                                        Map.of("JCCL_STORE_SECRET_FILE", "/no/such/file"), "j"));
+        assertTrue(message(e).contains("/no/such/file"), e::toString);
+        assertThrows(
+                IllegalArgumentException.class,
+                () -> StoreSecret.fromEnvironment(Map.of("JCCL_STORE_SECRET", " "), "j"));
+    }
+
+    /** A cable between clients and server, which can be cut without either end being told. */
+    private static final class Cable implements AutoCloseable {
+        private final ServerSocket listening;
+        private final int to;
+        private final List<Socket> sockets = Collections.synchronizedList(new ArrayList<>());
+        private volatile CountDownLatch whole = new CountDownLatch(0);
+
+        Cable(int to) throws IOException {
+            this.to = to;
+            this.listening = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+            Thread.ofVirtual().start(this::accept);
+        }
+
+        int port() {
+            return listening.getLocalPort();
+        }
+
+        private void accept() {
+            try {
+                while (true) {
+                    Socket client = listening.accept();
+                    Socket server = new Socket();
+                    server.connect(new InetSocketAddress("127.0.0.1", to));
+                    sockets.addAll(List.of(client, server));
+                    Thread.ofVirtual().start(() -> carry(client, server));
+                    Thread.ofVirtual().start(() -> carry(server, client));
+                }
+            } catch (IOException e) {
+                // closed
+            }
+        }
+
+        private void carry(Socket from, Socket into) {
+            try (from;
+                    into) {
+                byte[] b = new byte[8192];
+                for (int n = from.getInputStream().read(b); n >= 0; ) {
+                    whole.await();
+                    into.getOutputStream().write(b, 0, n);
+                    n = from.getInputStream().read(b);
+                }
+            } catch (IOException | InterruptedException e) {
+                // one end has closed
+            }
+        }
+
+        void cut() {
+            whole = new CountDownLatch(1);
+        }
+
+        void mend() {
+            whole.countDown();
+        }
+
+        /** What was under way when the connections were reset is lost. */
+        void reset() throws IOException {
+            for (Socket s : List.copyOf(sockets)) {
+                try (s) {
+                    s.setSoLinger(true, 0);
+                } catch (SocketException e) {
+                    // Closed already.
+                }
+            }
+            sockets.clear();
+        }
+
+        @Override
+        public void close() throws IOException {
+            mend();
+            listening.close();
+            reset();
+        }
+    }
+
+    /** Whatever is lost, each addition counts once and each wait ends. */
+    @Test
+    void lostConnectionsLoseAndRepeatNothing() throws Exception {
+        int clients = 4;
+        int times = 300;
+        try (Cable cable = new Cable(server.port());
+                ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            String through = "127.0.0.1:" + cable.port();
+            List<Future<?>> all = new ArrayList<>();
+            for (int c = 0; c < clients; c++) {
+                int me = c;
+                all.add(
+                        threads.submit(() -> {
+                            try (Store store = Store.connect(through, SECRET, PATIENCE)) {
+                                for (int i = 0; i < times; i++) {
+                                    store.add("count", 1);
+                                    String key = "client-" + me + "-" + i;
+                                    // Repeated, it would find its own value and fail.
+                                    assertTrue(store.compareAndSet(key, null, bytes("mine")));
+                                }
+                                store.add("done", 1);
+                                store.await("end", PATIENCE);
+                            }
+                        }));
+            }
+            try (Store direct = client()) {
+                for (int i = 0; direct.add("done", 0) < clients; i++) {
+                    Thread.sleep(30);
+                    cable.reset();
+                }
+                assertEquals((long) clients * times, direct.add("count", 0));
+                cable.reset();
+                direct.set("end", bytes("now"));
+            }
+            for (Future<?> f : all) {
+                f.get();
+            }
+        }
+    }
+
+    /** Neither end is told that the link is cut; requests made meanwhile are answered later. */
+    @Test
+    void linkThatIsCutForFiveSecondsIsSurvived() throws Exception {
+        try (Cable cable = new Cable(server.port());
+                ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor();
+                Store store = Store.connect("127.0.0.1:" + cable.port(), SECRET, PATIENCE);
+                Store direct = client()) {
+            Future<byte[]> waiting = threads.submit(() -> store.await("late", PATIENCE));
+            Thread.sleep(50);
+            cable.cut();
+            Future<Long> counting = threads.submit(() -> store.add("count", 5));
+            direct.set("late", bytes("value"));
+            Thread.sleep(5_000);
+            assertFalse(counting.isDone());
+            assertFalse(waiting.isDone());
+            cable.mend();
+            assertEquals(5, counting.get());
+            assertArrayEquals(bytes("value"), waiting.get());
+            assertEquals(5, direct.add("count", 0));
+        }
+    }
+}
