@@ -25,7 +25,7 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 
 /** A Spark application of this JVM: the driver here, executors here or in JVMs of their own. */
 final class Cluster implements AutoCloseable {
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final Duration PATIENCE = Duration.ofMinutes(2);
     private static final Duration PAUSE = Duration.ofMillis(20);
 
     final JavaSparkContext spark;
@@ -125,6 +125,10 @@ final class Cluster implements AutoCloseable {
 
     /** Threads of JCCL's that still run in the executors, after they had some time to end. */
     List<String> threads(int tasks) {
+        return threads(tasks, "jccl-");
+    }
+
+    List<String> threads(int tasks, String prefix) {
         return run(
                 tasks,
                 (context, rows) -> {
@@ -135,7 +139,7 @@ final class Cluster implements AutoCloseable {
                         left =
                                 Thread.getAllStackTraces().keySet().stream()
                                         .map(Thread::getName)
-                                        .filter(name -> name.startsWith("jccl-"))
+                                        .filter(name -> name.startsWith(prefix))
                                         .toList();
                     } while (!left.isEmpty() && System.nanoTime() < deadline);
                     return left.toString();

@@ -28,7 +28,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** A real cluster of this machine: two workers, each with an executor of its own with one core. */
-@Timeout(value = 3, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+@Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class LocalClusterTest {
     private static final int RANKS = 2;
     private static Cluster cluster;
@@ -43,9 +43,9 @@ class LocalClusterTest {
 
     @AfterAll
     static void stop() {
-        List<String> threads = cluster.threads(RANKS);
-        cluster.close();
-        assertEquals(List.of("[]", "[]"), threads);
+        try (cluster) {
+            assertEquals(List.of("[]", "[]"), cluster.threads(RANKS));
+        }
         assertEquals(List.of(), Cluster.leftovers());
     }
 
@@ -62,7 +62,7 @@ class LocalClusterTest {
         assertEquals(context.partitionId(), comm.rank());
         assertEquals(RANKS, comm.size());
         var stream = comm.device().defaultStream();
-        for (int count : new int[] {1, 1023, 1 << 16, (1 << 20) + 1, 8 << 20}) {
+        for (int count : new int[] {1, 1023, 1 << 16, (1 << 20) + 1, 4 << 20}) {
             try (var send = comm.device().allocate(DataType.FLOAT32, count);
                     var recv = comm.device().allocate(DataType.FLOAT32, count)) {
                 for (int i = 0; i < count; i++) {
