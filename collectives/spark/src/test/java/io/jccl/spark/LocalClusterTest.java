@@ -43,8 +43,8 @@ class LocalClusterTest {
 
     @AfterAll
     static void stop() {
-        try (cluster) {
-            assertEquals(List.of("[]", "[]"), cluster.threads(RANKS));
+        try (Cluster last = cluster) {
+            assertEquals(List.of("[]", "[]"), last.threads(RANKS));
         }
         assertEquals(List.of(), Cluster.leftovers());
     }
