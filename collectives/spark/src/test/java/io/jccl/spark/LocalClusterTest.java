@@ -12,7 +12,7 @@ import io.jccl.device.DataType;
 import java.time.Duration;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.ExecutionException;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import org.apache.spark.BarrierTaskContext;
@@ -185,7 +185,7 @@ class LocalClusterTest {
         Cluster.await(() -> cluster.spark.statusTracker().getActiveStageIds().length > 0, "a stage");
         Thread.sleep(Duration.ofSeconds(3)); // until both wait
         job.cancel(true);
-        assertThrows(ExecutionException.class, () -> job.get(1, TimeUnit.MINUTES));
+        assertThrows(CancellationException.class, () -> job.get(1, TimeUnit.MINUTES));
         // An executor has one core, so this runs when the tasks have ended, not before.
         assertEquals(List.of("true", "true"), cluster.run(RANKS, (context, rows) ->
                 "" + System.clearProperty("jccl.test.waiting")));
