@@ -120,8 +120,7 @@ final class FolderStore implements Store {
     private boolean replace(Path file, byte[] value) throws IOException {
         Path part = folder.resolve(".part-" + UUID.randomUUID());
         Files.write(part, value);
-        Files.move(
-                part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+        Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
         return true;
     }
 
@@ -130,9 +129,7 @@ final class FolderStore implements Store {
         Path file = file(key);
         Limits.value(key, value);
         return locked(
-                key,
-                "compare",
-                () -> Arrays.equals(read(file), expected) && replace(file, value));
+                key, "compare", () -> Arrays.equals(read(file), expected) && replace(file, value));
     }
 
     private static byte @Nullable [] read(Path file) throws IOException {

@@ -74,7 +74,8 @@ public final class StoreSecret {
         }
         try {
             return new StoreSecret(
-                    Files.readString(Path.of(file)), "the file " + file + " (" + FILE_VARIABLE + ")");
+                    Files.readString(Path.of(file)),
+                    "the file " + file + " (" + FILE_VARIABLE + ")");
         } catch (IOException e) {
             throw new JcclException(
                     FILE_VARIABLE

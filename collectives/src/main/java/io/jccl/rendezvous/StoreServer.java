@@ -316,8 +316,7 @@ public final class StoreServer implements AutoCloseable {
         Wire.Verdict verdict =
                 session == null ? Wire.Verdict.UNKNOWN_SESSION : Wire.Verdict.WELCOME;
         byte[] said = {(byte) verdict.ordinal()};
-        client.link.send(
-                verdict(verdict, secret.prove("server", nonce, client.nonce, id, said)));
+        client.link.send(verdict(verdict, secret.prove("server", nonce, client.nonce, id, said)));
         if (session == null) {
             client.link.flush();
             drop(client);

@@ -22,8 +22,8 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * A client of a {@link StoreServer}. A thread of its own does the talking, so that no caller ever
- * waits longer than it wants to. If the connection is lost it makes another, and asks again for what
- * has not been answered: the server knows by the numbers what it has done already.
+ * waits longer than it wants to. If the connection is lost it makes another, and asks again for
+ * what has not been answered: the server knows by the numbers what it has done already.
  */
 final class TcpStore implements Store {
     /** How long a connected client goes on looking for a server that does not answer. */
@@ -184,7 +184,9 @@ final class TcpStore implements Store {
                     throwIfBroken();
                     long left = deadline - System.nanoTime();
                     if (left <= 0) {
-                        open.put(++lastId, new Call(Wire.request(Wire.Op.CANCEL, "", Wire.number(id))));
+                        open.put(
+                                ++lastId,
+                                new Call(Wire.request(Wire.Op.CANCEL, "", Wire.number(id))));
                         selector.wakeup();
                         break;
                     }
@@ -244,8 +246,7 @@ final class TcpStore implements Store {
 
     @Override
     public boolean compareAndSet(String key, byte @Nullable [] expected, byte[] value) {
-        byte[] before =
-                Wire.optional(expected == null ? null : Limits.value(key, expected));
+        byte[] before = Wire.optional(expected == null ? null : Limits.value(key, expected));
         byte[] after = Limits.value(key, value);
         byte[] request = Wire.request(Wire.Op.COMPARE_AND_SET, Limits.key(key), before, after);
         return answer(request, "compare '" + key + "'")[0] == 1;

@@ -101,8 +101,7 @@ class StoreServerTest {
                                     if (store.add("here", 1) == clients) {
                                         store.set("all", bytes("here"));
                                     }
-                                    assertArrayEquals(
-                                            bytes("here"), store.await("all", PATIENCE));
+                                    assertArrayEquals(bytes("here"), store.await("all", PATIENCE));
                                 } catch (RuntimeException | Error e) {
                                     errors.add(e);
                                 }
@@ -350,9 +349,7 @@ class StoreServerTest {
             Thread.sleep(50);
             server.close();
             for (Future<byte[]> w : waiting) {
-                Throwable e =
-                        assertThrows(ExecutionException.class, w::get)
-                                .getCause();
+                Throwable e = assertThrows(ExecutionException.class, w::get).getCause();
                 assertTrue(e instanceof JcclException, e::toString);
                 assertTrue(message(e).contains(address() + " is lost"), e::toString);
                 assertTrue(message(e).contains("has ended"), e::toString);
@@ -366,8 +363,7 @@ class StoreServerTest {
         store.close();
         store.close();
         assertThrows(IllegalStateException.class, () -> store.get("key"));
-        assertThrows(
-                IllegalStateException.class, () -> store.await("key", Duration.ofSeconds(1)));
+        assertThrows(IllegalStateException.class, () -> store.await("key", Duration.ofSeconds(1)));
     }
 
     @Test
@@ -378,9 +374,7 @@ class StoreServerTest {
                     threads.submit(() -> store.await("never", Duration.ofMinutes(10)));
             Thread.sleep(50);
             store.close();
-            Throwable e =
-                    assertThrows(ExecutionException.class, waiting::get)
-                            .getCause();
+            Throwable e = assertThrows(ExecutionException.class, waiting::get).getCause();
             assertTrue(e instanceof IllegalStateException, e::toString);
         }
     }
@@ -446,8 +440,7 @@ class StoreServerTest {
     /** localhost often is ::1 as well as 127.0.0.1; the server listens on one of them alone. */
     @Test
     void allAddressesOfANameAreTried() {
-        try (Store store =
-                Store.connect("tcp://localhost:" + server.port(), SECRET, PATIENCE)) {
+        try (Store store = Store.connect("tcp://localhost:" + server.port(), SECRET, PATIENCE)) {
             store.set("key", bytes("value"));
         }
     }
@@ -465,8 +458,18 @@ class StoreServerTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "", "host", "host:", ":1", "host:x", "host:65536", "host:-1", "::1:80", "http://h:1",
-                "tcp://h:1/path", "tcp://a b:1", "h:0"
+                "",
+                "host",
+                "host:",
+                ":1",
+                "host:x",
+                "host:65536",
+                "host:-1",
+                "::1:80",
+                "http://h:1",
+                "tcp://h:1/path",
+                "tcp://a b:1",
+                "h:0"
             })
     void addressesThatCannotBeAreRefused(String address) {
         IllegalArgumentException e =

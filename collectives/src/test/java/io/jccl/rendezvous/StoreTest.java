@@ -61,8 +61,7 @@ class StoreTest {
             case TCP -> {
                 StoreServer s = StoreServer.open("127.0.0.1", 0, SECRET);
                 server = s;
-                yield Store.connect(
-                        "tcp://127.0.0.1:" + s.port(), SECRET, Duration.ofSeconds(30));
+                yield Store.connect("tcp://127.0.0.1:" + s.port(), SECRET, Duration.ofSeconds(30));
             }
         };
     }

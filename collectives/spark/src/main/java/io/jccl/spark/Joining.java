@@ -71,7 +71,8 @@ final class Joining {
             Thread.currentThread().interrupt();
             throw context.isInterrupted()
                     ? new TaskKilledException(SparkInternals.killReason(context))
-                    : new JcclException(TaskGuard.name(context) + " was interrupted while it joined", e);
+                    : new JcclException(
+                            TaskGuard.name(context) + " was interrupted while it joined", e);
         } finally {
             if (!done) {
                 abandon();
@@ -137,7 +138,12 @@ final class Joining {
     private Communicator host(Seat first) {
         // Stage and attempt are there for people: the random part tells runs apart.
         String id =
-                "spark-" + context.stageId() + "." + context.stageAttemptNumber() + "-" + first.job();
+                "spark-"
+                        + context.stageId()
+                        + "."
+                        + context.stageAttemptNumber()
+                        + "-"
+                        + first.job();
         Communicator made = LocalJob.join(id, rank, size, options);
         handOver(made, () -> {});
         return made;
@@ -149,8 +155,7 @@ final class Joining {
         try {
             Store connected = ServedStore.connect(first, options.timeout());
             store = connected;
-            Communicator made =
-                    Communicator.join(connected, "spark", rank, size, device, options);
+            Communicator made = Communicator.join(connected, "spark", rank, size, device, options);
             handOver(made, () -> ServedStore.leave(connected, size, served));
             done = true;
             return made;

@@ -26,13 +26,7 @@ import java.util.stream.Stream;
  * @param store port and secret of rank 0's store, separated by a space; empty if it serves none
  */
 record Seat(
-        String host,
-        String memory,
-        long pid,
-        String device,
-        String gpu,
-        String job,
-        String store) {
+        String host, String memory, long pid, String device, String gpu, String job, String store) {
     /** Comes first; another version of it cannot be understood. */
     private static final String FORMAT = "jccl-spark-1";
 

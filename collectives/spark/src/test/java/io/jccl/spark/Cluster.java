@@ -53,7 +53,9 @@ final class Cluster implements AutoCloseable {
                         .set("spark.driver.host", "127.0.0.1")
                         .set("spark.driver.bindAddress", "127.0.0.1")
                         .set("spark.ui.enabled", "false")
-                        .set("spark.executor.extraClassPath", System.getProperty("java.class.path"));
+                        .set(
+                                "spark.executor.extraClassPath",
+                                System.getProperty("java.class.path"));
         settings.forEach(conf::set);
         makeSparkHome();
         spark = new JavaSparkContext(conf);
@@ -64,8 +66,7 @@ final class Cluster implements AutoCloseable {
                             public void onTaskEnd(SparkListenerTaskEnd end) {
                                 int partition = end.taskInfo().partitionId();
                                 ends.add(
-                                        new TaskEnd(
-                                                end.stageAttemptId(), partition, end.reason()));
+                                        new TaskEnd(end.stageAttemptId(), partition, end.reason()));
                             }
                         });
     }
@@ -99,14 +100,16 @@ final class Cluster implements AutoCloseable {
      * task fails.
      */
     List<String> runWithRetries(int tasks, Body body) {
-        List<String> results = new ArrayList<>(stage(rows(tasks, tasks), body).repartition(1).collect());
+        List<String> results =
+                new ArrayList<>(stage(rows(tasks, tasks), body).repartition(1).collect());
         results.sort(null);
         return results;
     }
 
     private static JavaRDD<String> stage(JavaRDD<Integer> rows, Body body) {
         return SparkCommunicator.mapPartitions(
-                rows, (context, partition) -> List.of(body.run(context, list(partition))).iterator());
+                rows,
+                (context, partition) -> List.of(body.run(context, list(partition))).iterator());
     }
 
     private static List<Integer> list(Iterator<Integer> rows) {

@@ -31,7 +31,9 @@ class GpuTest {
         Path sources = Path.of(System.getProperty("basedir", ""), "../src/test/c").toAbsolutePath();
         boolean compiler = commandWorks("cc", "--version");
         String require = System.getenv().getOrDefault("JCCL_TEST_REQUIRE", "");
-        assertTrue(compiler || !List.of(require.split(",")).contains("cc"), "JCCL_TEST_REQUIRE lists cc");
+        assertTrue(
+                compiler || !List.of(require.split(",")).contains("cc"),
+                "JCCL_TEST_REQUIRE lists cc");
         assumeTrue(compiler, "no cc here to build the doubles of NCCL and CUDA");
         Path doubles = folder.resolve("doubles");
         assertTrue(commandWorks("sh", sources.resolve("build").toString(), doubles.toString()));
@@ -47,12 +49,18 @@ class GpuTest {
         assertTrue(discovery.toFile().setExecutable(true));
         Map<String, String> settings =
                 Map.of(
-                        "spark.worker.resource.gpu.amount", "1",
-                        "spark.worker.resource.gpu.discoveryScript", discovery.toString(),
-                        "spark.executor.resource.gpu.amount", "1",
-                        "spark.task.resource.gpu.amount", "1",
-                        "spark.executorEnv.NCCL_HOME", doubles.toString(),
-                        "spark.executorEnv.CUDA_HOME", doubles.toString());
+                        "spark.worker.resource.gpu.amount",
+                        "1",
+                        "spark.worker.resource.gpu.discoveryScript",
+                        discovery.toString(),
+                        "spark.executor.resource.gpu.amount",
+                        "1",
+                        "spark.task.resource.gpu.amount",
+                        "1",
+                        "spark.executorEnv.NCCL_HOME",
+                        doubles.toString(),
+                        "spark.executorEnv.CUDA_HOME",
+                        doubles.toString());
         try (Cluster cluster = new Cluster("local-cluster[2,1,1024]", settings)) {
             Cluster.await(
                     () -> cluster.spark.sc().getExecutorMemoryStatus().size() > RANKS,

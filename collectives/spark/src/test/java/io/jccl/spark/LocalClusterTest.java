@@ -88,7 +88,8 @@ class LocalClusterTest {
         JavaRDD<Integer> rows = cluster.rows(examples, RANKS).cache();
         List<String> weights =
                 cluster.run(rows, (context, mine) -> LinearModel.train(context, mine));
-        // Both partitions in turn, added in the order in which ranks are: the same sums, bit by bit.
+        // Both partitions in turn, added in the order in which ranks are: the same sums, bit by
+        // bit.
         double[] alone = LinearModel.trainAlone(rows.glom().collect());
         for (String w : weights) {
             assertArrayEquals(alone, Cluster.doubles(w));
@@ -140,7 +141,9 @@ class LocalClusterTest {
                             sum(comm, 1);
                             if (comm.rank() == 1 && context.stageAttemptNumber() == 0) {
                                 long pid = ProcessHandle.current().pid();
-                                new ProcessBuilder("kill", "-9", Long.toString(pid)).start().waitFor();
+                                new ProcessBuilder("kill", "-9", Long.toString(pid))
+                                        .start()
+                                        .waitFor();
                                 Thread.sleep(Duration.ofMinutes(1)); // until it arrives
                             }
                             return "attempt "
@@ -152,7 +155,9 @@ class LocalClusterTest {
         List<Cluster.TaskEnd> first =
                 cluster.ends(5).stream().filter(end -> end.stageAttempt() == 0).toList();
         assertTrue(
-                first.stream().anyMatch(e -> e.partition() == 1 && e.reason() instanceof ExecutorLostFailure),
+                first.stream()
+                        .anyMatch(e ->
+                                e.partition() == 1 && e.reason() instanceof ExecutorLostFailure),
                 first::toString);
         String other = reasonOf(first, 0);
         assertTrue(
@@ -173,7 +178,8 @@ class LocalClusterTest {
                                     Communicator pair =
                                             SparkCommunicator.tie(context, comm.split(0, 0));
                                     System.setProperty("jccl.test.waiting", "true");
-                                    // Rank 1 waits for a message that never comes, rank 0 for rank 1.
+                                    // Rank 1 waits for a message that never comes, rank 0 for rank
+                                    // 1.
                                     if (comm.rank() == 1) {
                                         try (var none = comm.device().allocate(DataType.INT8, 1)) {
                                             comm.recv(none, 0, comm.device().defaultStream());
@@ -182,13 +188,16 @@ class LocalClusterTest {
                                     return List.of("" + sum(pair, 1)).iterator();
                                 })
                         .collectAsync();
-        Cluster.await(() -> cluster.spark.statusTracker().getActiveStageIds().length > 0, "a stage");
+        Cluster.await(
+                () -> cluster.spark.statusTracker().getActiveStageIds().length > 0, "a stage");
         Thread.sleep(Duration.ofSeconds(3)); // until both wait
         job.cancel(true);
         assertThrows(CancellationException.class, () -> job.get(1, TimeUnit.MINUTES));
         // An executor has one core, so this runs when the tasks have ended, not before.
-        assertEquals(List.of("true", "true"), cluster.run(RANKS, (context, rows) ->
-                "" + System.clearProperty("jccl.test.waiting")));
+        assertEquals(
+                List.of("true", "true"),
+                cluster.run(
+                        RANKS, (context, rows) -> "" + System.clearProperty("jccl.test.waiting")));
         for (Cluster.TaskEnd end : cluster.ends(RANKS)) {
             assertTrue(!(end.reason() instanceof ExceptionFailure), end::toString);
         }
@@ -211,9 +220,11 @@ class LocalClusterTest {
                                             return "";
                                         }));
         assertTrue(
-                e.getMessage().contains("CollectiveTimeoutException: rank 0 of 2 (task 0 of stage "),
+                e.getMessage()
+                        .contains("CollectiveTimeoutException: rank 0 of 2 (task 0 of stage "),
                 e::getMessage);
-        assertTrue(e.getMessage().contains("waited PT2S for the other tasks to join"), e::getMessage);
+        assertTrue(
+                e.getMessage().contains("waited PT2S for the other tasks to join"), e::getMessage);
     }
 
     @Test
@@ -225,7 +236,10 @@ class LocalClusterTest {
                                 cluster.run(
                                         RANKS,
                                         (context, rows) -> {
-                                            String folder = context.partitionId() == 0 ? "/dev/shm" : "/tmp";
+                                            String folder =
+                                                    context.partitionId() == 0
+                                                            ? "/dev/shm"
+                                                            : "/tmp";
                                             System.setProperty("jccl.shm.dir", folder);
                                             try {
                                                 join(context, Duration.ofMinutes(1));
@@ -236,7 +250,8 @@ class LocalClusterTest {
                                         }));
         assertTrue(
                 e.getMessage()
-                        .contains("the tasks run in 2 places that share no memory, by rank [[0], [1]]"),
+                        .contains(
+                                "the tasks run in 2 places that share no memory, by rank [[0], [1]]"),
                 e::getMessage);
     }
 
@@ -275,7 +290,10 @@ class LocalClusterTest {
     private static String reasonOf(List<Cluster.TaskEnd> ends, int partition) {
         return ends.stream()
                 .filter(end -> end.partition() == partition)
-                .map(end -> end.reason() instanceof TaskKilled k ? "TaskKilled: " + k.reason() : end.reason().toString())
+                .map(end ->
+                        end.reason() instanceof TaskKilled k
+                                ? "TaskKilled: " + k.reason()
+                                : end.reason().toString())
                 .collect(Collectors.joining("; "));
     }
 }

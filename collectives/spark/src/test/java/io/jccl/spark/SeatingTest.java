@@ -28,8 +28,7 @@ class SeatingTest {
     }
 
     private static String refusal(Seat... seats) {
-        return String.valueOf(
-                assertThrows(JcclException.class, () -> engine(seats)).getMessage());
+        return String.valueOf(assertThrows(JcclException.class, () -> engine(seats)).getMessage());
     }
 
     @Test
@@ -76,7 +75,14 @@ class SeatingTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"a:1,a", "10.0.0.1:77,10.0.0.1", "[::1]:9,[::1]", "[::1],[::1]", "a,a", "localhost,localhost"})
+    @CsvSource({
+        "a:1,a",
+        "10.0.0.1:77,10.0.0.1",
+        "[::1]:9,[::1]",
+        "[::1],[::1]",
+        "a,a",
+        "localhost,localhost"
+    })
     void hosts(String address, String host) {
         assertEquals(host, Seat.host(address));
     }
