@@ -9,6 +9,8 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Set;
@@ -26,6 +28,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 /** A real cluster of this machine: two workers, each with an executor of its own with one core. */
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
@@ -167,7 +170,8 @@ class LocalClusterTest {
     }
 
     @Test
-    void whenTheJobIsCancelledNoTaskStays() throws Exception {
+    void whenTheJobIsCancelledNoTaskStays(@TempDir Path waiting) throws Exception {
+        String folder = waiting.toString();
         cluster.ends(0);
         JavaFutureAction<List<String>> job =
                 SparkCommunicator.mapPartitions(
@@ -177,7 +181,7 @@ class LocalClusterTest {
                                     sum(comm, 1);
                                     Communicator pair =
                                             SparkCommunicator.tie(context, comm.split(0, 0));
-                                    System.setProperty("jccl.test.waiting", "true");
+                                    Files.createFile(Path.of(folder, "" + comm.rank()));
                                     // Rank 1 waits for a message that never comes, rank 0 for rank
                                     // 1.
                                     if (comm.rank() == 1) {
@@ -189,15 +193,13 @@ class LocalClusterTest {
                                 })
                         .collectAsync();
         Cluster.await(
-                () -> cluster.spark.statusTracker().getActiveStageIds().length > 0, "a stage");
-        Thread.sleep(Duration.ofSeconds(3)); // until both wait
+                () ->
+                        Files.exists(waiting.resolve("0")) && Files.exists(waiting.resolve("1")),
+                "both tasks to wait");
         job.cancel(true);
         assertThrows(CancellationException.class, () -> job.get(1, TimeUnit.MINUTES));
-        // An executor has one core, so this runs when the tasks have ended, not before.
-        assertEquals(
-                List.of("true", "true"),
-                cluster.run(
-                        RANKS, (context, rows) -> "" + System.clearProperty("jccl.test.waiting")));
+        // An executor has one core, so these run when the tasks have ended, not before.
+        assertEquals(RANKS, cluster.run(RANKS, (context, rows) -> "").size());
         for (Cluster.TaskEnd end : cluster.ends(RANKS)) {
             assertTrue(!(end.reason() instanceof ExceptionFailure), end::toString);
         }
