@@ -44,6 +44,23 @@ public final class LocalJob {
     }
 
     /**
+     * Joins a run without a launcher's variables, for programs that know by other means which rank
+     * they are. Ranks are processes of this machine, or several of them are threads of one.
+     *
+     * @param id name of the run, the same for all ranks and used by no other on this machine
+     * @param rank this rank, 0 to size - 1
+     * @param size number of ranks, 1 to 256
+     * @param options settings, the same on all ranks
+     * @return this rank's end
+     * @throws io.jccl.bindings.JcclException if the other ranks do not come within the timeout, or
+     *     there is too little shared memory
+     * @see Communicator#fromEnvironment(CommunicatorOptions)
+     */
+    public static Communicator join(String id, int rank, int size, CommunicatorOptions options) {
+        return HostWorld.fromEnvironment(environment(id, rank, size), options);
+    }
+
+    /**
      * Where the processes of a run share memory: what system property {@code jccl.shm.dir} or
      * variable {@code JCCL_SHM_DIR} names, or else {@code /dev/shm}, or else the folder for
      * temporary files.

@@ -1,0 +1,45 @@
+package io.jccl.spark;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Cuda;
+import io.jccl.device.Device;
+import java.util.Map;
+import org.apache.spark.resource.ResourceInformation;
+
+/** The GPU that Spark gave to a task. */
+final class AssignedGpu {
+    private static final String RESOURCE = "gpu";
+
+    private AssignedGpu() {}
+
+    /** The device of a task that has these resources. */
+    static Device device(Map<String, ResourceInformation> resources) {
+        ResourceInformation gpu = resources.get(RESOURCE);
+        return gpu == null ? Device.host() : Cuda.device(index(gpu.addresses()));
+    }
+
+    /** The only address, which has to be a device's number. */
+    static int index(String[] addresses) {
+        if (addresses.length != 1) {
+            throw new JcclException(
+                    "Spark assigned "
+                            + addresses.length
+                            + " GPUs ("
+                            + String.join(", ", addresses)
+                            + ") to this task, expected one: set spark.task.resource.gpu.amount to 1,"
+                            + " or choose the device with SparkCommunicator.join(context, device,"
+                            + " options)");
+        }
+        try {
+            return Integer.parseUnsignedInt(addresses[0].trim());
+        } catch (NumberFormatException e) {
+            throw new JcclException(
+                    "Spark assigned GPU '"
+                            + addresses[0]
+                            + "' to this task, expected a device's number such as 0: let"
+                            + " spark.worker.resource.gpu.discoveryScript print numbers, or choose the"
+                            + " device with SparkCommunicator.join(context, device, options)",
+                    e);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+package io.jccl.spark;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.LocalJob;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Device;
+import io.jccl.rendezvous.Store;
+import java.util.UUID;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.apache.spark.BarrierTaskContext;
+import org.apache.spark.TaskKilledException;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One task on its way into a communicator. What it waits for can neither be interrupted nor has it
+ * a deadline that is ours, so another thread waits, and the task's own looks at the clock and at
+ * whether Spark kills it.
+ */
+final class Joining {
+    private static final long LOOK_MILLIS = 20;
+
+    private final BarrierTaskContext context;
+    private final Device device;
+    private final CommunicatorOptions options;
+    private final int rank;
+    private final int size;
+    private final FutureTask<Communicator> work = new FutureTask<>(this::join);
+
+    /** Whether all have come. */
+    private volatile boolean gathered;
+
+    /** Guarded by this: whether nobody waits for the communicator any more. */
+    private boolean abandoned;
+
+    Joining(BarrierTaskContext context, Device device, CommunicatorOptions options) {
+        this.context = context;
+        this.device = device;
+        this.options = options;
+        this.rank = context.partitionId();
+        this.size = context.numPartitions();
+    }
+
+    Communicator await() {
+        Thread.ofPlatform().daemon().name("jccl-spark-join-" + rank).start(work);
+        long began = System.nanoTime();
+        boolean done = false;
+        try {
+            while (true) {
+                try {
+                    Communicator made = work.get(LOOK_MILLIS, TimeUnit.MILLISECONDS);
+                    done = true;
+                    return made;
+                } catch (TimeoutException e) {
+                    if (context.isInterrupted()) {
+                        throw new TaskKilledException(SparkInternals.killReason(context));
+                    }
+                    if (!gathered && System.nanoTime() - began > options.timeout().toNanos()) {
+                        throw absent();
+                    }
+                }
+            }
+        } catch (ExecutionException e) {
+            done = true;
+            throw asIs(e.getCause());
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw context.isInterrupted()
+                    ? new TaskKilledException(SparkInternals.killReason(context))
+                    : new JcclException(
+                            TaskGuard.name(context) + " was interrupted while it joined", e);
+        } finally {
+            if (!done) {
+                abandon();
+            }
+        }
+    }
+
+    private static RuntimeException asIs(Throwable cause) {
+        if (cause instanceof Error error) {
+            throw error;
+        }
+        return cause instanceof RuntimeException e ? e : new JcclException(cause.toString(), cause);
+    }
+
+    private CollectiveTimeoutException absent() {
+        return new CollectiveTimeoutException(
+                "rank "
+                        + rank
+                        + " of "
+                        + size
+                        + " ("
+                        + TaskGuard.name(context)
+                        + ") waited "
+                        + options.timeout()
+                        + " for the other tasks to join, but not all came. Check that every task of the"
+                        + " stage calls SparkCommunicator.join, as often as the others");
+    }
+
+    private void abandon() {
+        synchronized (this) {
+            abandoned = true;
+        }
+        if (!gathered) {
+            SparkInternals.endWaiting(context, TaskGuard.name(context) + " no longer joins");
+        }
+    }
+
+    private Communicator join() {
+        boolean cuda = device.kind() != Device.Kind.HOST;
+        // Rank 0 says where its store is before it knows whether all are on GPUs.
+        ServedStore.@Nullable Server served = rank == 0 && cuda ? ServedStore.Server.open() : null;
+        boolean inUse = false;
+        try {
+            String address = context.getTaskInfos()[rank].address();
+            String job = UUID.randomUUID().toString();
+            String store = served == null ? "" : served.announcement();
+            String[] said = context.allGather(Seat.here(address, device, job, store).text());
+            gathered = true;
+            Seating seating = Seating.parse(said);
+            Seating.Engine engine = seating.engine();
+            inUse = engine == Seating.Engine.NCCL;
+            return switch (engine) {
+                case HOST -> host(seating.seats().getFirst());
+                case NCCL -> nccl(seating.seats().getFirst(), served);
+            };
+        } finally {
+            if (served != null && !inUse) {
+                served.server().close();
+            }
+        }
+    }
+
+    private Communicator host(Seat first) {
+        // Stage and attempt are there for people: the random part tells runs apart.
+        String id =
+                "spark-"
+                        + context.stageId()
+                        + "."
+                        + context.stageAttemptNumber()
+                        + "-"
+                        + first.job();
+        Communicator made = LocalJob.join(id, rank, size, options);
+        handOver(made, () -> {});
+        return made;
+    }
+
+    private Communicator nccl(Seat first, ServedStore.@Nullable Server served) {
+        boolean done = false;
+        @Nullable Store store = null;
+        try {
+            Store connected = ServedStore.connect(first, options.timeout());
+            store = connected;
+            Communicator made = Communicator.join(connected, "spark", rank, size, device, options);
+            handOver(made, () -> ServedStore.leave(connected, size, served));
+            done = true;
+            return made;
+        } finally {
+            if (!done && store != null) {
+                ServedStore.leave(store, size, served);
+            } else if (!done && served != null) {
+                served.server().close();
+            }
+        }
+    }
+
+    /** Ends the communicator with the task, or now if nobody waits for it. */
+    private synchronized void handOver(Communicator made, Runnable afterwards) {
+        if (abandoned) {
+            made.abort(TaskGuard.name(context) + " no longer joins");
+        }
+        TaskGuard.start(context, made, afterwards);
+    }
+}

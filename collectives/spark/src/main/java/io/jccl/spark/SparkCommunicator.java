@@ -1,0 +1,138 @@
+package io.jccl.spark;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Device;
+import java.io.Serializable;
+import java.util.Iterator;
+import java.util.Objects;
+import org.apache.spark.BarrierTaskContext;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.function.FlatMapFunction2;
+import scala.Function1;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+
+/**
+ * Makes a communicator of the tasks of a barrier stage. A task's rank is its partition's number,
+ * and there are as many ranks as partitions.
+ *
+ * <p>The engine follows from where the tasks run. If Spark assigned a GPU to each, it is NCCL, on
+ * one machine or many. Without GPUs it is the host engine, which needs all tasks on one machine;
+ * tasks on several are refused with a message that says which is where.
+ *
+ * <p>The communicator ends with the task: it is closed when the task completes. If the task fails
+ * or Spark kills it, the communicator is aborted, so that no other task waits for it. Whoever asks
+ * for another communicator by {@link Communicator#split} hands it to {@link #tie}.
+ *
+ * <p><b>Threads:</b> any; the communicator has its own rule.
+ */
+public final class SparkCommunicator {
+    private SparkCommunicator() {}
+
+    /**
+     * Joins the other tasks of the barrier stage with default options.
+     *
+     * @param context this task's
+     * @return this task's rank
+     * @see #join(BarrierTaskContext, CommunicatorOptions)
+     */
+    public static Communicator join(BarrierTaskContext context) {
+        return join(context, CommunicatorOptions.DEFAULT);
+    }
+
+    /**
+     * Joins the other tasks of the barrier stage, on the GPU that Spark assigned to this task by
+     * the resource {@code gpu}, or on the host device if there is none. Every task calls it, as
+     * often as the others: it is one {@link BarrierTaskContext#allGather}, which takes Spark about
+     * a second, and then the engine's own start.
+     *
+     * @param context this task's
+     * @param options settings, the same on all tasks. The timeout holds for either step
+     * @return this task's rank
+     * @throws CollectiveTimeoutException if the other tasks do not come within the timeout
+     * @throws TaskKilledException if Spark kills the task meanwhile, as it does when another task
+     *     of the stage fails
+     * @throws JcclException if no engine serves tasks where these run; on all of them alike
+     */
+    public static Communicator join(BarrierTaskContext context, CommunicatorOptions options) {
+        return join(context, AssignedGpu.device(context.resourcesJMap()), options);
+    }
+
+    /**
+     * Joins the other tasks of the barrier stage, on a device of the caller's choice.
+     *
+     * @param context this task's
+     * @param device a CUDA device for NCCL, or the host device; of the same kind on all tasks
+     * @param options settings, the same on all tasks
+     * @return this task's rank
+     * @throws CollectiveTimeoutException if the other tasks do not come within the timeout
+     * @throws TaskKilledException if Spark kills the task meanwhile
+     * @throws JcclException if no engine serves tasks where these run; on all of them alike
+     * @see #join(BarrierTaskContext, CommunicatorOptions)
+     */
+    public static Communicator join(
+            BarrierTaskContext context, Device device, CommunicatorOptions options) {
+        Objects.requireNonNull(device, "device");
+        Objects.requireNonNull(options, "options");
+        return new Joining(context, device, options).await();
+    }
+
+    /**
+     * Ends a communicator with a task: closes it when the task completes, and aborts it before if
+     * the task fails or Spark kills it. {@link #join} has done so for what it returns.
+     *
+     * @param <C> kind of communicator
+     * @param context the task's
+     * @param communicator one that {@link Communicator#split} made
+     * @return the communicator
+     */
+    public static <C extends Communicator> C tie(TaskContext context, C communicator) {
+        TaskGuard.start(context, communicator, () -> {});
+        return communicator;
+    }
+
+    /**
+     * Runs a function on every partition in one barrier stage, for which Spark has no method in
+     * Java. All partitions need a free slot at the same time.
+     *
+     * @param <T> type of the rows
+     * @param <R> type of the results
+     * @param rdd the rows, with one partition for each rank
+     * @param body is given its task's context and the rows of its partition
+     * @return what the function returns
+     */
+    public static <T, R> JavaRDD<R> mapPartitions(
+            JavaRDD<T> rdd, FlatMapFunction2<BarrierTaskContext, Iterator<T>, R> body) {
+        Objects.requireNonNull(body, "body");
+        ClassTag<R> any = ClassTag$.MODULE$.apply(Object.class);
+        return new JavaRDD<>(
+                rdd.rdd().barrier().mapPartitions(new BarrierBody<>(body), false, any), any);
+    }
+
+    /** What Spark serializes for a task. */
+    private record BarrierBody<T, R>(FlatMapFunction2<BarrierTaskContext, Iterator<T>, R> body)
+            implements Function1<scala.collection.Iterator<T>, scala.collection.Iterator<R>>,
+                    Serializable {
+        @Override
+        public scala.collection.Iterator<R> apply(scala.collection.Iterator<T> rows) {
+            try {
+                return CollectionConverters.asScala(
+                        body.call(BarrierTaskContext.get(), CollectionConverters.asJava(rows)));
+            } catch (Exception e) {
+                throw SparkCommunicator.<RuntimeException>asIs(e);
+            }
+        }
+    }
+
+    /** Spark reports what the function threw, checked or not, so it is not wrapped. */
+    @SuppressWarnings("unchecked")
+    private static <E extends Exception> E asIs(Exception e) throws E {
+        throw (E) e;
+    }
+}

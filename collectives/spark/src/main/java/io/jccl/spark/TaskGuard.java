@@ -1,0 +1,89 @@
+package io.jccl.spark;
+
+import io.jccl.Communicator;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.TaskContext;
+import org.apache.spark.util.TaskCompletionListener;
+import org.apache.spark.util.TaskFailureListener;
+
+/**
+ * Ends a communicator with its task. Spark kills a task by a mark in its context, which a thread
+ * that waits in an operation does not see; so a thread looks at it.
+ */
+final class TaskGuard implements TaskFailureListener, TaskCompletionListener {
+    private static final long LOOK_MILLIS = 20;
+
+    private final TaskContext context;
+    private final Communicator communicator;
+    private final Runnable afterwards;
+    private final CountDownLatch completed = new CountDownLatch(1);
+
+    private TaskGuard(TaskContext context, Communicator communicator, Runnable afterwards) {
+        this.context = context;
+        this.communicator = communicator;
+        this.afterwards = afterwards;
+    }
+
+    /**
+     * Begins.
+     *
+     * @param afterwards runs when the communicator is closed
+     */
+    static void start(TaskContext context, Communicator communicator, Runnable afterwards) {
+        TaskGuard guard = new TaskGuard(context, communicator, afterwards);
+        Thread.ofPlatform()
+                .daemon()
+                .name("jccl-spark-guard-" + context.partitionId())
+                .start(guard::look);
+        // Both are called at once if it is too late already.
+        context.addTaskFailureListener(guard);
+        context.addTaskCompletionListener(guard);
+    }
+
+    static String name(TaskContext context) {
+        return "task "
+                + context.partitionId()
+                + " of stage "
+                + context.stageId()
+                + "."
+                + context.stageAttemptNumber();
+    }
+
+    private void look() {
+        try {
+            while (!completed.await(LOOK_MILLIS, TimeUnit.MILLISECONDS)) {
+                if (context.isInterrupted()) {
+                    abortAsKilled();
+                    return;
+                }
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void abortAsKilled() {
+        communicator.abort(
+                "Spark killed " + name(context) + ": " + SparkInternals.killReason(context));
+    }
+
+    @Override
+    public void onTaskFailure(TaskContext context, Throwable error) {
+        communicator.abort(name(context) + " failed: " + error);
+    }
+
+    @Override
+    public void onTaskCompletion(TaskContext context) {
+        completed.countDown();
+        try {
+            if (context.isInterrupted()) {
+                // Nobody waits for work of a task that is killed.
+                abortAsKilled();
+            }
+            communicator.close();
+        } finally {
+            afterwards.run();
+        }
+    }
+}
