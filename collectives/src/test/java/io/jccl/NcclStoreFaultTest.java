@@ -375,8 +375,7 @@ class NcclStoreFaultTest {
                         new ProcessBuilder(command.split(" ", -1))
                                 .redirectErrorStream(true)
                                 .start();
-                String said = new String(
-                        p.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+                String said = new String(p.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
                 boolean good = p.waitFor() == 0;
                 assertTrue(good || !must, () -> command + ": " + said);
                 return good;
