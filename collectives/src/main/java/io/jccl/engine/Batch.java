@@ -32,7 +32,7 @@ public final class Batch extends QueuedWork {
     }
 
     @Override
-    void ended(String state) {
+    void ended(FlightEvents.State state) {
         for (int i = 0; i < requests.size(); i++) {
             requests.get(i).ended(state);
         }

@@ -1,6 +1,5 @@
 package io.jccl.engine;
 
-import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import io.jccl.FlightHistory;
 import io.jccl.ReduceOp;
@@ -138,11 +137,6 @@ public abstract class EngineCommunicator implements Communicator {
     /** Tells this communicator from all others, of all jobs; the same on all its ranks. */
     protected abstract String communicatorId();
 
-    /** The algorithm that serves a request; {@link Algorithm#AUTO} if a library chooses. */
-    protected Algorithm algorithmOf(Request request) {
-        return Algorithm.AUTO;
-    }
-
     /** Channels that a library uses; 0 if it does not say. */
     protected int channels() {
         return 0;
@@ -217,7 +211,12 @@ public abstract class EngineCommunicator implements Communicator {
         if (done && !completesLater) {
             flight.complete(work.lastSequence());
         }
-        work.ended(!done ? "failed" : completesLater ? "enqueued" : "completed");
+        work.ended(
+                !done
+                        ? FlightEvents.State.FAILED
+                        : completesLater
+                                ? FlightEvents.State.ENQUEUED
+                                : FlightEvents.State.COMPLETED);
     }
 
     // ---- Communicator

@@ -1,7 +1,5 @@
 package io.jccl.engine;
 
-import org.jspecify.annotations.Nullable;
-
 /**
  * Events of Java's flight recorder, where the module jdk.jfr is there. With it off, or not there,
  * the compiled code of an operation holds nothing of this but a test of a flag.
@@ -34,7 +32,7 @@ public final class FlightEvents {
     }
 
     /** It ends: completed, failed, or for an engine that completes it later, enqueued. */
-    static void end(Request r, String state) {
+    static void end(Request r, State state) {
         JfrEvents.end(r, state);
     }
 
@@ -43,6 +41,13 @@ public final class FlightEvents {
         if (PRESENT && JfrEvents.PROGRESS.isEnabled()) {
             JfrEvents.progress(owner, completed);
         }
+    }
+
+    /** How an operation ended. */
+    enum State {
+        COMPLETED,
+        FAILED,
+        ENQUEUED
     }
 
     /** The event that a request keeps, to be used again. */

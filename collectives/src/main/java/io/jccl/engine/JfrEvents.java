@@ -2,7 +2,7 @@ package io.jccl.engine;
 
 import io.jccl.Algorithm;
 import io.jccl.ReduceOp;
-import java.util.Arrays;
+import io.jccl.device.DataType;
 import java.util.Locale;
 import java.util.Objects;
 import jdk.jfr.Category;
@@ -14,6 +14,7 @@ import jdk.jfr.Label;
 import jdk.jfr.Name;
 import jdk.jfr.StackTrace;
 import jdk.jfr.Timestamp;
+import org.jspecify.annotations.Nullable;
 
 /**
  * What a flight recording tells about collectives. Touched only where jdk.jfr is there. All off
@@ -24,13 +25,21 @@ final class JfrEvents {
     static final CollectiveEvent COLLECTIVE = new CollectiveEvent();
     static final ProgressEvent PROGRESS = new ProgressEvent();
 
-    // Made once: an event allocates nothing.
-    private static final String[] REDUCTIONS =
-            Arrays.stream(ReduceOp.Kind.values()).map(ReduceOp::label).toArray(String[]::new);
-    private static final String[] ALGORITHMS =
-            Arrays.stream(Algorithm.values())
-                    .map(a -> a.name().toLowerCase(Locale.ROOT).replace('_', '-'))
-                    .toArray(String[]::new);
+    private static final DataType[] TYPES = DataType.values();
+    private static final ReduceOp.Kind[] KINDS = ReduceOp.Kind.values();
+    private static final Algorithm[] ALGORITHMS = Algorithm.values();
+
+    /**
+     * Names of operations, made once each. A string of an event takes 2 ns a character, but one of
+     * 16 or more goes to the recording's pool and takes 14 ns in all, so few and long ones are
+     * cheap. Races make a name twice, which does no harm.
+     */
+    private static final @Nullable String[] NAMES =
+            new String
+                    [Collective.values().length
+                            * TYPES.length
+                            * KINDS.length
+                            * ALGORITHMS.length];
 
     private JfrEvents() {}
 
@@ -41,10 +50,8 @@ final class JfrEvents {
     @Enabled(false)
     @StackTrace(false)
     static final class CollectiveEvent extends Event implements FlightEvents.Kept {
-        @Label("Engine")
-        String engine = "";
-
         @Label("Communicator")
+        @Description("Engine and name; the same on all ranks, another in every job")
         String communicator = "";
 
         @Label("Rank")
@@ -62,10 +69,8 @@ final class JfrEvents {
         long sequence;
 
         @Label("Operation")
+        @Description("With type, reduction and algorithm: allReduce(float, sum) by direct")
         String operation = "";
-
-        @Label("Type")
-        String type = "";
 
         @Label("Count")
         @Description("Elements in one block")
@@ -75,15 +80,9 @@ final class JfrEvents {
         @DataAmount
         long bytes;
 
-        @Label("Reduction")
-        String reduction = "";
-
         @Label("Root")
         @Description("Root, or for send and recv the other rank; -1 if there is none")
         int root;
-
-        @Label("Algorithm")
-        String algorithm = "";
 
         @Label("Channels")
         @Description("Channels that the library uses; 0 if it does not say")
@@ -93,9 +92,12 @@ final class JfrEvents {
         @Description("Whether it went to a stream that works beside the caller")
         boolean queued;
 
-        @Label("State")
-        @Description("completed, failed, or enqueued where the end is a Progress event")
-        String state = "";
+        @Label("Failed")
+        boolean failed;
+
+        @Label("Enqueued")
+        @Description("It ends beside the JVM: the event's end is that of the call")
+        boolean enqueued;
     }
 
     @Name("io.jccl.Progress")
@@ -124,8 +126,7 @@ final class JfrEvents {
         CollectiveEvent e = (CollectiveEvent) r.event;
         if (e == null) {
             e = new CollectiveEvent();
-            e.engine = owner.engine();
-            e.communicator = owner.communicatorId();
+            e.communicator = name(owner);
             e.rank = owner.rank();
             e.size = owner.size();
             r.event = e;
@@ -134,7 +135,7 @@ final class JfrEvents {
         e.begin();
     }
 
-    static void end(Request r, String state) {
+    static void end(Request r, FlightEvents.State state) {
         CollectiveEvent e = (CollectiveEvent) Objects.requireNonNull(r.event);
         r.traced = false;
         e.end();
@@ -145,22 +146,43 @@ final class JfrEvents {
         long count = op.vector() ? r.vectorCount() : r.count;
         e.number = r.sequence;
         e.sequence = r.order;
-        e.operation = op.method();
-        e.type = r.type.label();
+        e.operation = name(op, r.type, r.reduceOp.kind(), r.algorithm);
         e.count = count;
         e.bytes = count * r.type.size();
-        e.reduction = op.reduces() ? REDUCTIONS[r.reduceOp.kind().ordinal()] : "";
         e.root = op.rooted() || op.peerToPeer() ? r.root : -1;
-        e.algorithm = ALGORITHMS[r.owner.algorithmOf(r).ordinal()];
         e.channels = r.owner.channels();
         e.queued = r.queued;
-        e.state = state;
+        e.failed = state == FlightEvents.State.FAILED;
+        e.enqueued = state == FlightEvents.State.ENQUEUED;
         e.commit();
+    }
+
+    private static String name(EngineCommunicator owner) {
+        return owner.engine() + ":" + owner.communicatorId();
+    }
+
+    private static String name(
+            Collective op, DataType type, ReduceOp.Kind kind, Algorithm algorithm) {
+        int i = op.ordinal() * TYPES.length + type.ordinal();
+        i = i * KINDS.length + kind.ordinal();
+        i = i * ALGORITHMS.length + algorithm.ordinal();
+        String name = NAMES[i];
+        if (name == null) {
+            name =
+                    op.method()
+                            + (op == Collective.BARRIER ? "" : "(" + type.label())
+                            + (op.reduces() ? ", " + ReduceOp.label(kind) : "")
+                            + (op == Collective.BARRIER ? "" : ")")
+                            + " by "
+                            + algorithm.name().toLowerCase(Locale.ROOT).replace('_', '-');
+            NAMES[i] = name;
+        }
+        return name;
     }
 
     static void progress(EngineCommunicator owner, long completed) {
         ProgressEvent e = new ProgressEvent();
-        e.communicator = owner.communicatorId();
+        e.communicator = name(owner);
         e.rank = owner.rank();
         e.number = completed;
         e.seen = System.currentTimeMillis();

@@ -22,7 +22,7 @@ public abstract class QueuedWork implements Runnable {
     abstract void note(boolean queued);
 
     /** Tells recordings how it ended. */
-    abstract void ended(String state);
+    abstract void ended(FlightEvents.State state);
 
     /** The number of its last operation. */
     abstract long lastSequence();

@@ -1,5 +1,6 @@
 package io.jccl.engine;
 
+import io.jccl.Algorithm;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -31,6 +32,9 @@ public final class Request extends QueuedWork {
 
     /** Where it was enqueued; for engines whose streams order the work themselves. */
     public @Nullable Stream stream;
+
+    /** What the engine chose when it ran; {@link Algorithm#AUTO} if a library chooses. */
+    public Algorithm algorithm = Algorithm.AUTO;
 
     /** Lengths and places of the blocks of a v-variant; written into, never replaced. */
     public final long[] sendCounts;
@@ -90,7 +94,7 @@ public final class Request extends QueuedWork {
     }
 
     @Override
-    void ended(String state) {
+    void ended(FlightEvents.State state) {
         if (traced) {
             FlightEvents.end(this, state);
         }
@@ -110,6 +114,7 @@ public final class Request extends QueuedWork {
         send = null;
         recv = null;
         stream = null;
+        algorithm = Algorithm.AUTO;
     }
 
     @Override

@@ -146,12 +146,6 @@ final class HostCommunicator extends HostRank {
     }
 
     @Override
-    protected Algorithm algorithmOf(Request q) {
-        return AlgorithmTable.choose(
-                q.op, q.count * q.type.size(), n, options.algorithm(), plan);
-    }
-
-    @Override
     protected void checkUsable() {
         if (closed) {
             throw new IllegalStateException("the communicator of rank " + rank + " is closed");
@@ -220,6 +214,7 @@ final class HostCommunicator extends HostRank {
         boolean source = op.sends(rank, q.root);
         boolean target = op.receives(rank, q.root);
         Algorithm algorithm = AlgorithmTable.choose(op, block, n, options.algorithm(), plan);
+        q.algorithm = algorithm;
         long payload = op.manySend() ? block * n : block;
         boolean eager = algorithm == Algorithm.DIRECT && !op.vector() && payload <= eagerLimit;
         long signature = signature(op, q.type, q.reduceOp.kind(), algorithm, q.root);

@@ -1,5 +1,6 @@
 package io.jccl.host;
 
+import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.device.DataType;
 import io.jccl.engine.Collective;
@@ -81,6 +82,7 @@ final class PointToPoint {
     void add(Request q) {
         Pending p = spare.isEmpty() ? new Pending() : spare.removeLast();
         p.request = q;
+        q.algorithm = Algorithm.DIRECT;
         p.moved = 0;
         p.ticket = 0;
         p.done = false;

@@ -20,6 +20,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
@@ -29,11 +31,10 @@ final class Reader {
     private static final String COLLECTIVE = "io.jccl.Collective";
     private static final String PROGRESS = "io.jccl.Progress";
     private static final byte[] JFR = {'F', 'L', 'R', 0};
-    private static final Map<String, Byte> STATES =
-            Map.of(
-                    "enqueued", Track.ENQUEUED,
-                    "completed", Track.COMPLETED,
-                    "failed", Track.FAILED);
+
+    /** Operation, type, reduction and algorithm, as an event names them. */
+    private static final Pattern OPERATION =
+            Pattern.compile("(\\w+)(?:\\((\\w+)(?:, (\\w+))?\\))? by ([\\w-]+)");
 
     private Reader() {}
 
@@ -148,13 +149,14 @@ final class Reader {
 
     private static List<World> readRecording(Path file) throws IOException {
         Map<String, World> worlds = new HashMap<>();
+        Map<String, Signature> known = new HashMap<>();
         Map<String, Map<Integer, Long>> progress = new HashMap<>();
         try (RecordingFile recording = new RecordingFile(file)) {
             while (recording.hasMoreEvents()) {
                 RecordedEvent e = recording.readEvent();
                 String name = e.getEventType().getName();
                 if (name.equals(COLLECTIVE)) {
-                    add(worlds, file, e);
+                    add(worlds, known, file, e);
                 } else if (name.equals(PROGRESS)) {
                     progress.computeIfAbsent(e.getString("communicator"), k -> new HashMap<>())
                             .merge(e.getInt("rank"), e.getLong("number"), Math::max);
@@ -179,21 +181,26 @@ final class Reader {
         return List.copyOf(worlds.values());
     }
 
-    private static void add(Map<String, World> worlds, Path file, RecordedEvent e) {
-        String id = e.getString("communicator");
-        World w = worlds.get(id);
+    private static void add(
+            Map<String, World> worlds,
+            Map<String, Signature> known,
+            Path file,
+            RecordedEvent e) {
+        String name = e.getString("communicator");
+        World w = worlds.get(name);
         if (w == null) {
-            w = new World(id, e.getString("engine"), e.getInt("size"));
+            int colon = name.indexOf(':');
+            w = new World(name.substring(colon + 1), name.substring(0, Math.max(0, colon)), e.getInt("size"));
             w.files.add(file);
-            worlds.put(id, w);
+            worlds.put(name, w);
         }
         Signature s =
-                new Signature(
-                        e.getString("operation"),
-                        e.getString("type"),
-                        e.getString("reduction"),
-                        e.getInt("root"));
-        byte state = STATES.getOrDefault(e.getString("state"), Track.ENQUEUED);
+                known.computeIfAbsent(e.getString("operation"), Reader::signature)
+                        .withRoot(e.getInt("root"));
+        byte state =
+                e.getBoolean("failed")
+                        ? Track.FAILED
+                        : e.getBoolean("enqueued") ? Track.ENQUEUED : Track.COMPLETED;
         long start = nanos(e.getStartTime());
         w.track(e.getInt("rank"))
                 .add(
@@ -205,6 +212,20 @@ final class Reader {
                         start,
                         state == Track.ENQUEUED ? Track.UNKNOWN : nanos(e.getEndTime()),
                         state);
+    }
+
+    private static Signature signature(String operation) {
+        Matcher m = OPERATION.matcher(operation);
+        if (!m.matches()) {
+            throw new IllegalArgumentException(
+                    "operation '"
+                            + operation
+                            + "' of a recording is none of this version's; use the jccl of the run");
+        }
+        String type = m.group(2);
+        String reduction = m.group(3);
+        return new Signature(
+                m.group(1), type == null ? "int8" : type, reduction == null ? "" : reduction, -1);
     }
 
     private static long nanos(Instant t) {

@@ -23,6 +23,10 @@ record Signature(String operation, String type, String reduction, int root) {
                     "allToAllv",
                     "barrier");
 
+    Signature withRoot(int other) {
+        return other == root ? this : new Signature(operation, type, reduction, other);
+    }
+
     /** Whether its end is about the same moment on all ranks, so that clocks can be set by it. */
     boolean synchronising() {
         return SYNCHRONISING.contains(operation);

@@ -30,22 +30,19 @@ class FlightSizeTest {
     @Name("io.jccl.Collective")
     @StackTrace(false)
     static final class CollectiveEvent extends Event {
-        String engine = "host/processes";
-        String communicator = "feed/0";
+        String communicator = "host/processes:feed/0";
         int rank;
         int size = RANKS;
         long number;
         long sequence;
-        String operation = "allReduce";
-        String type = "float";
+        String operation = "allReduce(float, sum) by direct";
         long count = 1024;
         long bytes = 4096;
-        String reduction = "sum";
         int root = -1;
-        String algorithm = "direct";
         int channels;
         boolean queued;
-        String state = "completed";
+        boolean failed;
+        boolean enqueued;
     }
 
     @Test
