@@ -22,7 +22,7 @@ import org.jspecify.annotations.Nullable;
  */
 final class Control {
     private static final int TAG = 7;
-    private static final int BYTES = 4096;
+    private static final int BYTES = 1 << 18; // a row of text for each of a thousand ranks
     private static final int TEXT = 48;
 
     private static final long ASK = 1;
@@ -129,12 +129,18 @@ final class Control {
                                     ? Watch.Answer.CLOSED
                                     : Watch.Answer.NOT_OPEN;
             int flags = (a.open() ? 1 : 0) | (a.closed() ? 2 : 0) | (a.inside() ? 4 : 0);
-            send(from, ANSWER, id, a.order(), flags, a.text());
+            send(from, ANSWER, id, a.order(), flags, a.text() + '\n' + a.standing());
         } else if (kind == ANSWER && c != null) {
+            int cut = text.indexOf('\n');
             c.answered(
                     from,
                     new Watch.Answer(
-                            (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, order, text));
+                            (bits & 1) != 0,
+                            (bits & 2) != 0,
+                            (bits & 4) != 0,
+                            order,
+                            text.substring(0, Math.max(0, cut)),
+                            text.substring(cut + 1)));
         } else if (kind == FAIL && c != null) {
             c.fail(
                     switch (bits) {
@@ -142,7 +148,8 @@ final class Control {
                         case 2 -> new CollectiveTimeoutException(text);
                         default -> new RankFailedException(text);
                     },
-                    false);
+                    false,
+                    (int) order);
         }
     }
 
@@ -151,22 +158,22 @@ final class Control {
         send(to, ASK, id, 0, 0, "");
     }
 
-    /** Tells a rank of the world why a communicator has failed. */
-    void fail(int to, long id, RuntimeException why) {
+    /** Tells a rank of the world why a communicator has failed, and which rank prints that. */
+    void fail(int to, long id, RuntimeException why, int printer) {
         int kind =
                 switch (why) {
                     case CollectiveMismatchException m -> 1;
                     case CollectiveTimeoutException t -> 2;
                     default -> 0;
                 };
-        send(to, FAIL, id, 0, kind, String.valueOf(why.getMessage()));
+        send(to, FAIL, id, printer, kind, String.valueOf(why.getMessage()));
     }
 
     private void send(int to, long kind, long id, long order, int bits, String text) {
         byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
         int length = Math.min(bytes.length, BYTES - TEXT);
         Arena arena = Arena.ofShared();
-        MemorySegment message = arena.allocate(BYTES, 64);
+        MemorySegment message = arena.allocate(TEXT + length, 64);
         MemorySegment request = arena.allocate(8, 8);
         message.set(ValueLayout.JAVA_LONG, 0, kind);
         message.set(ValueLayout.JAVA_LONG, 8, id);

@@ -12,6 +12,7 @@ import io.jccl.device.DataType;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
 import io.jccl.engine.Request;
+import io.jccl.engine.Standing;
 import io.jccl.engine.Streams;
 import io.jccl.host.HostDevice;
 import io.jccl.host.HostRank;
@@ -141,8 +142,17 @@ final class MpiCommunicator extends HostRank {
         }
     }
 
-    /** Makes this end unusable, and with {@code tell} those of the other ranks. */
-    void fail(RuntimeException why, boolean tell) {
+    /** How far this rank is. */
+    Standing where() {
+        return standing();
+    }
+
+    /**
+     * Makes this end unusable, and with {@code tell} those of the other ranks.
+     *
+     * @param printer the rank that prints why; negative if none does
+     */
+    void fail(RuntimeException why, boolean tell, int printer) {
         synchronized (this) {
             if (failure != null || closed) {
                 return;
@@ -153,10 +163,13 @@ final class MpiCommunicator extends HostRank {
             process.errand(() -> {
                 for (int r : worldRanks) {
                     if (r != mpi.rank()) {
-                        mpi.control().fail(r, id, why);
+                        mpi.control().fail(r, id, why, printer);
                     }
                 }
             });
+        }
+        if (printer == rank()) {
+            logStandings(String.valueOf(why.getMessage()));
         }
     }
 
@@ -183,6 +196,11 @@ final class MpiCommunicator extends HostRank {
     public Algorithm algorithmFor(String operation, long blockBytes) {
         Collective.ofMethod(operation);
         return Algorithm.AUTO;
+    }
+
+    @Override
+    protected String communicatorId() {
+        return Long.toHexString(mpi.job()) + "/" + Long.toHexString(id);
     }
 
     @Override
@@ -257,7 +275,8 @@ final class MpiCommunicator extends HostRank {
                     default -> new JcclException("rank " + rank() + " failed: " + e, e);
                 };
         calls.giveUp();
-        fail(f, true);
+        fail(f, true, -1);
+        flightFailed(f);
         return Objects.requireNonNullElse(failure, f);
     }
 
@@ -277,7 +296,7 @@ final class MpiCommunicator extends HostRank {
     @Override
     public void abort(String reason) {
         Objects.requireNonNull(reason, "reason");
-        fail(new RankFailedException("rank " + rank() + " aborted: " + reason), true);
+        fail(new RankFailedException("rank " + rank() + " aborted: " + reason), true, -1);
     }
 
     @Override
@@ -354,6 +373,7 @@ final class MpiCommunicator extends HostRank {
             closed = true;
         }
         closeDriver();
+        flightEnded();
         CLOSED.put(id, true);
         if (failure == null && pending() == 0) {
             process.communicators.remove(id);

@@ -10,6 +10,7 @@ import io.jccl.engine.Streams;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -63,7 +64,11 @@ final class MpiProcess {
     private volatile boolean ending;
     private volatile @Nullable State state;
 
-    /** What there is once MPI is initialized. */
+    /**
+     * What there is once MPI is initialized.
+     *
+     * @param job the same on all ranks, and in no other job
+     */
     record State(
             MpiApi mpi,
             MpiAbi abi,
@@ -71,6 +76,7 @@ final class MpiProcess {
             long world,
             int rank,
             int size,
+            long job,
             boolean blocking,
             @Nullable ReentrantLock lock,
             Control control) {}
@@ -240,6 +246,7 @@ final class MpiProcess {
                 world,
                 rank,
                 size,
+                most(mpi, world, new SecureRandom().nextLong()),
                 blocking,
                 lock,
                 new Control(mpi, lock, control, rank, size));
@@ -259,19 +266,24 @@ final class MpiProcess {
 
     /** Blocking and non-blocking collectives do not match each other, so all ranks do alike. */
     private static boolean agree(MpiApi mpi, long world, boolean blocking) {
+        return most(mpi, world, blocking ? 0 : 1) == 0;
+    }
+
+    /** The largest number of all ranks. */
+    private static long most(MpiApi mpi, long world, long mine) {
         try (Arena arena = Arena.ofConfined()) {
-            MemorySegment mine = arena.allocateFrom(ValueLayout.JAVA_INT, blocking ? 1 : 0);
-            MemorySegment all = arena.allocate(ValueLayout.JAVA_INT);
+            MemorySegment from = arena.allocateFrom(ValueLayout.JAVA_LONG, mine);
+            MemorySegment to = arena.allocate(ValueLayout.JAVA_LONG);
             mpi.check(
                     mpi.MPI_Allreduce(
-                            mine.address(),
-                            all.address(),
+                            from.address(),
+                            to.address(),
                             1,
-                            mpi.MPI_INT32_T(),
-                            mpi.MPI_MIN(),
+                            mpi.MPI_INT64_T(),
+                            mpi.MPI_MAX(),
                             world),
                     "MPI_Allreduce");
-            return all.get(ValueLayout.JAVA_INT, 0) == 1;
+            return to.get(ValueLayout.JAVA_LONG, 0);
         }
     }
 

@@ -4,9 +4,12 @@ import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.engine.Request;
+import io.jccl.engine.Standing;
 import io.jccl.engine.Streams;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
@@ -28,6 +31,8 @@ final class Watch {
     /** How long a thread may stay in a blocking call of a failed communicator. */
     private static final long GRACE_NANOS = TimeUnit.SECONDS.toNanos(2);
 
+    private static final int STANDING_ROOM = 2048;
+
     private static final VarHandle ENTERED;
     private static final VarHandle LEFT;
 
@@ -42,11 +47,17 @@ final class Watch {
     }
 
     /** What a rank says of itself. */
-    record Answer(boolean open, boolean closed, boolean inside, long order, String text) {
+    record Answer(
+            boolean open,
+            boolean closed,
+            boolean inside,
+            long order,
+            String text,
+            String standing) {
         static final Answer NOT_OPEN =
-                new Answer(false, false, false, 0, "has not opened this communicator");
+                new Answer(false, false, false, 0, "has not opened this communicator", "");
         static final Answer CLOSED =
-                new Answer(false, true, false, 0, "has closed this communicator");
+                new Answer(false, true, false, 0, "has closed this communicator", "");
     }
 
     private final MpiCommunicator comm;
@@ -118,7 +129,8 @@ final class Watch {
                         : e == 0
                                 ? "has called nothing yet"
                                 : (inside ? "is in " : "has completed ") + current + " #" + e;
-        return new Answer(true, false, inside, current.order(), text);
+        String standing = comm.where().write(STANDING_ROOM);
+        return new Answer(true, false, inside, current.order(), text, standing);
     }
 
     // ---- the service thread
@@ -191,8 +203,10 @@ final class Watch {
                                         + ":"
                                         + table(own)
                                         + ". All ranks must call the same operations in the same"
-                                        + " order"),
-                        true);
+                                        + " order. "
+                                        + standings(own)),
+                        true,
+                        lowest());
                 return;
             }
             if (a.closed && own.order > 0) {
@@ -202,7 +216,8 @@ final class Watch {
                                         + r
                                         + " closed its communicator while others waited for it:"
                                         + table(own)),
-                        true);
+                        true,
+                        lowest());
                 return;
             }
         }
@@ -218,8 +233,10 @@ final class Watch {
                                     + ":"
                                     + table(own)
                                     + ". Look at what those ranks do (jstack), or raise the"
-                                    + " timeout"),
-                    true);
+                                    + " timeout. "
+                                    + standings(own)),
+                    true,
+                    lowest());
         }
     }
 
@@ -236,6 +253,32 @@ final class Watch {
             b.append(a == null ? "does not answer (stopped, ended, or out of reach)" : a.text);
         }
         return b.toString();
+    }
+
+    /** How far all ranks are. */
+    private String standings(Answer own) {
+        List<@Nullable Standing> all = new ArrayList<>();
+        List<String> names = new ArrayList<>();
+        List<String> known = new ArrayList<>();
+        @Nullable Answer[] from = answers;
+        for (int r = 0; from != null && r < from.length; r++) {
+            Answer a = r == comm.rank() ? own : from[r];
+            all.add(a == null ? null : Standing.read(a.standing));
+            names.add("");
+            known.add(a == null || !a.standing.isEmpty() ? "" : a.text);
+        }
+        return Standing.table(all, names, known);
+    }
+
+    /** The lowest rank that answers: it prints the story. */
+    private int lowest() {
+        @Nullable Answer[] from = answers;
+        for (int r = 0; from != null && r < comm.rank(); r++) {
+            if (from[r] != null && from[r].open) {
+                return r;
+            }
+        }
+        return comm.rank();
     }
 
     @Override
