@@ -3,8 +3,8 @@ package io.jccl;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Cases;
 import io.jccl.contract.Case;
+import io.jccl.contract.Cases;
 import io.jccl.contract.ContractWorker;
 import io.jccl.contract.MpiLauncher;
 import io.jccl.contract.Workers;
@@ -117,8 +117,7 @@ class MpiTwoHostsTest {
                         "--mca",
                         "oob_tcp_if_include",
                         NETWORK + "0/24");
-        command.addAll(
-                MpiLauncher.OPEN_MPI.command(2, own, Workers.command(flags, main, args)));
+        command.addAll(MpiLauncher.OPEN_MPI.command(2, own, Workers.command(flags, main, args)));
         return MpiLauncher.OPEN_MPI.start(command, Map.of());
     }
 
@@ -185,8 +184,7 @@ class MpiTwoHostsTest {
 
     @Test
     void aLinkThatIsCutForGoodIsNoticed() throws Exception {
-        Worker job =
-                start(List.of("-Djccl.mpi.wait=poll"), MpiFaultWorker.class, "rounds", "6000");
+        Worker job = start(List.of("-Djccl.mpi.wait=poll"), MpiFaultWorker.class, "rounds", "6000");
         try {
             job.await("RANK 0 begins", PATIENCE);
             link("a", "down");

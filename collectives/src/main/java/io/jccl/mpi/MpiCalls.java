@@ -822,8 +822,11 @@ final class MpiCalls {
     /** Completes the messages from one on. */
     private void finish(int first) {
         int many = open - first;
+        if (many == 0) {
+            return;
+        }
         MemorySegment own = requests.asSlice((long) first * abi.handleBytes());
-        for (int i = 0; many > 0; i++) {
+        for (int i = 0; ; i++) {
             begin();
             int code;
             try {
