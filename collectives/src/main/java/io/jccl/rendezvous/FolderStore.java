@@ -80,15 +80,14 @@ final class FolderStore implements Store {
                             FileChannel.open(
                                     file, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
                     FileLock lock = lock(channel, file)) {
-                return lock.isValid() ? change.make() : failedLock(file);
+                if (!lock.isValid()) {
+                    throw new IOException("the lock of " + file + " was lost");
+                }
+                return change.make();
             } catch (IOException e) {
                 throw failed(what + " '" + key + "'", e);
             }
         }
-    }
-
-    private static <T> T failedLock(Path file) throws IOException {
-        throw new IOException("the lock of " + file + " was lost");
     }
 
     /** A process that was stopped while it held the lock must not stop all others. */

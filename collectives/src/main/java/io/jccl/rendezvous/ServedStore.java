@@ -68,8 +68,8 @@ final class ServedStore implements Store {
         }
         try {
             // What is to be reached by the loopback interface needs no other.
-            boolean local = own != null && own.isLoopbackAddress();
-            return StoreServer.open(local ? own.getHostAddress() : null, address.port(), secret);
+            String at = own != null && own.isLoopbackAddress() ? own.getHostAddress() : null;
+            return StoreServer.open(at, address.port(), secret);
         } catch (JcclException e) {
             if (must) {
                 throw e;
