@@ -13,6 +13,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.TimeUnit;
@@ -180,10 +181,11 @@ class LocalClusterTest {
                                     Communicator comm = SparkCommunicator.join(context);
                                     sum(comm, 1);
                                     Communicator pair =
-                                            SparkCommunicator.tie(context, comm.split(0, 0));
+                                            SparkCommunicator.tie(
+                                                    context,
+                                                    Objects.requireNonNull(comm.split(0, 0)));
                                     Files.createFile(Path.of(folder, "" + comm.rank()));
-                                    // Rank 1 waits for a message that never comes, rank 0 for rank
-                                    // 1.
+                                    // Rank 1 waits for a message, rank 0 for rank 1: for ever.
                                     if (comm.rank() == 1) {
                                         try (var none = comm.device().allocate(DataType.INT8, 1)) {
                                             comm.recv(none, 0, comm.device().defaultStream());
@@ -200,7 +202,7 @@ class LocalClusterTest {
         assertThrows(CancellationException.class, () -> job.get(1, TimeUnit.MINUTES));
         // An executor has one core, so these run when the tasks have ended, not before.
         assertEquals(RANKS, cluster.run(RANKS, (context, rows) -> "").size());
-        for (Cluster.TaskEnd end : cluster.ends(RANKS)) {
+        for (Cluster.TaskEnd end : cluster.ends(2 * RANKS)) {
             assertTrue(!(end.reason() instanceof ExceptionFailure), end::toString);
         }
     }
