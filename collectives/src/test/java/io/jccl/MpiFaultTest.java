@@ -83,7 +83,9 @@ class MpiFaultTest {
                     rank,
                     "caught CollectiveTimeoutException",
                     "rank 1 has completed barrier",
-                    "is in allReduce(float, count 4, sum)");
+                    "is in allReduce(float, count 4, sum)",
+                    "behind: rank 1 (",
+                    "its thread is at");
         }
     }
 
@@ -119,7 +121,7 @@ class MpiFaultTest {
         Outcome o = run(launcher, 3, POLL, "stopped", 10_000);
         assertNotEquals(0, o.exit);
         o.rankSays(0, "caught CollectiveTimeoutException", "rank 1 does not answer");
-        o.rankSays(2, "caught CollectiveTimeoutException", "rank 1 does not answer");
+        o.rankSays(2, "caught CollectiveTimeoutException", "rank 1 gives no answer: stopped");
     }
 
     @ParameterizedTest
