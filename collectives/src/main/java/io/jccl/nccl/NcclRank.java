@@ -112,6 +112,9 @@ public final class NcclRank extends EngineCommunicator
         this.watch = new Watch(this, nccl, members, issued, options.timeout(), resources.marker);
         this.derivation = new Derivation(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
+        if (rank == 0) {
+            members.id();
+        }
         Watchdog.watch(watch);
     }
 
