@@ -20,8 +20,7 @@ final class Drives {
 
     /** Room under a folder for data that nobody needs afterwards. */
     static TierStore scratch(Path folder) {
-        return NvmeStore.open(
-                folder, new Budgets(Map.of()), NvmeOptions.DEFAULT.withScratch(true));
+        return NvmeStore.open(folder, new Budgets(Map.of()), NvmeOptions.DEFAULT.withScratch(true));
     }
 
     /** A folder from the command line. */

@@ -257,8 +257,7 @@ final class OffloadRun implements AutoCloseable {
                                     budgets,
                                     store == null
                                             ? PoolOptions.DEFAULT
-                                            : PoolOptions.DEFAULT.withAlignment(
-                                                    Drives.ALIGNMENT)));
+                                            : PoolOptions.DEFAULT.withAlignment(Drives.ALIGNMENT)));
             tiers = new Tiers(engine, device, pinned, store);
             fill(store);
             afterFill.accept(homes);
@@ -267,10 +266,7 @@ final class OffloadRun implements AutoCloseable {
                             ? open.add(pinned.allocate(DataType.INT64, config.layerBytes() / 8))
                             : null;
             boolean onGpu = config.gemm() > 0 && config.isCuda();
-            gemm =
-                    onGpu
-                            ? open.add(new Gemm(config.device(), config.gemm()))
-                            : null;
+            gemm = onGpu ? open.add(new Gemm(config.device(), config.gemm())) : null;
             if (config.gemm() > 0 && !onGpu) {
                 busy.prepareGemm(config.gemm());
             }

@@ -10,18 +10,18 @@ import io.jccl.device.DataType;
 import io.jccl.offload.Completion;
 import io.jccl.offload.TierStore;
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.util.List;
-import java.util.stream.Stream;
-import org.junit.jupiter.api.io.TempDir;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.lang.foreign.MemorySegment;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
 class BandwidthCommandTest {
@@ -141,8 +141,7 @@ class BandwidthCommandTest {
 
     @Test
     void aRealDriveIsReadAndWritten(@TempDir Path folder) throws IOException {
-        Result r =
-                run("--engine host -b 3M -n 2 -i 1 -t nvme_read,nvme_write --nvme " + folder);
+        Result r = run("--engine host -b 3M -n 2 -i 1 -t nvme_read,nvme_write --nvme " + folder);
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.contains("SUM nvme_write"), r.out);
         try (Stream<Path> left = Files.list(folder)) {

@@ -11,8 +11,6 @@ import io.jccl.device.DataType;
 import io.jccl.offload.Completion;
 import io.jccl.offload.TierStore;
 import java.io.IOException;
-import java.util.List;
-import java.util.stream.Stream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.lang.foreign.MemorySegment;
@@ -20,8 +18,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -183,9 +183,10 @@ class OffloadCommandTest {
     @Test
     void layersComeFromARealDrive(@TempDir Path folder) throws IOException {
         Result r =
-                run("--layers 6 --layer-bytes 3M --device-budget 9M --iterations 2 --samples 1"
-                        + " --compute-us 100 --backward --tier nvme --nvme "
-                        + folder);
+                run(
+                        "--layers 6 --layer-bytes 3M --device-budget 9M --iterations 2 --samples 1"
+                                + " --compute-us 100 --backward --tier nvme --nvme "
+                                + folder);
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.contains("12 layers, all right"), r.out);
         try (Stream<Path> left = Files.list(folder)) {

@@ -387,7 +387,8 @@ final class HostCommunicator extends EngineCommunicator {
                             && control.get(slot + Control.COUNT) == count;
         }
         if (!same) {
-            throw new CollectiveMismatchException(disagreement(s, parity) + ". " + table(standings(false)));
+            throw new CollectiveMismatchException(
+                    disagreement(s, parity) + ". " + table(standings(false)));
         }
     }
 

@@ -2,7 +2,6 @@ package io.jccl.nccl;
 
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
