@@ -129,8 +129,7 @@ class FlightEventTest {
                                                         c -> {
                                                             if (c.rank() == 0) {
                                                                 c.barrier(
-                                                                        c.device()
-                                                                                .defaultStream());
+                                                                        c.device().defaultStream());
                                                             } else {
                                                                 Thread.sleep(1500);
                                                             }

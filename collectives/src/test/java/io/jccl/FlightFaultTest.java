@@ -1,6 +1,5 @@
 package io.jccl;
 
-import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.contract.Workers;
@@ -69,7 +68,8 @@ class FlightFaultTest {
 
     private static void contains(String text, String... words) {
         for (String word : words) {
-            assertTrue(text.contains(word), () -> "no '" + word + "' in\n" + text.replace('|', '\n'));
+            assertTrue(
+                    text.contains(word), () -> "no '" + word + "' in\n" + text.replace('|', '\n'));
         }
     }
 
@@ -148,7 +148,8 @@ class FlightFaultTest {
     @CsvSource({"threads, 1", "host, 1", "host, 0", "nccl, 1"})
     void rankThatCallsAnotherCollectiveIsFound(String engine, int victim) throws IOException {
         try (Workers workers = world(engine)) {
-            workers.startAll(FlightWorker.class, "other", seconds(engine), Integer.toString(victim));
+            workers.startAll(
+                    FlightWorker.class, "other", seconds(engine), Integer.toString(victim));
             for (int r = 0; r < RANKS; r++) {
                 String error = of(workers, r).await("ERROR " + r + " ", PATIENCE);
                 contains(error, "CollectiveMismatchException", "disagree");

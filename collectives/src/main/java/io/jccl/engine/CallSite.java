@@ -40,12 +40,11 @@ final class CallSite {
 
     /** The user's frame nearest to the caller; null if there is none. */
     static @Nullable StackTraceElement caller() {
-        return WALKER.walk(
-                frames ->
-                        frames.filter(f -> isUsers(f.getClassName()))
-                                .findFirst()
-                                .map(StackWalker.StackFrame::toStackTraceElement)
-                                .orElse(null));
+        return WALKER.walk(frames ->
+                frames.filter(f -> isUsers(f.getClassName()))
+                        .findFirst()
+                        .map(StackWalker.StackFrame::toStackTraceElement)
+                        .orElse(null));
     }
 
     /** The user's frame nearest to where a thread is. */

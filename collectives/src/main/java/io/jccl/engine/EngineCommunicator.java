@@ -8,7 +8,6 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import java.util.ArrayDeque;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;

@@ -20,8 +20,7 @@ public final class FlightAttendant {
     private static final int LOOK = 3;
 
     /** Wall clock less {@link System#nanoTime}, once: the wall clock may jump. */
-    private static final long EPOCH =
-            System.currentTimeMillis() * 1_000_000L - System.nanoTime();
+    private static final long EPOCH = System.currentTimeMillis() * 1_000_000L - System.nanoTime();
 
     /** Rings that are in use; those that nobody has any more drop out. */
     private static final Set<FlightRing> RINGS =
@@ -48,11 +47,7 @@ public final class FlightAttendant {
         RINGS.add(ring);
         if (thread == null) {
             now = System.nanoTime();
-            thread =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .name("jccl-flight")
-                            .start(FlightAttendant::run);
+            thread = Thread.ofPlatform().daemon().name("jccl-flight").start(FlightAttendant::run);
         }
     }
 

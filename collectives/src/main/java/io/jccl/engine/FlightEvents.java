@@ -52,5 +52,4 @@ public final class FlightEvents {
 
     /** The event that a request keeps, to be used again. */
     interface Kept {}
-
 }

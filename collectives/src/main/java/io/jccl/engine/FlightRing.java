@@ -131,7 +131,9 @@ public final class FlightRing {
 
     /** All operations up to a number have completed. */
     public void complete(long number) {
-        COMPLETED.setRelease(this, number);
+        if (number > completed) {
+            COMPLETED.setRelease(this, number);
+        }
     }
 
     /** Keeps the place where the communicator failed; the thread goes on. */

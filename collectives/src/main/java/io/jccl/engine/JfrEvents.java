@@ -36,10 +36,7 @@ final class JfrEvents {
      */
     private static final @Nullable String[] NAMES =
             new String
-                    [Collective.values().length
-                            * TYPES.length
-                            * KINDS.length
-                            * ALGORITHMS.length];
+                    [Collective.values().length * TYPES.length * KINDS.length * ALGORITHMS.length];
 
     private JfrEvents() {}
 

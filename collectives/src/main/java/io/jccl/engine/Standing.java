@@ -154,7 +154,9 @@ public record Standing(
     }
 
     private static String seconds(long millis) {
-        return millis < 10_000 ? millis / 1000 + "." + millis % 1000 / 100 + " s" : millis / 1000 + " s";
+        return millis < 10_000
+                ? millis / 1000 + "." + millis % 1000 / 100 + " s"
+                : millis / 1000 + " s";
     }
 
     /** Who keeps the others waiting, as far as that shows. */

@@ -326,7 +326,8 @@ final class HostCommunicator extends HostRank {
                             && control.get(slot + Control.COUNT) == count;
         }
         if (!same) {
-            throw new CollectiveMismatchException(disagreement(s, parity) + ". " + table(standings()));
+            throw new CollectiveMismatchException(
+                    disagreement(s, parity) + ". " + table(standings(false)));
         }
     }
 
@@ -740,7 +741,7 @@ final class HostCommunicator extends HostRank {
 
     /** The error of a timeout: one story for all ranks, whoever of them began it. */
     private JcclException expire() {
-        List<@Nullable Standing> all = standings();
+        List<@Nullable Standing> all = standings(true);
         String text = waitedFor() + ". " + table(all);
         // In one process this rank can print at once; it may end soon.
         int printer = fabric.isOneProcess() ? rank : Standing.lowest(all);
@@ -749,13 +750,17 @@ final class HostCommunicator extends HostRank {
                 : abortedByPeer();
     }
 
-    /** How far all ranks are. Their attendants answer, whatever their own threads do. */
-    private List<@Nullable Standing> standings() {
+    /**
+     * How far all ranks are. Their attendants answer, whatever their own threads do.
+     *
+     * @param alone whether another rank's end of it would do as well
+     */
+    private List<@Nullable Standing> standings(boolean alone) {
         long question = control.ask();
         long deadline = System.nanoTime() + ANSWER_NANOS;
         attend();
         List<@Nullable Standing> all = answers(question);
-        while (isAwaited(all) && !control.aborted() && System.nanoTime() < deadline) {
+        while (isAwaited(all) && !(alone && control.aborted()) && System.nanoTime() < deadline) {
             LockSupport.parkNanos(PARK_MAX_NANOS);
             all = answers(question);
         }
@@ -775,7 +780,8 @@ final class HostCommunicator extends HostRank {
     private List<@Nullable Standing> answers(long question) {
         List<@Nullable Standing> all = new ArrayList<>();
         for (int p = 0; p < n; p++) {
-            String said = control.answerTo(question, p);
+            // Who has closed answers no more, but may have answered another rank's question.
+            String said = control.answerTo(isClosed(p) ? 1 : question, p);
             all.add(said == null ? null : Standing.read(said));
         }
         return all;
@@ -784,11 +790,15 @@ final class HostCommunicator extends HostRank {
     /** Whether a rank that is still there has not answered. */
     private boolean isAwaited(List<@Nullable Standing> all) {
         for (int p = 0; p < n; p++) {
-            if (all.get(p) == null && control.acquire(control.state(p) + Control.CLOSED) == 0) {
+            if (all.get(p) == null && !isClosed(p)) {
                 return true;
             }
         }
         return false;
+    }
+
+    private boolean isClosed(int p) {
+        return control.acquire(control.state(p) + Control.CLOSED) != 0;
     }
 
     private String lastCollective(int p) {

@@ -44,6 +44,9 @@ final class Members {
 
     private volatile @Nullable String id;
 
+    /** Whether this rank has left: the store may be gone. */
+    private volatile boolean gone;
+
     Members(Store store, String name, int rank, int size) {
         this(store, name, rank, size, null, new AtomicIntegerArray(size));
     }
@@ -96,16 +99,20 @@ final class Members {
     }
 
     /**
-     * Tells this communicator from those of other stores. Rank 0 draws it; another that asks before
-     * it has, waits a moment.
+     * Tells this communicator from those of other stores. Rank 0 draws it when it is made; another
+     * that asks before, waits a moment. Without a store it is the name alone.
      */
     String id() {
         String known = id;
         if (known == null) {
-            long drawn =
-                    rank == 0 ? store.add(key(FLIGHT), random()) : awaitDrawn();
-            known = drawn == 0 ? name : Long.toHexString(drawn) + "/" + name;
-            id = drawn == 0 ? null : known;
+            known = name;
+            try {
+                long drawn = gone ? 0 : rank == 0 ? store.add(key(FLIGHT), random()) : awaitDrawn();
+                known = drawn == 0 ? name : Long.toHexString(drawn) + "/" + name;
+            } catch (RuntimeException e) {
+                // The store is gone before us; nobody waits for a better name.
+            }
+            id = known;
         }
         return known;
     }
@@ -274,6 +281,7 @@ final class Members {
 
     /** Tells the others that this rank has closed its end; true if it was the last to do so. */
     boolean leave() {
+        gone = true;
         put(key("left", rank), "");
         return store.add(key("leaving"), 1) == size;
     }

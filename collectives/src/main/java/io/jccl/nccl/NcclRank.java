@@ -2,7 +2,6 @@ package io.jccl.nccl;
 
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
@@ -112,6 +111,9 @@ public final class NcclRank extends EngineCommunicator
         this.watch = new Watch(this, nccl, members, issued, options.timeout(), resources.marker);
         this.derivation = new Derivation(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
+        if (rank == 0) {
+            members.id();
+        }
         Watchdog.watch(watch);
     }
 

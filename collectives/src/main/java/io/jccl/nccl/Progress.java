@@ -16,8 +16,7 @@ import org.jspecify.annotations.Nullable;
  * @param standing for the table of all ranks; null if it could not be read
  * @param collectives the last collectives that it has enqueued, by their order
  */
-record Progress(
-        String text, @Nullable Standing standing, SortedMap<Long, String> collectives) {
+record Progress(String text, @Nullable Standing standing, SortedMap<Long, String> collectives) {
     /** Characters of a standing: a store takes more. */
     private static final int ROOM = 4000;
 

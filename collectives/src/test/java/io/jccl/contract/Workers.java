@@ -262,8 +262,7 @@ public final class Workers implements AutoCloseable {
 
         /** Waits for a line of standard error or output that has a text somewhere. */
         public String awaitContaining(String text, Duration patience) {
-            return await(
-                    text, line -> line.contains(text) && !line.startsWith("ERROR "), patience);
+            return await(text, line -> line.contains(text) && !line.startsWith("ERROR "), patience);
         }
 
         private String await(String start, Predicate<String> test, Duration patience) {

@@ -54,8 +54,7 @@ class FlightRingTest {
                                     c.send(a, peer, s);
                                     c.recv(b, peer, s);
                                 });
-                        c.allGatherv(
-                                a.slice(0, 2), b, new long[] {2, 2}, new long[] {0, 3}, s);
+                        c.allGatherv(a.slice(0, 2), b, new long[] {2, 2}, new long[] {0, 3}, s);
                         c.reduce(a, b, ReduceOp.preMulSum(2.0), 0, beside);
                         beside.synchronize();
                         FlightHistory h = c.history();
@@ -194,8 +193,7 @@ class FlightRingTest {
     @ValueSource(strings = {"15", "-1", "x", "1048577", "1e3"})
     void capacityThatCannotBeIsRefused(String value) {
         IllegalArgumentException e =
-                assertThrows(
-                        IllegalArgumentException.class, () -> FlightSettings.capacity(value));
+                assertThrows(IllegalArgumentException.class, () -> FlightSettings.capacity(value));
         assertTrue(e.getMessage().contains("'" + value + "', expected 0, or 16 to"), e::toString);
     }
 
@@ -212,7 +210,13 @@ class FlightRingTest {
 
     private static Standing standing(int rank, long called, String pending) {
         return new Standing(
-                rank, "node" + rank + ":4" + rank, called, "", pending, 12_345, "A.b(A.java:" + rank);
+                rank,
+                "node" + rank + ":4" + rank,
+                called,
+                "",
+                pending,
+                12_345,
+                "A.b(A.java:" + rank);
     }
 
     @Test
@@ -232,7 +236,8 @@ class FlightRingTest {
                         + " (node2:42) has called #6, others #7, and is at A.b(A.java:2",
                 lines.getFirst());
         assertEquals(6, lines.size(), table);
-        assertTrue(lines.get(3).matches(" +1 +rank 1 \\(process 9\\) +called #5 barrier +no answer"));
+        assertTrue(
+                lines.get(3).matches(" +1 +rank 1 \\(process 9\\) +called #5 barrier +no answer"));
         assertTrue(lines.get(2).contains("12 s"), table);
         assertEquals(0, Standing.lowest(Arrays.asList(standing(0, 1, ""), null)));
         assertEquals(1, Standing.lowest(Arrays.asList(null, standing(1, 1, ""))));

@@ -207,7 +207,6 @@ final class Analysis {
 
     // ---- links
 
-
     private List<Link> links() {
         Map<Long, Link> sums = new HashMap<>();
         long unmatched = 0;
@@ -219,7 +218,13 @@ final class Analysis {
                 int[] sent = e.getValue();
                 boolean paired = recvs != null && recvs.length == sent.length;
                 unmatched += receiver != null && !paired ? 1 : 0;
-                sum(sums, sender, sent, paired ? receiver : null, paired ? recvs : null, e.getKey());
+                sum(
+                        sums,
+                        sender,
+                        sent,
+                        paired ? receiver : null,
+                        paired ? recvs : null,
+                        e.getKey());
             }
         }
         if (unmatched > 0) {
@@ -320,7 +325,9 @@ final class Analysis {
                             t.size,
                             t.forgotten,
                             t.size == 0 ? 0 : micros(clocks.offset(t.rank, t.start[0])),
-                            last < 0 ? null : "#" + t.sequence[last] + " " + world.describe(t, last),
+                            last < 0
+                                    ? null
+                                    : "#" + t.sequence[last] + " " + world.describe(t, last),
                             open < 0
                                     ? null
                                     : (t.sequence[open] > 0 ? "#" + t.sequence[open] + " " : "")

@@ -63,8 +63,7 @@ final class Clocks {
         if (right == line.at.length) {
             return line.add[right - 1];
         }
-        double part =
-                (double) (time - line.at[right - 1]) / (line.at[right] - line.at[right - 1]);
+        double part = (double) (time - line.at[right - 1]) / (line.at[right] - line.at[right - 1]);
         return line.add[right - 1] + Math.round(part * (line.add[right] - line.add[right - 1]));
     }
 

@@ -67,9 +67,7 @@ final class FlightHtml {
             for (int i = e.getValue()[0]; i < e.getValue()[1]; i++) {
                 long start = clocks.aligned(t.rank, t.start[i]) - origin;
                 long end =
-                        t.end[i] == Track.UNKNOWN
-                                ? -1
-                                : clocks.aligned(t.rank, t.end[i]) - origin;
+                        t.end[i] == Track.UNKNOWN ? -1 : clocks.aligned(t.rank, t.end[i]) - origin;
                 rows.add(
                         List.of(
                                 start / 1000.0,

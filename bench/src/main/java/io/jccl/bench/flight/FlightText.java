@@ -115,8 +115,7 @@ final class FlightText {
         }
         out.println();
         out.println("slowest links by send and recv");
-        out.printf(
-                Locale.ROOT, "%12s %10s %14s %12s%n", "link", "messages", "bytes", "bandwidth");
+        out.printf(Locale.ROOT, "%12s %10s %14s %12s%n", "link", "messages", "bytes", "bandwidth");
         for (Link l : f.slowest()) {
             out.printf(
                     Locale.ROOT,

@@ -100,7 +100,8 @@ final class Reader {
             int before = files.size();
             try (Stream<Path> inside = Files.list(p)) {
                 inside.filter(f -> !f.getFileName().toString().startsWith("."))
-                        .filter(f -> f.toString().endsWith(".jfr") || f.toString().endsWith(".json"))
+                        .filter(f ->
+                                f.toString().endsWith(".jfr") || f.toString().endsWith(".json"))
                         .forEach(files::add);
             }
             if (files.size() == before) {
@@ -182,15 +183,16 @@ final class Reader {
     }
 
     private static void add(
-            Map<String, World> worlds,
-            Map<String, Signature> known,
-            Path file,
-            RecordedEvent e) {
+            Map<String, World> worlds, Map<String, Signature> known, Path file, RecordedEvent e) {
         String name = e.getString("communicator");
         World w = worlds.get(name);
         if (w == null) {
             int colon = name.indexOf(':');
-            w = new World(name.substring(colon + 1), name.substring(0, Math.max(0, colon)), e.getInt("size"));
+            w =
+                    new World(
+                            name.substring(colon + 1),
+                            name.substring(0, Math.max(0, colon)),
+                            e.getInt("size"));
             w.files.add(file);
             worlds.put(name, w);
         }

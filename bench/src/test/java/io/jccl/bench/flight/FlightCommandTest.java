@@ -126,8 +126,7 @@ class FlightCommandTest {
         Set<String> entries = new LinkedHashSet<>();
         entries.add(root());
         for (String property : List.of("jdk.module.path", "java.class.path")) {
-            for (String entry :
-                    System.getProperty(property, "").split(File.pathSeparator, -1)) {
+            for (String entry : System.getProperty(property, "").split(File.pathSeparator, -1)) {
                 if (!entry.isEmpty()) {
                     entries.add(entry);
                 }
@@ -162,8 +161,7 @@ class FlightCommandTest {
         }
         assertEquals(3, w.get("slowest").size());
         assertEquals(FlightRank.ROUNDS, w.get("slowest").get(0).get("messages").asInt());
-        assertEquals(
-                FlightRank.ROUNDS * 200_000L, w.get("slowest").get(0).get("bytes").asLong());
+        assertEquals(FlightRank.ROUNDS * 200_000L, w.get("slowest").get(0).get("bytes").asLong());
         assertTrue(w.get("slowest").get(0).get("gbPerSecond").asDouble() > 0);
         Path page = folder.resolve("t.html");
         assertEquals(0, flight("--html", page, files.get(0), files.get(1), files.get(2)));
@@ -181,8 +179,7 @@ class FlightCommandTest {
         String text = out.toString();
         assertTrue(text.contains("FIRST DIVERGENCE: collective #" + sequence + " differs"), text);
         assertTrue(
-                text.contains(
-                        "rank " + victim + " called reduce(float, count 50000, sum, root 0)"),
+                text.contains("rank " + victim + " called reduce(float, count 50000, sum, root 0)"),
                 text);
         if (size > 2) {
             assertTrue(text.contains("differs on rank(s) [" + victim + "]"), text);
@@ -280,7 +277,10 @@ class FlightCommandTest {
             recording.dump(file);
         }
         assertEquals(2, flight(file));
-        refused("other.jfr", "no recording holds io.jccl.Collective events", "+io.jccl.Collective#enabled=true");
+        refused(
+                "other.jfr",
+                "no recording holds io.jccl.Collective events",
+                "+io.jccl.Collective#enabled=true");
     }
 
     @Test
