@@ -107,7 +107,9 @@ class TrainingTest {
         RankMemory memory = new RankMemory(s, false, 0);
         memory.tiers.device().take(1000);
         IllegalStateException e = assertThrows(IllegalStateException.class, memory::close);
-        assertTrue(String.valueOf(e.getMessage()).contains("1 blocks were not given back"), e::getMessage);
+        assertTrue(
+                String.valueOf(e.getMessage()).contains("1 blocks were not given back"),
+                e::getMessage);
     }
 
     /** Gradients against differences of the loss, in a direction of all parameters at once. */

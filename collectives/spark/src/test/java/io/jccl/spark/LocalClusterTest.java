@@ -195,8 +195,7 @@ class LocalClusterTest {
                                 })
                         .collectAsync();
         Cluster.await(
-                () ->
-                        Files.exists(waiting.resolve("0")) && Files.exists(waiting.resolve("1")),
+                () -> Files.exists(waiting.resolve("0")) && Files.exists(waiting.resolve("1")),
                 "both tasks to wait");
         job.cancel(true);
         assertThrows(CancellationException.class, () -> job.get(1, TimeUnit.MINUTES));
