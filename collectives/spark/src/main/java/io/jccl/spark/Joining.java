@@ -66,7 +66,8 @@ final class Joining {
             }
         } catch (ExecutionException e) {
             done = true;
-            throw asIs(e.getCause());
+            Throwable cause = e.getCause();
+            throw asIs(cause == null ? e : cause);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw context.isInterrupted()

@@ -125,14 +125,15 @@ public final class SparkCommunicator {
                 return CollectionConverters.asScala(
                         body.call(BarrierTaskContext.get(), CollectionConverters.asJava(rows)));
             } catch (Exception e) {
-                throw SparkCommunicator.<RuntimeException>asIs(e);
+                SparkCommunicator.<RuntimeException>rethrow(e);
+                throw new AssertionError(e);
             }
         }
     }
 
     /** Spark reports what the function threw, checked or not, so it is not wrapped. */
     @SuppressWarnings("unchecked")
-    private static <E extends Exception> E asIs(Exception e) throws E {
+    private static <E extends Exception> void rethrow(Exception e) throws E {
         throw (E) e;
     }
 }

@@ -22,6 +22,7 @@ import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.jspecify.annotations.Nullable;
 
 /** A Spark application of this JVM: the driver here, executors here or in JVMs of their own. */
 final class Cluster implements AutoCloseable {
@@ -173,7 +174,7 @@ final class Cluster implements AutoCloseable {
     }
 
     /** Waits; fails if a name is given and the time is over. */
-    static void await(Condition condition, @org.jspecify.annotations.Nullable String what) {
+    static void await(Condition condition, @Nullable String what) {
         long deadline = System.nanoTime() + PATIENCE.toNanos();
         while (!condition.holds()) {
             if (System.nanoTime() > deadline) {

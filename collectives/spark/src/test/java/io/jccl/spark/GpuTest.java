@@ -83,7 +83,7 @@ class GpuTest {
                                                 sum(comm);
                                                 return sum(comm); // rank 1 is gone
                                             }));
-            assertTrue(e.getMessage().contains("on purpose"), e::getMessage);
+            assertTrue(String.valueOf(e.getMessage()).contains("on purpose"), e::getMessage);
             assertEquals(2, cluster.run(RANKS, (context, rows) -> sum(context)).size());
             assertEquals(List.of("[]", "[]"), lingering(cluster));
         }

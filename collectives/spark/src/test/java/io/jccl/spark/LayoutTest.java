@@ -43,7 +43,7 @@ class LayoutTest {
                                                 }
                                                 return "" + LocalClusterTest.sum(comm, 1);
                                             }));
-            assertTrue(e.getMessage().contains("on purpose"), e::getMessage);
+            assertTrue(String.valueOf(e.getMessage()).contains("on purpose"), e::getMessage);
 
             // And again, in the same JVMs.
             cluster.run(ranks, (context, rows) -> exchange(context));
@@ -56,7 +56,7 @@ class LayoutTest {
     private static String exchange(BarrierTaskContext context) {
         Communicator comm = SparkCommunicator.join(context);
         int n = comm.size();
-        assertEquals(n * (n + 1) / 2, LocalClusterTest.sum(comm, comm.rank() + 1));
+        assertEquals(n * (n + 1) / 2.0, LocalClusterTest.sum(comm, comm.rank() + 1));
         var stream = comm.device().defaultStream();
         int count = 300_000;
         try (var all = comm.device().allocate(DataType.INT32, (long) n * count);

@@ -129,7 +129,7 @@ class LocalClusterTest {
         String other = reasonOf(first, 0);
         // Whichever is faster: rank 1's abort, or Spark, which kills the rest of the stage.
         assertTrue(
-                other.contains("RankFailedException") && other.contains("no such example")
+                (other.contains("RankFailedException") && other.contains("no such example"))
                         || other.startsWith("TaskKilled"),
                 other);
     }
@@ -165,7 +165,7 @@ class LocalClusterTest {
                 first::toString);
         String other = reasonOf(first, 0);
         assertTrue(
-                other.contains("RankFailedException") && other.contains("died")
+                (other.contains("RankFailedException") && other.contains("died"))
                         || other.startsWith("TaskKilled"),
                 other);
     }
@@ -223,11 +223,12 @@ class LocalClusterTest {
                                             return "";
                                         }));
         assertTrue(
-                e.getMessage()
+                String.valueOf(e.getMessage())
                         .contains("CollectiveTimeoutException: rank 0 of 2 (task 0 of stage "),
                 e::getMessage);
         assertTrue(
-                e.getMessage().contains("waited PT2S for the other tasks to join"), e::getMessage);
+                String.valueOf(e.getMessage()).contains("waited PT2S for the other tasks to join"),
+                e::getMessage);
     }
 
     @Test
@@ -252,7 +253,7 @@ class LocalClusterTest {
                                             return "";
                                         }));
         assertTrue(
-                e.getMessage()
+                String.valueOf(e.getMessage())
                         .contains(
                                 "the tasks run in 2 places that share no memory, by rank [[0], [1]]"),
                 e::getMessage);
