@@ -75,7 +75,7 @@ class FlightFaultTest {
 
     /** A row of the table. */
     private static String row(String error, int rank) {
-        for (String line : error.split("\\|")) {
+        for (String line : error.split("\\|", -1)) {
             if (line.matches(" +" + rank + " .*")) {
                 return line;
             }

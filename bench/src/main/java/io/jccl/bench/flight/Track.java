@@ -127,7 +127,7 @@ final class Track {
         long[] keys = new long[size];
         boolean sorted = true;
         for (int i = 0; i < size; i++) {
-            keys[i] = number[i] - base << INDEX_BITS | i;
+            keys[i] = ((number[i] - base) << INDEX_BITS) | i;
             sorted &= i == 0 || number[i] > number[i - 1];
         }
         if (!sorted) {
