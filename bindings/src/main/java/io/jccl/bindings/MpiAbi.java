@@ -131,10 +131,11 @@ public enum MpiAbi {
     }
 
     /**
-     * Whether a constant is an object that the library exports, so that its value is an address.
+     * Whether a name is that of an object that the library exports, so that its value is an address.
      */
     boolean isSymbol(String name) {
-        return field(name).equals("-");
+        String[] fields = TABLE.get(name);
+        return fields == null || fields[1 + ordinal()].equals("-");
     }
 
     private String field(String name) {

@@ -4,6 +4,7 @@ import io.jccl.contract.Workers.Worker;
 import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -56,7 +57,7 @@ public enum MpiLauncher {
     private boolean isOurs(String program) {
         try {
             Process p = new ProcessBuilder(program, "--version").redirectErrorStream(true).start();
-            String text = new String(p.getInputStream().readAllBytes());
+            String text = new String(p.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
             return text.contains(says);
         } catch (IOException e) {
             return false;
