@@ -322,7 +322,7 @@ class NcclStoreFaultTest {
         random.nextBytes(garbage);
         try {
             Thread.sleep(20);
-            Socket socket = new Socket("127.0.0.1", port);
+            Socket socket = new Socket(InetAddress.getLoopbackAddress(), port);
             sockets.add(socket);
             socket.getOutputStream().write(garbage);
             return true;

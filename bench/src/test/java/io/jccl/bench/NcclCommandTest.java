@@ -402,8 +402,8 @@ class NcclCommandTest {
     })
     void whatAGpuLacksIsSaid(String line, String setting, String message, int status)
             throws Exception {
-        String[] pair = setting.split("=");
-        Result r = jccl(Map.of(pair[0], pair[1]), line.split(" "));
+        String[] pair = setting.split("=", 2);
+        Result r = jccl(Map.of(pair[0], pair[1]), line.split(" ", -1));
         assertEquals(status, r.status, r::toString);
         r.has(message);
         assertTrue(!r.text.contains("\tat "), r::toString);

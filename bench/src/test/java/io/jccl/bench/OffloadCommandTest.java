@@ -132,7 +132,8 @@ class OffloadCommandTest {
     void aSpoiledLayerIsAnError() {
         OffloadCommand spoiled =
                 new OffloadCommand(
-                        null, homes -> homes.get(3).setLong(77, 1 + homes.get(3).getLong(77)));
+                        Drives::scratch,
+                        homes -> homes.get(3).setLong(77, 1 + homes.get(3).getLong(77)));
         Result r = run(spoiled, SMALL);
         assertEquals(1, r.status, r::toString);
         assertTrue(r.err.contains("layer 3 on the device has checksum 0x"), r.err);

@@ -131,7 +131,8 @@ public enum MpiAbi {
     }
 
     /**
-     * Whether a name is that of an object that the library exports, so that its value is an address.
+     * Whether a name is that of an object that the library exports, so that its value is an
+     * address.
      */
     boolean isSymbol(String name) {
         String[] fields = TABLE.get(name);

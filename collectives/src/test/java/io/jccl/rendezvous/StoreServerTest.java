@@ -222,7 +222,7 @@ class StoreServerTest {
         List<Socket> sockets = new ArrayList<>();
         try (Store good = client()) {
             for (int i = 0; i < 50; i++) {
-                Socket socket = new Socket("127.0.0.1", server.port());
+                Socket socket = new Socket(InetAddress.getLoopbackAddress(), server.port());
                 sockets.add(socket);
                 try {
                     socket.getOutputStream().write(garbage(kind, random));
@@ -244,8 +244,8 @@ class StoreServerTest {
     /** Who is too slow to say who it is, is disconnected; one that reads slowly is too. */
     @Test
     void strangersThatTakeTheirTimeAreDisconnected() throws Exception {
-        try (Socket silent = new Socket("127.0.0.1", server.port());
-                Socket dripping = new Socket("127.0.0.1", server.port());
+        try (Socket silent = new Socket(InetAddress.getLoopbackAddress(), server.port());
+                Socket dripping = new Socket(InetAddress.getLoopbackAddress(), server.port());
                 Store good = client()) {
             Thread drip =
                     Thread.ofPlatform()
@@ -418,7 +418,7 @@ class StoreServerTest {
     private static void cycle() throws IOException {
         try (StoreServer s = StoreServer.open(null, 0, SECRET);
                 Store store = Store.connect("localhost:" + s.port(), SECRET, PATIENCE);
-                Socket stranger = new Socket("127.0.0.1", s.port())) {
+                Socket stranger = new Socket(InetAddress.getLoopbackAddress(), s.port())) {
             stranger.getOutputStream().write(1);
             store.set("key", bytes("value"));
             assertThrows(
@@ -542,7 +542,7 @@ class StoreServerTest {
                 while (true) {
                     Socket client = listening.accept();
                     Socket server = new Socket();
-                    server.connect(new InetSocketAddress("127.0.0.1", to));
+                    server.connect(new InetSocketAddress(InetAddress.getLoopbackAddress(), to));
                     sockets.addAll(List.of(client, server));
                     Thread.ofVirtual().start(() -> carry(client, server));
                     Thread.ofVirtual().start(() -> carry(server, client));
@@ -620,7 +620,7 @@ class StoreServerTest {
                         }));
             }
             try (Store direct = client()) {
-                for (int i = 0; direct.add("done", 0) < clients; i++) {
+                while (direct.add("done", 0) < clients) {
                     Thread.sleep(30);
                     cable.reset();
                 }

@@ -132,7 +132,7 @@ public final class SparkCommunicator {
     }
 
     /** Spark reports what the function threw, checked or not, so it is not wrapped. */
-    @SuppressWarnings("unchecked")
+    @SuppressWarnings({"unchecked", "TypeParameterUnusedInFormals"})
     private static <E extends Exception> void rethrow(Exception e) throws E {
         throw (E) e;
     }
