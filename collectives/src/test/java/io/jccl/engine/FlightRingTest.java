@@ -194,7 +194,9 @@ class FlightRingTest {
     void capacityThatCannotBeIsRefused(String value) {
         IllegalArgumentException e =
                 assertThrows(IllegalArgumentException.class, () -> FlightSettings.capacity(value));
-        assertTrue(String.valueOf(e.getMessage()).contains("'" + value + "', expected 0, or 16 to"), e::toString);
+        assertTrue(
+                String.valueOf(e.getMessage()).contains("'" + value + "', expected 0, or 16 to"),
+                e::toString);
     }
 
     @Test
