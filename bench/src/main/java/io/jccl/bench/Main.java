@@ -99,6 +99,11 @@ public final class Main {
                         args -> new StoreCommand()));
         // To see how fast many clients join: see docs/launching.md.
         COMMANDS.put("store-loop", new Entry("", args -> new StoreLoop()));
+        COMMANDS.put(
+                "soak",
+                new Entry(
+                        "Run very many mixed operations and see whether anything grows.",
+                        args -> new SoakCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
         // For bench/peers/nvme alone.

@@ -1,0 +1,347 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.Group;
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.SplittableRandom;
+import java.util.function.LongUnaryOperator;
+
+/**
+ * One rank of a long run of mixed operations: which ones, how large and on which stream is drawn
+ * alike on all ranks, each result is compared element by element, and now and then the process's
+ * memory, threads and open files are read.
+ */
+final class Soak implements AutoCloseable {
+    private static final Duration PATIENCE = Duration.ofMinutes(5);
+
+    /** One operation in so many runs on a communicator that is split off and closed again. */
+    private static final int SPLIT_EVERY = 5_000;
+
+    private static final int SMALL = 64;
+    private static final int LARGE = 16_384;
+
+    /** One operation in so many is large. */
+    private static final int LARGE_EVERY = 500;
+
+    /** Operations whose name goes into a message. */
+    private enum Kind {
+        BROADCAST,
+        SCATTER,
+        GATHER,
+        REDUCE,
+        ALL_REDUCE,
+        ALL_REDUCE_IN_PLACE,
+        ALL_GATHER,
+        ALL_GATHERV,
+        REDUCE_SCATTER,
+        ALL_TO_ALL,
+        ALL_TO_ALLV,
+        RING,
+        BARRIER
+    }
+
+    /**
+     * What the process holds.
+     *
+     * @param operations that were run until then
+     * @param resident bytes of memory, after a garbage collection
+     * @param threads of the process
+     * @param files open ones
+     */
+    record Reading(long operations, long resident, int threads, int files) {
+        static Reading take(long operations) {
+            System.gc();
+            try {
+                long resident = 0;
+                int threads = 0;
+                for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+                    String[] words = line.split("\\s+", -1);
+                    switch (words[0]) {
+                        case "VmRSS:" -> resident = Long.parseLong(words[1]) << 10;
+                        case "Threads:" -> threads = Integer.parseInt(words[1]);
+                        default -> {}
+                    }
+                }
+                try (var files = Files.list(Path.of("/proc/self/fd"))) {
+                    // The listing itself is one of them.
+                    return new Reading(operations, resident, threads, (int) files.count() - 1);
+                }
+            } catch (IOException e) {
+                throw new UncheckedIOException("/proc cannot be read", e);
+            }
+        }
+    }
+
+    private final Communicator comm;
+    private final int n;
+    private final int me;
+    private final SplittableRandom random;
+    private final Stream inline;
+    private final Stream beside;
+    private final List<Buffer> buffers = new ArrayList<>();
+    private final Buffer send;
+    private final Buffer recv;
+    private final Buffer staging;
+    private final MemorySegment memory;
+
+    Soak(Communicator comm, long seed) {
+        this.comm = comm;
+        this.n = comm.size();
+        this.me = comm.rank();
+        this.random = new SplittableRandom(seed);
+        this.inline = comm.device().defaultStream();
+        this.beside = comm.device().newStream();
+        long most = (long) LARGE * n + n;
+        this.send = add(comm.device(), most);
+        this.recv = add(comm.device(), most);
+        this.staging = add(Device.host(), most);
+        this.memory = staging.asSegment();
+    }
+
+    private Buffer add(Device device, long count) {
+        Buffer b = device.allocate(DataType.INT64, count);
+        buffers.add(b);
+        return b;
+    }
+
+    /** Runs some more operations. */
+    void run(long from, long to) {
+        for (long number = from; number < to; number++) {
+            if (number % SPLIT_EVERY == SPLIT_EVERY - 1) {
+                try (Communicator half = comm.split(me % 2, me)) {
+                    if (half != null) {
+                        one(half, number);
+                    }
+                }
+            } else {
+                one(comm, number);
+            }
+        }
+    }
+
+    /** What a rank sends: small enough that sums are exact, different for each place. */
+    private static long value(int rank, long at, long number) {
+        return (rank * 31L + at * 7 + number) & 0xFFFF;
+    }
+
+    private static long sum(int ranks, int[] members, long at, long number) {
+        long sum = 0;
+        for (int r = 0; r < ranks; r++) {
+            sum += value(members[r], at, number);
+        }
+        return sum;
+    }
+
+    private void one(Communicator c, long number) {
+        int size = c.size();
+        int own = c.rank();
+        int[] world = new int[size];
+        for (int r = 0; r < size; r++) {
+            world[r] = size == n ? r : 2 * r + me % 2;
+        }
+        // Halves differ in size, and one rank's draws must stay in step with all others'.
+        Kind kind = Kind.values()[random.nextInt(Kind.values().length)];
+        int count = 1 + random.nextInt(random.nextInt(LARGE_EVERY) == 0 ? LARGE : SMALL);
+        int root = random.nextInt(n) % size;
+        Stream stream = random.nextInt(4) == 0 ? beside : inline;
+        int block = count;
+        boolean blocks =
+                switch (kind) {
+                    case SCATTER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALLV -> true;
+                    default -> false;
+                };
+        long sent = kind == Kind.BARRIER ? 0 : blocks ? (long) block * size : block;
+        Buffer in = send.slice(0, Math.max(sent, 1));
+        for (long i = 0; i < sent; i++) {
+            memory.setAtIndex(ValueLayout.JAVA_LONG, i, value(me, i, number));
+        }
+        if (sent > 0) {
+            stream.copy(staging.slice(0, sent), in);
+        }
+        switch (kind) {
+            case BROADCAST -> {
+                c.broadcast(in, recv.slice(0, block), root, stream);
+                check(kind, number, stream, recv, block, i -> value(world[root], i, number));
+            }
+            case SCATTER -> {
+                c.scatter(in, recv.slice(0, block), root, stream);
+                long at = (long) own * block;
+                check(kind, number, stream, recv, block, i -> value(world[root], at + i, number));
+            }
+            case GATHER -> {
+                c.gather(in, recv.slice(0, (long) block * size), root, stream);
+                check(
+                        kind,
+                        number,
+                        stream,
+                        recv,
+                        own == root ? (long) block * size : 0,
+                        i -> value(world[(int) (i / block)], i % block, number));
+            }
+            case REDUCE -> {
+                c.reduce(in, recv.slice(0, block), ReduceOp.SUM, root, stream);
+                check(
+                        kind,
+                        number,
+                        stream,
+                        recv,
+                        own == root ? block : 0,
+                        i -> sum(size, world, i, number));
+            }
+            case ALL_REDUCE -> {
+                c.allReduce(in, recv.slice(0, block), ReduceOp.SUM, stream);
+                check(kind, number, stream, recv, block, i -> sum(size, world, i, number));
+            }
+            case ALL_REDUCE_IN_PLACE -> {
+                c.allReduce(in, ReduceOp.SUM, stream);
+                check(kind, number, stream, send, block, i -> sum(size, world, i, number));
+            }
+            case ALL_GATHER -> {
+                c.allGather(in, recv.slice(0, (long) block * size), stream);
+                check(
+                        kind,
+                        number,
+                        stream,
+                        recv,
+                        (long) block * size,
+                        i -> value(world[(int) (i / block)], i % block, number));
+            }
+            case ALL_GATHERV -> {
+                long[] counts = new long[size];
+                long[] displs = places(size, block, counts);
+                c.allGatherv(in, recv.slice(0, (long) (block + 1) * size), counts, displs, stream);
+                checkBlocks(kind, number, stream, block, size, (r, i) -> value(world[r], i, number));
+            }
+            case REDUCE_SCATTER -> {
+                c.reduceScatter(in, recv.slice(0, block), ReduceOp.SUM, stream);
+                long at = (long) own * block;
+                check(kind, number, stream, recv, block, i -> sum(size, world, at + i, number));
+            }
+            case ALL_TO_ALL -> {
+                c.allToAll(in, recv.slice(0, (long) block * size), stream);
+                long at = (long) own * block;
+                check(
+                        kind,
+                        number,
+                        stream,
+                        recv,
+                        (long) block * size,
+                        i -> value(world[(int) (i / block)], at + i % block, number));
+            }
+            case ALL_TO_ALLV -> {
+                long[] counts = new long[size];
+                long[] displs = places(size, block, counts);
+                long[] packed = new long[size];
+                for (int r = 0; r < size; r++) {
+                    packed[r] = (long) r * block;
+                }
+                Buffer out = recv.slice(0, (long) (block + 1) * size);
+                c.allToAllv(in, counts, packed, out, counts, displs, stream);
+                long at = (long) own * block;
+                checkBlocks(
+                        kind, number, stream, block, size, (r, i) -> value(world[r], at + i, number));
+            }
+            case RING -> {
+                if (size == 1) {
+                    stream.synchronize(PATIENCE);
+                    return; // a half of three ranks
+                }
+                int previous = (own + size - 1) % size;
+                Group.run(
+                        c,
+                        () -> {
+                            c.send(in, (own + 1) % size, stream);
+                            c.recv(recv.slice(0, block), previous, stream);
+                        });
+                check(kind, number, stream, recv, block, i -> value(world[previous], i, number));
+            }
+            case BARRIER -> {
+                c.barrier(stream);
+                stream.synchronize(PATIENCE);
+            }
+        }
+    }
+
+    /** Blocks with a gap of one element between them. */
+    private static long[] places(int size, int block, long[] counts) {
+        long[] displs = new long[size];
+        for (int r = 0; r < size; r++) {
+            counts[r] = block;
+            displs[r] = (long) r * (block + 1);
+        }
+        return displs;
+    }
+
+    private interface Expected {
+        long of(int rank, long at);
+    }
+
+    private void checkBlocks(
+            Kind kind, long number, Stream stream, int block, int size, Expected expected) {
+        long stride = block + 1L;
+        fetch(stream, recv, stride * size - 1);
+        for (int r = 0; r < size; r++) {
+            for (long i = 0; i < block; i++) {
+                compare(kind, number, r * stride + i, expected.of(r, i));
+            }
+        }
+    }
+
+    private void check(
+            Kind kind,
+            long number,
+            Stream stream,
+            Buffer from,
+            long count,
+            LongUnaryOperator expected) {
+        fetch(stream, from, count);
+        for (long i = 0; i < count; i++) {
+            compare(kind, number, i, expected.applyAsLong(i));
+        }
+    }
+
+    private void fetch(Stream stream, Buffer from, long count) {
+        if (count > 0) {
+            stream.copy(from.slice(0, count), staging.slice(0, count));
+        }
+        stream.synchronize(PATIENCE);
+    }
+
+    private void compare(Kind kind, long number, long at, long expected) {
+        long found = memory.getAtIndex(ValueLayout.JAVA_LONG, at);
+        if (found != expected) {
+            throw new IllegalStateException(
+                    "operation "
+                            + number
+                            + ", "
+                            + kind
+                            + ": element "
+                            + at
+                            + " on rank "
+                            + me
+                            + " is "
+                            + found
+                            + ", expected "
+                            + expected);
+        }
+    }
+
+    @Override
+    public void close() {
+        beside.close();
+        buffers.reversed().forEach(Buffer::close);
+    }
+}

@@ -1,0 +1,198 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.rendezvous.LaunchEnvironment;
+import java.io.PrintWriter;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
+
+/** Very many mixed operations, and whether anything grows meanwhile. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Exit status: 0 if every result was right and nothing grew, 1 if not, 2 for a mistake on"
+                    + " the command line.",
+        })
+final class SoakCommand implements Callable<Integer> {
+    /** Readings in a run. */
+    private static final int READINGS = 10;
+
+    /** From this reading on nothing may grow: code is compiled, pools and rings are full. */
+    private static final int WARM = 4;
+
+    /** Memory may grow by so much all the same: the JVM goes on compiling and collecting. */
+    private static final long SLACK = 16L << 20;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = {"-g", "--ngpus"},
+            paramLabel = "<count>",
+            converter = PerfCommand.Count.class,
+            description =
+                    "Ranks in this process (default: 2; 1 where a launcher started several"
+                            + " processes).")
+    private int ranks;
+
+    @Option(
+            names = "--engine",
+            paramLabel = "<host|mpi|nccl>",
+            converter = Engine.Converter.class,
+            description = "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
+    private @Nullable Engine engine;
+
+    @Option(
+            names = {"-n", "--operations"},
+            paramLabel = "<count>",
+            converter = PerfCommand.Count.class,
+            description = "How many (default: ${DEFAULT-VALUE}).")
+    private int operations = 1_000_000;
+
+    @Option(
+            names = "--seed",
+            paramLabel = "<number>",
+            description = "Repeats a run (default: another one each time).")
+    private long seed = System.nanoTime() & 0xFFFFFF;
+
+    private final List<Soak.Reading> readings = new ArrayList<>();
+
+    @Override
+    public Integer call() throws Exception {
+        Engine chosen =
+                engine != null
+                        ? engine
+                        : Engine.of(System.getenv().getOrDefault(Engine.VARIABLE, "host"));
+        CommunicatorOptions options = CommunicatorOptions.DEFAULT;
+        boolean launched = LaunchEnvironment.of(System.getenv()).size() > 1;
+        long began = System.nanoTime();
+        String name;
+        boolean prints = true;
+        if (launched || chosen == Engine.MPI) {
+            try (Communicator comm = chosen.join(System.getenv(), options)) {
+                name = comm.size() + " ranks, " + comm.engine();
+                prints = comm.rank() == 0;
+                rank(comm, null);
+            }
+        } else {
+            int size = ranks > 0 ? ranks : 2;
+            CyclicBarrier together = new CyclicBarrier(size);
+            ConcurrentLinkedQueue<String> names = new ConcurrentLinkedQueue<>();
+            Communicator.runLocal(
+                    chosen.devices(size),
+                    options,
+                    comm -> {
+                        names.add(comm.size() + " ranks, " + comm.engine());
+                        rank(comm, together);
+                    });
+            name = String.valueOf(names.peek());
+        }
+        List<String> grown = grown(readings);
+        if (prints || !grown.isEmpty()) {
+            print(name, TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began), grown);
+        }
+        return grown.isEmpty() ? 0 : 1;
+    }
+
+    /**
+     * Runs one rank.
+     *
+     * @param together where the threads of this process meet for a reading; null if there is one
+     */
+    private void rank(Communicator comm, @Nullable CyclicBarrier together) throws Exception {
+        long agreed;
+        try (Buffer number = Device.host().allocate(DataType.INT64, 1);
+                Buffer there = comm.device().allocate(DataType.INT64, 1)) {
+            Stream stream = comm.device().defaultStream();
+            number.setLong(0, seed);
+            stream.copy(number, there);
+            comm.broadcast(there, 0, stream);
+            stream.copy(there, number);
+            stream.synchronize();
+            agreed = number.getLong(0);
+        }
+        try (Soak soak = new Soak(comm, agreed)) {
+            long done = 0;
+            for (int k = 1; k <= READINGS; k++) {
+                long to = (long) operations * k / READINGS;
+                soak.run(done, to);
+                done = to;
+                // One thread of the process reads while the others do nothing.
+                if (together == null || together.await(10, TimeUnit.MINUTES) == 0) {
+                    readings.add(Soak.Reading.take(done));
+                }
+                if (together != null) {
+                    together.await(10, TimeUnit.MINUTES);
+                }
+            }
+        }
+    }
+
+    /** What is more at the end than it was when all was warm. */
+    static List<String> grown(List<Soak.Reading> readings) {
+        Soak.Reading end = readings.getLast();
+        long resident = 0;
+        int threads = 0;
+        int files = 0;
+        for (Soak.Reading r : readings.subList(WARM - 1, READINGS / 2 + 1)) {
+            resident = Math.max(resident, r.resident());
+            threads = Math.max(threads, r.threads());
+            files = Math.max(files, r.files());
+        }
+        List<String> grown = new ArrayList<>();
+        if (end.resident() > resident + SLACK) {
+            grown.add("memory from " + resident + " to " + end.resident() + " bytes");
+        }
+        if (end.threads() > threads) {
+            grown.add("threads from " + threads + " to " + end.threads());
+        }
+        if (end.files() > files) {
+            grown.add("open files from " + files + " to " + end.files());
+        }
+        return grown;
+    }
+
+    private void print(String name, long seconds, List<String> grown) {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        PrintWriter out = spec.commandLine().getOut();
+        out.println(
+                "# jccl %s soak, %d mixed operations, --seed %d, %s; %d s"
+                        .formatted(Version.TEXT, operations, seed, name, seconds));
+        out.printf(
+                Locale.ROOT, "%12s %14s %8s %8s%n", "operations", "resident MiB", "threads", "files");
+        for (Soak.Reading r : readings) {
+            out.printf(
+                    Locale.ROOT,
+                    "%12d %14.1f %8d %8d%n",
+                    r.operations(),
+                    r.resident() / (double) (1 << 20),
+                    r.threads(),
+                    r.files());
+        }
+        out.println(
+                grown.isEmpty()
+                        ? "# every result was right, nothing grew"
+                        : "# GREW: " + String.join(", ", grown));
+        out.flush();
+    }
+}

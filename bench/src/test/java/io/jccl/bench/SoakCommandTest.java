@@ -1,0 +1,51 @@
+package io.jccl.bench;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
+class SoakCommandTest {
+    /** Whether something grows is no matter here: other tests run in this JVM too. */
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 3})
+    void everyResultIsRight(int ranks) {
+        StringWriter out = new StringWriter();
+        StringWriter err = new StringWriter();
+        Main.execute(
+                new String[] {"soak", "-g", "" + ranks, "-n", "12000"},
+                new PrintWriter(out),
+                new PrintWriter(err));
+        assertEquals("", err.toString());
+        assertEquals(13, out.toString().lines().count(), out::toString);
+        assertTrue(out.toString().contains(ranks + " ranks, host/threads"), out::toString);
+    }
+
+    @Test
+    void whatGrowsIsNamed() {
+        List<Soak.Reading> flat = new ArrayList<>();
+        for (int i = 1; i <= 10; i++) {
+            flat.add(new Soak.Reading(i, i < 5 ? i * 10_000_000L : 50_000_000, i < 3 ? i : 7, 9));
+        }
+        assertEquals(List.of(), SoakCommand.grown(flat));
+        List<Soak.Reading> growing = new ArrayList<>();
+        for (int i = 1; i <= 10; i++) {
+            growing.add(new Soak.Reading(i, i * 10_000_000L, 5 + i, 3 + i));
+        }
+        assertEquals(
+                List.of(
+                        "memory from 60000000 to 100000000 bytes",
+                        "threads from 11 to 15",
+                        "open files from 9 to 13"),
+                SoakCommand.grown(growing));
+    }
+}
