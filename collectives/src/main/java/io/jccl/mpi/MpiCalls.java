@@ -405,9 +405,12 @@ final class MpiCalls {
         return q.type.isNarrowFloat() || q.reduceOp.kind() == ReduceOp.Kind.PRE_MUL_SUM;
     }
 
-    /** MPICH 4.0.2 reads from MPI_IN_PLACE where the root is not the first rank of its machine. */
+    /**
+     * MPICH 4.0.2 reads from MPI_IN_PLACE where the root is not the first rank of its machine. It may
+     * also be what has the standard binary interface.
+     */
     private boolean avoids(Request q) {
-        return abi == MpiAbi.MPICH && q.op == Collective.REDUCE && q.root != 0;
+        return abi != MpiAbi.OPEN_MPI && q.op == Collective.REDUCE && q.root != 0;
     }
 
     private void reduce(Request q) {
