@@ -223,7 +223,8 @@ final class Soak implements AutoCloseable {
                 long[] counts = new long[size];
                 long[] displs = places(size, block, counts);
                 c.allGatherv(in, recv.slice(0, (long) (block + 1) * size), counts, displs, stream);
-                checkBlocks(kind, number, stream, block, size, (r, i) -> value(world[r], i, number));
+                checkBlocks(
+                        kind, number, stream, block, size, (r, i) -> value(world[r], i, number));
             }
             case REDUCE_SCATTER -> {
                 c.reduceScatter(in, recv.slice(0, block), ReduceOp.SUM, stream);
@@ -252,7 +253,12 @@ final class Soak implements AutoCloseable {
                 c.allToAllv(in, counts, packed, out, counts, displs, stream);
                 long at = (long) own * block;
                 checkBlocks(
-                        kind, number, stream, block, size, (r, i) -> value(world[r], at + i, number));
+                        kind,
+                        number,
+                        stream,
+                        block,
+                        size,
+                        (r, i) -> value(world[r], at + i, number));
             }
             case RING -> {
                 if (size == 1) {

@@ -57,7 +57,8 @@ final class SoakCommand implements Callable<Integer> {
             names = "--engine",
             paramLabel = "<host|mpi|nccl>",
             converter = Engine.Converter.class,
-            description = "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
+            description =
+                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
 
     @Option(
@@ -179,7 +180,12 @@ final class SoakCommand implements Callable<Integer> {
                 "# jccl %s soak, %d mixed operations, --seed %d, %s; %d s"
                         .formatted(Version.TEXT, operations, seed, name, seconds));
         out.printf(
-                Locale.ROOT, "%12s %14s %8s %8s%n", "operations", "resident MiB", "threads", "files");
+                Locale.ROOT,
+                "%12s %14s %8s %8s%n",
+                "operations",
+                "resident MiB",
+                "threads",
+                "files");
         for (Soak.Reading r : readings) {
             out.printf(
                     Locale.ROOT,

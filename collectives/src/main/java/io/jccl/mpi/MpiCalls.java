@@ -406,8 +406,8 @@ final class MpiCalls {
     }
 
     /**
-     * MPICH 4.0.2 reads from MPI_IN_PLACE where the root is not the first rank of its machine. It may
-     * also be what has the standard binary interface.
+     * MPICH 4.0.2 reads from MPI_IN_PLACE where the root is not the first rank of its machine. It
+     * may also be what has the standard binary interface.
      */
     private boolean avoids(Request q) {
         return abi != MpiAbi.OPEN_MPI && q.op == Collective.REDUCE && q.root != 0;
