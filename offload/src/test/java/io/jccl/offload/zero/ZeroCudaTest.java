@@ -172,20 +172,13 @@ class ZeroCudaTest {
             int ranks, int micros, DataType type, DataType accumulator, int prefetch)
             throws Exception {
         // What devices keep for themselves is there afterwards.
-        onRanks(
-                ranks,
-                true,
-                null,
-                (c, memory) -> {
-                    try (ZeroOptimizer zero =
-                            create(
-                                    c,
-                                    ZeroOptions.stage(3)
-                                            .withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED),
-                                    memory)) {
-                        Demo.initialize(zero, 17);
-                    }
-                });
+        for (boolean streams : new boolean[] {false, true}) {
+            ZeroOptions o =
+                    ZeroOptions.stage(3)
+                            .withTypes(type, accumulator)
+                            .withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED);
+            train(ranks, true, streams, null, o);
+        }
         long before = live();
         for (int stage = 0; stage <= 3; stage++) {
             ZeroOptions base =
