@@ -198,7 +198,7 @@ public final class Main {
         CommandLine line = new CommandLine(command);
         line.setCommandName("jccl " + name);
         // What follows the first word of `run` is not run's.
-        line.setStopAtPositional(true);
+        line.setStopAtPositional(name.equals("run"));
         Entry entry = COMMANDS.get(name);
         if (entry != null) {
             line.getCommandSpec().usageMessage().description(entry.about);
