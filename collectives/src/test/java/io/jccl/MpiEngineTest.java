@@ -16,6 +16,14 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** The MPI engine with ranks as processes that a launcher starts; subclasses say which one. */
 abstract class MpiEngineTest extends EngineContractTest {
+    /** Non-blocking collectives, few elements a call, one thread at a time in MPI. */
+    static final List<String> POLLING =
+            List.of(
+                    "-Djccl.mpi.wait=poll",
+                    "-Djccl.mpi.threads=serialized",
+                    "-Djccl.mpi.limit=1000",
+                    "-Djccl.mpi.piece=4096");
+
     private static final Duration PATIENCE = Duration.ofMinutes(5);
 
     @TempDir Path folder = Path.of("");

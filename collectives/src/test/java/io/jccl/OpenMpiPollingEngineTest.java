@@ -15,11 +15,7 @@ class OpenMpiPollingEngineTest extends MpiEngineTest {
 
     @Override
     protected List<String> jvmFlags() {
-        return List.of(
-                "-Djccl.mpi.wait=poll",
-                "-Djccl.mpi.threads=serialized",
-                "-Djccl.mpi.limit=1000",
-                "-Djccl.mpi.piece=4096");
+        return POLLING;
     }
 
     @Override

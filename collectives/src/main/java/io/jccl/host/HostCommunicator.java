@@ -8,7 +8,6 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
 import io.jccl.bindings.JcclException;
-import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
@@ -18,7 +17,6 @@ import io.jccl.engine.Standing;
 import io.jccl.engine.Streams;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
@@ -921,41 +919,14 @@ final class HostCommunicator extends HostRank {
 
     @Override
     public @Nullable Communicator split(int colour, int key) {
-        checkUsable();
-        if (pending() > 0) {
-            throw new IllegalStateException(
-                    "split while "
-                            + pending()
-                            + " operations are enqueued on streams; synchronize them first");
-        }
+        int[] ranks = members(colour, key);
         long number = ++splits;
-        int[] members = new int[n];
-        int size = 0;
-        try (Buffer mine = device().allocate(DataType.INT64, 2);
-                Buffer all = device().allocate(DataType.INT64, 2L * n)) {
-            mine.setLong(0, colour);
-            mine.setLong(1, key);
-            allGather(mine, all, device().defaultStream());
-            for (int r = 0; r < n && colour >= 0; r++) {
-                if (all.getLong(2L * r) == colour) {
-                    int at = size++;
-                    // Insertion keeps equal keys in rank order.
-                    while (at > 0
-                            && all.getLong(2L * members[at - 1] + 1) > all.getLong(2L * r + 1)) {
-                        members[at] = members[at - 1];
-                        at--;
-                    }
-                    members[at] = r;
-                }
-            }
-        }
         Runnable barrier = () -> barrier(device().defaultStream());
         if (colour < 0) {
             barrier.run();
             barrier.run();
             return null;
         }
-        int[] ranks = Arrays.copyOf(members, size);
         int own = 0;
         while (ranks[own] != rank) {
             own++;

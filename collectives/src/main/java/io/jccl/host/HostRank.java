@@ -1,9 +1,11 @@
 package io.jccl.host;
 
 import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.engine.EngineCommunicator;
+import java.util.Arrays;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -73,6 +75,43 @@ public abstract class HostRank extends EngineCommunicator {
             driver = HostStream.threaded(device);
         }
         return driver;
+    }
+
+    /**
+     * The first step of a split: all ranks tell each other what they asked for.
+     *
+     * @return the ranks with this rank's colour, by key and then by rank; none if it is negative
+     */
+    protected final int[] members(int colour, int key) {
+        checkUsable();
+        if (pending() > 0) {
+            throw new IllegalStateException(
+                    "split while "
+                            + pending()
+                            + " operations are enqueued on streams; synchronize them first");
+        }
+        int n = size();
+        int[] members = new int[n];
+        int count = 0;
+        try (Buffer mine = device.allocate(DataType.INT64, 2);
+                Buffer all = device.allocate(DataType.INT64, 2L * n)) {
+            mine.setLong(0, colour);
+            mine.setLong(1, key);
+            allGather(mine, all, device.defaultStream());
+            for (int r = 0; r < n && colour >= 0; r++) {
+                if (all.getLong(2L * r) == colour) {
+                    int at = count++;
+                    // Insertion keeps equal keys in rank order.
+                    while (at > 0
+                            && all.getLong(2L * members[at - 1] + 1) > all.getLong(2L * r + 1)) {
+                        members[at] = members[at - 1];
+                        at--;
+                    }
+                    members[at] = r;
+                }
+            }
+        }
+        return Arrays.copyOf(members, count);
     }
 
     /** Ends what {@link #driver} made. */

@@ -7,8 +7,6 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.JcclException;
 import io.jccl.bindings.MpiException;
-import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
 import io.jccl.engine.Request;
@@ -301,38 +299,11 @@ final class MpiCommunicator extends HostRank {
 
     @Override
     public @Nullable Communicator split(int colour, int key) {
-        checkUsable();
-        if (pending() > 0) {
-            throw new IllegalStateException(
-                    "split while "
-                            + pending()
-                            + " operations are enqueued on streams; synchronize them first");
-        }
-        int n = size();
-        int[] members = new int[n];
-        int count = 0;
         // This also is where ranks that do not come are noticed, before MPI's call that blocks.
-        try (Buffer mine = device().allocate(DataType.INT64, 2);
-                Buffer all = device().allocate(DataType.INT64, 2L * n)) {
-            mine.setLong(0, colour);
-            mine.setLong(1, key);
-            allGather(mine, all, device().defaultStream());
-            for (int r = 0; r < n && colour >= 0; r++) {
-                if (all.getLong(2L * r) == colour) {
-                    int at = count++;
-                    // Insertion keeps equal keys in rank order.
-                    while (at > 0
-                            && all.getLong(2L * members[at - 1] + 1) > all.getLong(2L * r + 1)) {
-                        members[at] = members[at - 1];
-                        at--;
-                    }
-                    members[at] = r;
-                }
-            }
-        }
+        int[] members = members(colour, key);
         int own = 0;
-        int[] world = new int[count];
-        for (int i = 0; i < count; i++) {
+        int[] world = new int[members.length];
+        for (int i = 0; i < world.length; i++) {
             world[i] = worldRanks[members[i]];
             own = members[i] == rank() ? i : own;
         }
