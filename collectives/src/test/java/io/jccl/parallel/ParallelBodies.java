@@ -239,4 +239,44 @@ final class ParallelBodies {
             assertTrue(reducer.isUsed(p), "used");
         }
     }
+
+    /** Random tensors, made equal and then changed in one place. */
+    static void sync(Communicator c, long seed) {
+        Random random = new Random(seed);
+        DataType[] types = DataType.values();
+        List<ParameterSync.Tensor> tensors = new ArrayList<>();
+        for (int t = 0; t < 6; t++) {
+            DataType type = types[random.nextInt(types.length)];
+            Buffer values = c.device().allocate(type, 1 + random.nextInt(5000));
+            Buffer host = onHost(values);
+            for (long i = 0; i < values.count(); i++) {
+                host.set(i, value(seed, c.rank(), t, 0, i));
+            }
+            if (host != values) {
+                values.copyFrom(host.asSegment());
+            }
+            tensors.add(new ParameterSync.Tensor("t" + t, values));
+        }
+        ParameterSync.broadcast(c, tensors, random.nextInt(c.size()));
+        ParameterSync.requireEqual(c, tensors);
+        if (c.size() > 1) {
+            int odd = random.nextInt(c.size());
+            int which = random.nextInt(tensors.size());
+            Buffer values = tensors.get(which).values();
+            long at = random.nextLong(values.count());
+            if (c.rank() == odd) {
+                Buffer one = values.slice(at, 1);
+                byte[] bytes = new byte[(int) one.byteSize()];
+                one.copyTo(MemorySegment.ofArray(bytes));
+                bytes[bytes.length - 1] ^= 1;
+                one.copyFrom(MemorySegment.ofArray(bytes));
+            }
+            ParameterSync.Difference d = ParameterSync.compare(c, tensors).orElseThrow();
+            assertEquals(which, d.index());
+            assertEquals(at, d.element());
+            // Of two ranks the lower one counts as right.
+            assertEquals(List.of(c.size() == 2 ? 1 : odd), d.ranks());
+        }
+        tensors.forEach(t -> t.values().close());
+    }
 }
