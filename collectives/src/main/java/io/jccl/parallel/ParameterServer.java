@@ -294,7 +294,7 @@ public final class ParameterServer implements AutoCloseable {
      * @throws JcclException if a rank has failed
      */
     public void push() {
-        ask(PUSH, gradientParts, true);
+        ask(PUSH, gradientParts, List.of());
     }
 
     /**
@@ -305,10 +305,10 @@ public final class ParameterServer implements AutoCloseable {
      * @throws JcclException if a rank has failed
      */
     public void pull() {
-        ask(PULL, parameterParts, false);
+        ask(PULL, List.of(), parameterParts);
     }
 
-    private void ask(long what, List<Buffer> parts, boolean send) {
+    private void ask(long what, List<Buffer> sent, List<Buffer> received) {
         checkUsable();
         Buffer q = request;
         if (q == null) {
@@ -320,12 +320,12 @@ public final class ParameterServer implements AutoCloseable {
         try {
             for (int j = 0; j < pairs.size(); j++) {
                 pairs.get(j).send(q, 1, stream);
-                if (send) {
-                    pairs.get(j).send(parts.get(j), 1, stream);
+                if (!sent.isEmpty()) {
+                    pairs.get(j).send(sent.get(j), 1, stream);
                 }
             }
-            for (int j = 0; j < pairs.size() && !send; j++) {
-                pairs.get(j).recv(parts.get(j), 1, stream);
+            for (int j = 0; j < received.size(); j++) {
+                pairs.get(j).recv(received.get(j), 1, stream);
             }
         } catch (RuntimeException e) {
             failure = e;
@@ -396,7 +396,7 @@ public final class ParameterServer implements AutoCloseable {
         RuntimeException error = null;
         if (shard == null && failure == null) {
             try {
-                ask(LEAVE, List.of(), false);
+                ask(LEAVE, List.of(), List.of());
             } catch (RuntimeException e) {
                 // It has ended anyhow; but the caller should know.
                 error = e;

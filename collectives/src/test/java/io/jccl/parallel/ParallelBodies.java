@@ -279,4 +279,100 @@ final class ParallelBodies {
         }
         tensors.forEach(t -> t.values().close());
     }
+
+    /** In step: what one rank makes of all gradients, bit for bit, since all values are exact. */
+    static void serverInStep(Communicator c, long seed) {
+        Random random = new Random(seed);
+        int servers = 1 + random.nextInt(c.size() - 1);
+        int workers = c.size() - servers;
+        int count = 1 + random.nextInt(5000);
+        int steps = 5;
+        DataType type = random.nextBoolean() ? DataType.FLOAT32 : DataType.FLOAT64;
+        ServerOptions options = ServerOptions.synchronous(0.5f).withServers(servers);
+        try (Buffer parameters = c.device().allocate(type, count);
+                Buffer gradients = c.device().allocate(type, count)) {
+            for (int i = 0; i < count; i++) {
+                parameters.set(i, c.rank() == 0 ? i : -1);
+            }
+            try (ParameterServer server =
+                    ParameterServer.create(c, parameters, gradients, options)) {
+                assertEquals(c.rank() >= workers, server.isServer());
+                assertEquals(workers, server.workers());
+                if (server.isServer()) {
+                    server.serve();
+                    return;
+                }
+                double[] expected = new double[count];
+                for (int i = 0; i < count; i++) {
+                    expected[i] = i;
+                }
+                for (int step = 0; step < steps; step++) {
+                    server.pull();
+                    for (int i = 0; i < count; i++) {
+                        assertEquals(expected[i], parameters.get(i), "step " + step);
+                        double sum = 0;
+                        for (int r = 0; r < workers; r++) {
+                            sum += value(seed, r, step, 0, i);
+                        }
+                        expected[i] -=
+                                0.5
+                                        * (type == DataType.FLOAT32
+                                                ? (float) sum / workers
+                                                : sum / workers);
+                        expected[i] =
+                                type == DataType.FLOAT32 ? (float) expected[i] : expected[i];
+                        gradients.set(i, value(seed, c.rank(), step, 0, i));
+                    }
+                    server.push();
+                }
+            }
+        }
+    }
+
+    /** With a bound: all gradients count once, whatever their order. */
+    static void serverBounded(Communicator c, long seed) {
+        Random random = new Random(seed);
+        int servers = 1 + random.nextInt(c.size() - 1);
+        int workers = c.size() - servers;
+        int count = 1 + random.nextInt(5000);
+        int bound = random.nextInt(4);
+        int steps = 8;
+        ServerOptions options =
+                ServerOptions.synchronous(1)
+                        .withServers(servers)
+                        .withConsistency(
+                                new ServerOptions.Consistency.BoundedStaleness(bound));
+        try (Buffer parameters = c.device().allocate(DataType.FLOAT32, count);
+                Buffer gradients = c.device().allocate(DataType.FLOAT32, count)) {
+            double[] expected = new double[count];
+            try (ParameterServer server =
+                    ParameterServer.create(c, parameters, gradients, options)) {
+                for (int i = 0; i < count; i++) {
+                    for (int r = 0; r < workers; r++) {
+                        for (int step = 0; step < steps; step++) {
+                            expected[i] -= value(seed, r, step, 0, i);
+                        }
+                    }
+                }
+                if (server.isServer()) {
+                    server.serve();
+                    int own = c.rank() - workers;
+                    long each = ((count + servers - 1) / servers + 15) / 16 * 16;
+                    for (long i = 0; i < server.part().count(); i++) {
+                        assertEquals(
+                                expected[(int) (Math.min(count, own * each) + i)],
+                                server.part().get(i));
+                    }
+                    return;
+                }
+                for (int step = 0; step < steps; step++) {
+                    for (int i = 0; i < count; i++) {
+                        gradients.set(i, value(seed, c.rank(), step, 0, i));
+                    }
+                    server.push();
+                    server.pull();
+                }
+            }
+        }
+    }
 }
