@@ -10,12 +10,14 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** What goes wrong in MPI jobs, by doing it; none may go on for long, and each says what it was. */
+@Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class MpiFaultTest {
     /** Of this test: a hang, not slowness. */
