@@ -278,7 +278,7 @@ class RunCommandTest {
 
     @Test
     void ranksThatSurviveASignalAreKilled(@TempDir Path folder) throws Exception {
-        try (Launched launched = new Launched(folder, true, List.of())) {
+        try (Launched launched = new Launched(folder, true, List.of(), "--kill-after", "8")) {
             launched.signal("INT");
             launched.assertEnds(128 + 2);
             assertEquals(Launched.RANKS, launched.received("INT"), launched.lines::toString);
@@ -307,7 +307,9 @@ class RunCommandTest {
         // util-linux: a command on a terminal whose keys are this process's output to it.
         List<String> script = List.of("script", "-q", "-e", "-f", "/dev/null", "-c");
         assumeTrue(terminalsWork(script), "no script of util-linux here");
-        try (Launched launched = new Launched(folder, stubborn, script, "--kill-after", "8")) {
+        String patience = stubborn ? "10" : "100";
+        try (Launched launched =
+                new Launched(folder, stubborn, script, "--kill-after", patience)) {
             launched.launcher.getOutputStream().write(3);
             launched.launcher.getOutputStream().flush();
             launched.assertEnds(128 + 2);
