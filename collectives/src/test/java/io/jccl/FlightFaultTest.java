@@ -46,9 +46,12 @@ class FlightFaultTest {
                 engine.equals("threads") ? 1 : RANKS, Workers.newJobId(), flags, environment);
     }
 
-    /** The timeout, which is also that of coming together: over NCCL that takes longer. */
+    /**
+     * The timeout, which is also that of coming together: over NCCL that takes longer. Less than the
+     * 15 seconds after which its ranks miss the signs of life of one that is stopped.
+     */
     private static String seconds(String engine) {
-        return engine.equals("nccl") ? "14" : "8";
+        return engine.equals("nccl") ? "10" : "8";
     }
 
     private static Worker of(Workers workers, int rank) {

@@ -4,6 +4,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.bindings.LibraryFile;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.NativeLibrary;
 import io.jccl.contract.MpiLauncher;
 import io.jccl.contract.Workers.Worker;
 import java.time.Duration;
@@ -185,10 +188,17 @@ class MpiFaultTest {
     void aLauncherOfAnotherMpiIsNamed() {
         MpiLauncher.OPEN_MPI.assume();
         MpiLauncher.MPICH.assume();
+        List<LibraryFile> all = NativeLibraries.candidates(NativeLibrary.MPI);
+        String openMpi =
+                all.stream()
+                        .map(LibraryFile::path)
+                        .filter(path -> path.contains("/libmpi.so.40"))
+                        .findFirst()
+                        .orElseThrow(() -> new AssertionError("no Open MPI in " + all));
         Worker job =
                 MpiLauncher.MPICH.start(
                         2,
-                        List.of("-Djccl.mpi=/usr/lib/x86_64-linux-gnu/libmpi.so.40"),
+                        List.of("-Djccl.mpi=" + openMpi),
                         MpiFaultWorker.class,
                         "late",
                         "20000");
