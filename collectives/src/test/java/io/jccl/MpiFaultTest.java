@@ -197,11 +197,7 @@ class MpiFaultTest {
                         .orElseThrow(() -> new AssertionError("no Open MPI in " + all));
         Worker job =
                 MpiLauncher.MPICH.start(
-                        2,
-                        List.of("-Djccl.mpi=" + openMpi),
-                        MpiFaultWorker.class,
-                        "late",
-                        "20000");
+                        2, List.of("-Djccl.mpi=" + openMpi), MpiFaultWorker.class, "late", "20000");
         try {
             assertNotEquals(0, job.join(PATIENCE));
             String text = String.join("\n", job.lines());

@@ -9,7 +9,7 @@ class MpichEngineTest extends MpiEngineTest {
         return MpiLauncher.MPICH;
     }
 
-    /** MPICH's ranks never yield while they wait: the more of them, the slower on few cores. */
+    /** Its ranks poll while they wait: where they outnumber the cores, each case takes long. */
     @Override
     protected int thinness(int ranks) {
         return ranks < 4 ? 4 : 8;

@@ -304,7 +304,9 @@ final class RunCommand implements Callable<Integer> {
             err.flush();
         }
 
-        /** The first signal ends this process, and by its hook the ranks; the next one kills them. */
+        /**
+         * The first signal ends this process, and by its hook the ranks; the next one kills them.
+         */
         private void receive(Signals signal) {
             synchronized (this) {
                 long now = System.nanoTime();
@@ -346,7 +348,8 @@ final class RunCommand implements Callable<Integer> {
                 long limit = TimeUnit.SECONDS.toNanos(killAfter);
                 long start = System.nanoTime();
                 if (signal.isOfTerminal()) {
-                    // They have it, and a second one may mean more to them. Who does not, gets TERM.
+                    // They have it, and a second one may mean more to them. Who does not, gets
+                    // TERM.
                     awaitEnd(tree, start + limit / 2);
                     signal = Signals.TERM;
                 }

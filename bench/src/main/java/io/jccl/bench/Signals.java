@@ -41,7 +41,8 @@ enum Signals {
 
     /**
      * Has signals handled, each time by a thread of its own. One that this process ignores, such as
-     * HUP under nohup, stays ignored. Where the JVM leaves a signal to others (-Xrs) nothing happens.
+     * HUP under nohup, stays ignored. Where the JVM leaves a signal to others (-Xrs) nothing
+     * happens.
      *
      * <p>By reflection: sun.misc.Signal is the only way to learn of a signal in Java, the JDK means
      * to keep it (JEP 260), and javac warns of it without a way to switch that off.
@@ -81,8 +82,7 @@ enum Signals {
     private static void restore(Object signal, Object handler) {
         try {
             signal.getClass()
-                    .getMethod(
-                            "handle", signal.getClass(), Class.forName("sun.misc.SignalHandler"))
+                    .getMethod("handle", signal.getClass(), Class.forName("sun.misc.SignalHandler"))
                     .invoke(null, signal, handler);
         } catch (ReflectiveOperationException e) {
             throw new IllegalStateException("SIG" + signal + " cannot be given back", e);
@@ -90,8 +90,8 @@ enum Signals {
     }
 
     /**
-     * Sends this signal to those that still live, and does not wait for what they do. By the shell's
-     * own kill, since not every system has a program of that name.
+     * Sends this signal to those that still live, and does not wait for what they do. By the
+     * shell's own kill, since not every system has a program of that name.
      */
     void send(List<ProcessHandle> processes) {
         List<String> command =

@@ -308,8 +308,7 @@ class RunCommandTest {
         List<String> script = List.of("script", "-q", "-e", "-f", "/dev/null", "-c");
         assumeTrue(terminalsWork(script), "no script of util-linux here");
         String patience = stubborn ? "10" : "100";
-        try (Launched launched =
-                new Launched(folder, stubborn, script, "--kill-after", patience)) {
+        try (Launched launched = new Launched(folder, stubborn, script, "--kill-after", patience)) {
             launched.launcher.getOutputStream().write(3);
             launched.launcher.getOutputStream().flush();
             launched.assertEnds(128 + 2);

@@ -30,8 +30,8 @@ import org.jspecify.annotations.Nullable;
 /** Ranks as JVMs of their own, started on the class path that this JVM runs with. */
 public final class Workers implements AutoCloseable {
     /**
-     * Below the ports that Linux gives to those who ask for any (from 32768 on), or a connection made
-     * meanwhile might get one of these; from anywhere, since other runs take ports too.
+     * Below the ports that Linux gives to those who ask for any (from 32768 on), or a connection
+     * made meanwhile might get one of these; from anywhere, since other runs take ports too.
      */
     private static final AtomicInteger NEXT_PORT =
             new AtomicInteger(ThreadLocalRandom.current().nextInt(20_000, 30_000));

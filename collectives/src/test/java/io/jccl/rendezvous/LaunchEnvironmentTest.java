@@ -206,7 +206,8 @@ class LaunchEnvironmentTest {
         assumeTrue(own.isReachable(1000), "this machine's name leads nowhere");
         Set<String> names = new HashSet<>(List.of(own.getHostName(), own.getHostAddress()));
         for (String name : names) {
-            String more = " WORLD_SIZE=2 MASTER_ADDR=" + name + " MASTER_PORT=" + Workers.freePort();
+            String more =
+                    " WORLD_SIZE=2 MASTER_ADDR=" + name + " MASTER_PORT=" + Workers.freePort();
             meet(map("RANK=0" + more), map("RANK=1" + more));
         }
     }
