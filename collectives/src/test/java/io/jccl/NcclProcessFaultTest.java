@@ -35,7 +35,7 @@ class NcclProcessFaultTest {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
 
     /** Far above what it takes to notice, far below the timeout of the communicator. */
-    private static final long SOON_MILLIS = 20_000;
+    private static final long SOON_MILLIS = 40_000;
 
     /** Seconds until those who wait give up: long enough for all to start on a busy machine. */
     private static final String SHORT = "8";
