@@ -23,9 +23,9 @@ public sealed interface Compression {
     /**
      * Rounded to a type of 16 bits, half the bytes. Each rank's gradient is rounded to nearest even;
      * the rounded values are added and divided in float32 and the mean is rounded once more, so all
-     * ranks get the same bits and only contributions can overflow, not their sum. A mean differs
-     * from the exact one by at most 2<sup>-8</sup> of the largest contribution with bfloat16,
-     * 2<sup>-11</sup> of its power of two with float16 in its normal range.
+     * ranks get the same bits and only contributions can overflow, not their sum. The mean is off by
+     * at most 2<sup>-7</sup> of the largest contribution with bfloat16, and 2<sup>-10</sup> with
+     * float16 in its normal range: two roundings, each by half a unit in the last place.
      *
      * @param type {@link DataType#BFLOAT16} or {@link DataType#FLOAT16}
      */
