@@ -25,9 +25,9 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 /**
- * {@code jccl ddp-loop}: what a training step takes with gradients averaged in several ways, side by
- * side in one run. One rank more than there are workers is the parameter server. Under {@code jccl
- * run} ranks are its processes, else threads.
+ * {@code jccl ddp-loop}: what a training step takes with gradients averaged in several ways, side
+ * by side in one run. One rank more than there are workers is the parameter server. Under {@code
+ * jccl run} ranks are its processes, else threads.
  */
 @Command(
         name = "ddp-loop",
@@ -105,12 +105,9 @@ public final class DdpLoop implements Callable<Integer> {
         ServerOptions bounded = inStep.withConsistency(new Consistency.BoundedStaleness(1));
         boolean worker = world.rank() < world.size() - 1;
         try (Communicator group = world.split(worker ? 0 : 1, 0);
-                Buffer parameters =
-                        world.device().allocate(DataType.FLOAT32, worker ? count : 0);
-                Buffer gradients =
-                        world.device().allocate(DataType.FLOAT32, worker ? count : 0);
-                ParameterServer one =
-                        ParameterServer.create(world, parameters, gradients, inStep);
+                Buffer parameters = world.device().allocate(DataType.FLOAT32, worker ? count : 0);
+                Buffer gradients = world.device().allocate(DataType.FLOAT32, worker ? count : 0);
+                ParameterServer one = ParameterServer.create(world, parameters, gradients, inStep);
                 ParameterServer two =
                         ParameterServer.create(world, parameters, gradients, bounded)) {
             if (!worker || group == null) {
@@ -125,7 +122,11 @@ public final class DdpLoop implements Callable<Integer> {
             try {
                 add(ways, "compute only", 0, () -> repeat(layer));
                 GradientReducer plain = reducer(group, reducers, Compression.NONE);
-                add(ways, "averaged after backward", plain.wireBytes(), () -> step(plain, layer, false));
+                add(
+                        ways,
+                        "averaged after backward",
+                        plain.wireBytes(),
+                        () -> step(plain, layer, false));
                 add(ways, "averaged meanwhile", plain.wireBytes(), () -> step(plain, layer, true));
                 for (Compression form :
                         List.of(

@@ -260,8 +260,7 @@ class GradientReducerTest {
         Communicator.runLocal(
                 2,
                 c -> {
-                    List<Parameter> parameters =
-                            List.of(new Parameter("steps", 3, DataType.INT64));
+                    List<Parameter> parameters = List.of(new Parameter("steps", 3, DataType.INT64));
                     String m =
                             Messages.of(
                                     IllegalArgumentException.class,

@@ -149,8 +149,17 @@ final class ParallelBodies {
                     int passes = 1 + random.nextInt(3);
                     for (int pass = 0; pass < passes; pass++) {
                         boolean last = pass == passes - 1;
-                        pass(reducer, parameters, c, seed, step * 8 + pass, pass > 0, last, own,
-                                random.nextBoolean() ? compute : c.device().defaultStream(), host);
+                        pass(
+                                reducer,
+                                parameters,
+                                c,
+                                seed,
+                                step * 8 + pass,
+                                pass > 0,
+                                last,
+                                own,
+                                random.nextBoolean() ? compute : c.device().defaultStream(),
+                                host);
                     }
                     check(reducer, parameters, c.size(), seed, step * 8, passes);
                 }
@@ -319,8 +328,7 @@ final class ParallelBodies {
                                         * (type == DataType.FLOAT32
                                                 ? (float) sum / workers
                                                 : sum / workers);
-                        expected[i] =
-                                type == DataType.FLOAT32 ? (float) expected[i] : expected[i];
+                        expected[i] = type == DataType.FLOAT32 ? (float) expected[i] : expected[i];
                         gradients.set(i, value(seed, c.rank(), step, 0, i));
                     }
                     server.push();
@@ -340,8 +348,7 @@ final class ParallelBodies {
         ServerOptions options =
                 ServerOptions.synchronous(1)
                         .withServers(servers)
-                        .withConsistency(
-                                new ServerOptions.Consistency.BoundedStaleness(bound));
+                        .withConsistency(new ServerOptions.Consistency.BoundedStaleness(bound));
         try (Buffer parameters = c.device().allocate(DataType.FLOAT32, count);
                 Buffer gradients = c.device().allocate(DataType.FLOAT32, count)) {
             double[] expected = new double[count];
