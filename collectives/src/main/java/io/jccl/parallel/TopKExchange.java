@@ -75,7 +75,8 @@ final class TopKExchange extends Exchange {
         int left = k;
         for (int shift : SHIFTS) {
             Arrays.fill(histogram, 0);
-            int mask = (1 << above - shift) - 1;
+            int digits = above - shift;
+            int mask = (1 << digits) - 1;
             if (shift == SHIFTS[0]) {
                 for (int i = 0; i < count; i++) {
                     float sum = kept.getAtIndex(JAVA_FLOAT, i) + gradient.getAtIndex(JAVA_FLOAT, i);
@@ -94,7 +95,7 @@ final class TopKExchange extends Exchange {
             while (histogram[digit] < left) {
                 left -= histogram[digit--];
             }
-            prefix = prefix << above - shift | digit;
+            prefix = (prefix << digits) | digit;
             above = shift;
         }
         // All above the threshold, and of those equal to it the first.
