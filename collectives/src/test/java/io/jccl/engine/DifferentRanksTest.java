@@ -7,6 +7,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.contract.MpiLauncher;
 import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -15,6 +17,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -121,5 +124,32 @@ class DifferentRanksTest {
                 "different values of JCCL_MPI_THREADS",
                 "rank 0 multiple (",
                 "rank 1 serialized (");
+    }
+
+    /** Two runs at a time on one machine, which nobody has given names. */
+    @ParameterizedTest
+    @EnumSource
+    void runsOfALauncherAreKeptApart(MpiLauncher launcher, @TempDir Path folder) throws Exception {
+        launcher.assume();
+        Path end = folder.resolve("end");
+        List<Worker> jobs = new ArrayList<>();
+        try {
+            for (int i = 0; i < 2; i++) {
+                jobs.add(
+                        launcher.start(
+                                2, List.of(), DifferentWorker.class, "host", end.toString()));
+            }
+            for (Worker job : jobs) {
+                for (int r = 0; r < 2; r++) {
+                    job.awaitContaining("RANK " + r + " joined as " + r, PATIENCE);
+                }
+            }
+            Files.createFile(end);
+            for (Worker job : jobs) {
+                assertEquals(0, job.join(PATIENCE), () -> String.join("\n", job.lines()));
+            }
+        } finally {
+            jobs.forEach(Worker::kill);
+        }
     }
 }
