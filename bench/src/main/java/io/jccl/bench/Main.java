@@ -88,6 +88,11 @@ public final class Main {
                                 + " technique.",
                         args -> new FitDemo()));
         COMMANDS.put(
+                "matmul",
+                new Entry(
+                        "Multiply matrices that fit no single device.",
+                        args -> new MatmulCommand()));
+        COMMANDS.put(
                 "bandwidth",
                 new Entry(
                         "Measure copies between host, devices and drives.",
