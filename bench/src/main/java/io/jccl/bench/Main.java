@@ -111,6 +111,7 @@ public final class Main {
                         args -> new SoakCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
+        COMMANDS.put("expert-loop", new Entry("", args -> new ExpertLoop()));
         // For bench/peers/nvme alone.
         COMMANDS.put("nvme-loop", new Entry("", args -> new NvmeLoop()));
         // For the launcher's cache.
