@@ -16,5 +16,6 @@ module io.jccl.collectives {
     exports io.jccl.contract to
             io.jccl.bench;
     exports io.jccl.device;
+    exports io.jccl.parallel;
     exports io.jccl.rendezvous;
 }

@@ -1,0 +1,149 @@
+package io.jccl.parallel;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import io.jccl.parallel.GradientReducer.Parameter;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.EnumMap;
+import java.util.List;
+import java.util.Map;
+
+/** Gradients that travel together, in one run of memory. */
+final class Bucket implements AutoCloseable {
+    /** Where a gradient starts: what a cache line and a GPU's widest access are aligned to. */
+    private static final long ALIGNMENT = 64;
+
+    /** Which parameters are in a bucket. */
+    record Plan(DataType type, List<Integer> members, List<Long> offsets, long count) {
+        int last() {
+            return members.getLast();
+        }
+    }
+
+    /**
+     * Puts the parameters into buckets from the last to the first, as that is the order in which
+     * backward makes gradients. Buckets are in the order in which they will be complete.
+     */
+    static List<Plan> plan(List<Parameter> parameters, ReducerOptions options) {
+        Map<DataType, List<Integer>> open = new EnumMap<>(DataType.class);
+        Map<DataType, Long> filled = new EnumMap<>(DataType.class);
+        Map<DataType, Long> limit = new EnumMap<>(DataType.class);
+        List<Plan> plans = new ArrayList<>();
+        for (int i = parameters.size() - 1; i >= 0; i--) {
+            Parameter p = parameters.get(i);
+            DataType t = p.type();
+            long bytes = p.count() * t.size();
+            long at = align(filled.getOrDefault(t, 0L));
+            List<Integer> members = open.computeIfAbsent(t, x -> new ArrayList<>());
+            if (!members.isEmpty()
+                    && at + bytes > limit.getOrDefault(t, options.firstBucketBytes())) {
+                plans.add(plan(parameters, t, members));
+                members.clear();
+                limit.put(t, options.bucketBytes());
+                at = 0;
+            }
+            members.add(i);
+            filled.put(t, at + bytes);
+        }
+        open.forEach((t, members) -> plans.add(plan(parameters, t, members)));
+        plans.sort(Comparator.comparingInt(Plan::last).reversed());
+        return plans;
+    }
+
+    private static Plan plan(List<Parameter> parameters, DataType type, List<Integer> members) {
+        List<Long> offsets = new ArrayList<>();
+        long end = 0;
+        for (int i : members) {
+            long at = align(end * type.size()) / type.size();
+            offsets.add(at);
+            end = at + parameters.get(i).count();
+        }
+        return new Plan(type, List.copyOf(members), List.copyOf(offsets), end);
+    }
+
+    private static long align(long bytes) {
+        return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+
+    final Plan plan;
+    final Buffer memory;
+
+    /** How it is reduced; set once, by the reducer. */
+    final Exchange exchange;
+
+    private final Device device;
+
+    /** Streams on which gradients of this step are made, each with an event of its own. */
+    private final List<Stream> streams = new ArrayList<>();
+
+    private final List<Event> events = new ArrayList<>();
+
+    private int pending;
+
+    Bucket(Plan plan, Buffer memory, Device device, Exchange exchange) {
+        this.plan = plan;
+        this.memory = memory;
+        this.device = device;
+        this.exchange = exchange;
+    }
+
+    /** A pass begins, in which all gradients are to come. */
+    void begin() {
+        pending = plan.members.size();
+    }
+
+    /** Notes where a gradient is made. Work on the host's default stream is done already. */
+    void madeOn(Stream stream) {
+        if (device.kind() == Device.Kind.HOST && stream == device.defaultStream()) {
+            return;
+        }
+        for (int i = 0; i < streams.size(); i++) {
+            if (streams.get(i) == stream) {
+                return;
+            }
+        }
+        streams.add(stream);
+        if (events.size() < streams.size()) {
+            events.add(device.newEvent());
+        }
+    }
+
+    /** A gradient has come, or will not. */
+    void arrived() {
+        if (--pending == 0) {
+            // Only now, so that each stream is marked once a step.
+            for (int i = 0; i < streams.size(); i++) {
+                events.get(i).record(streams.get(i));
+            }
+        }
+    }
+
+    boolean isComplete() {
+        return pending == 0;
+    }
+
+    /** Enqueues the exchange behind the work that makes the gradients. */
+    void launch(Stream stream) {
+        for (int i = 0; i < streams.size(); i++) {
+            stream.waitFor(events.get(i));
+        }
+        exchange.enqueue(stream);
+    }
+
+    /** The step has ended. */
+    void end() {
+        streams.clear();
+    }
+
+    @Override
+    public void close() {
+        List<AutoCloseable> all = new ArrayList<>(events);
+        all.add(exchange);
+        all.add(memory);
+        Closing.all(all);
+    }
+}

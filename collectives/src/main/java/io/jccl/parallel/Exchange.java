@@ -1,0 +1,90 @@
+package io.jccl.parallel;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import io.jccl.host.Reducer;
+import java.lang.foreign.MemorySegment;
+
+/** How one bucket's gradients become their mean over all ranks. */
+abstract sealed class Exchange implements AutoCloseable {
+    /** Enqueues everything; the bucket holds the mean when the stream has done it. */
+    abstract void enqueue(Stream stream);
+
+    /** Bytes that this rank gives in one exchange. */
+    abstract long bytes();
+
+    @Override
+    public void close() {}
+
+    /** The gradients themselves. */
+    static final class Plain extends Exchange {
+        private final Communicator c;
+        private final Buffer bucket;
+
+        Plain(Communicator c, Buffer bucket) {
+            this.c = c;
+            this.bucket = bucket;
+        }
+
+        @Override
+        void enqueue(Stream stream) {
+            c.allReduce(bucket, ReduceOp.AVG, stream);
+        }
+
+        @Override
+        long bytes() {
+            return bucket.byteSize();
+        }
+    }
+
+    /**
+     * The gradients rounded to a narrow type. The engines add narrow types in float32 and round
+     * once, so an average of narrow values on the wire is what {@link Compression.Cast} promises. A
+     * sum divided here instead would be no more exact, and could overflow in float16.
+     */
+    static final class Cast extends Exchange {
+        private final Communicator c;
+        private final Buffer bucket;
+        private final Buffer wire;
+        private final Reducer codec;
+        private final Runnable narrow = this::narrow;
+        private final Runnable widen = this::widen;
+
+        Cast(Communicator c, Buffer bucket, DataType type) {
+            this.c = c;
+            this.bucket = bucket;
+            this.wire = c.device().allocate(type, bucket.count());
+            // Of one rank: it converts, and the engine adds.
+            this.codec = new Reducer(1).begin(type, ReduceOp.Kind.SUM);
+        }
+
+        @Override
+        void enqueue(Stream stream) {
+            stream.launchHostFunction(narrow);
+            c.allReduce(wire, ReduceOp.AVG, stream);
+            stream.launchHostFunction(widen);
+        }
+
+        private void narrow() {
+            MemorySegment to = wire.asSegment();
+            codec.store(bucket.asSegment(), 0, to, 0, bucket.count());
+        }
+
+        private void widen() {
+            codec.load(wire.asSegment(), 0, 0, bucket.asSegment(), 0, bucket.count());
+        }
+
+        @Override
+        long bytes() {
+            return wire.byteSize();
+        }
+
+        @Override
+        public void close() {
+            wire.close();
+        }
+    }
+}

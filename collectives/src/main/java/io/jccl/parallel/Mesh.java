@@ -1,0 +1,249 @@
+package io.jccl.parallel;
+
+import io.jccl.CollectiveMismatchException;
+import io.jccl.Communicator;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+
+/**
+ * The ranks of a communicator laid out as a grid whose axes have names, such as {@code data} x
+ * {@code pipeline} x {@code tensor}, with a communicator for the ranks along each axis.
+ *
+ * <p>The layout is row-major: the coordinate along the last axis varies fastest with the rank, so
+ * the ranks of a group along the last axis are neighbours. With axes of sizes <i>s</i><sub>0</sub>
+ * ... <i>s</i><sub>k-1</sub>, rank <i>r</i> has the coordinate (<i>r</i> / (<i>s</i><sub>i+1</sub>
+ * ... <i>s</i><sub>k-1</sub>)) mod <i>s</i><sub>i</sub> along axis <i>i</i>.
+ *
+ * <p><b>Threads:</b> one thread at a time uses a mesh; each of its groups is a communicator, with
+ * the rules of one.
+ */
+public final class Mesh implements AutoCloseable {
+    /**
+     * One direction of the grid.
+     *
+     * @param name what it is called, such as {@code "tensor"}; not empty
+     * @param size number of ranks along it, 1 or more
+     */
+    public record Axis(String name, int size) {
+        /** Takes any name and size; {@link Mesh#create} checks them on all ranks together. */
+        public Axis {
+            Objects.requireNonNull(name, "name");
+        }
+
+        @Override
+        public String toString() {
+            return name + " of " + size;
+        }
+    }
+
+    private final Communicator world;
+    private final List<Axis> axes;
+
+    /** By the axes' positions as a bit set, in the order in which they were made. */
+    private final Map<Long, Communicator> groups = new LinkedHashMap<>();
+
+    private boolean closed;
+
+    private Mesh(Communicator world, List<Axis> axes) {
+        this.world = world;
+        this.axes = axes;
+    }
+
+    /**
+     * Lays out the ranks, and splits the communicator into the groups along each axis. All ranks
+     * call it; it waits for them.
+     *
+     * @param world the ranks to lay out; it has to outlive the mesh, which does not close it
+     * @param axes at least one, from the one that varies slowest to the one that varies fastest;
+     *     the same on all ranks
+     * @return this rank's view
+     * @throws IllegalArgumentException if the product of the sizes is not the number of ranks, a
+     *     size is not positive, or a name is empty or there twice; on all ranks
+     * @throws CollectiveMismatchException if the ranks pass different axes; on all ranks
+     */
+    public static Mesh create(Communicator world, List<Axis> axes) {
+        Objects.requireNonNull(world, "world");
+        List<Axis> copy = List.copyOf(axes);
+        // First, so that no rank throws while others wait for it in a split.
+        Agreement.check(world, "the axes of a mesh", copy.stream().map(Axis::toString).toList());
+        check(world.size(), copy);
+        Mesh mesh = new Mesh(world, copy);
+        try {
+            for (int i = 0; i < copy.size(); i++) {
+                mesh.group(1L << i);
+            }
+        } catch (RuntimeException e) {
+            try {
+                mesh.close();
+            } catch (RuntimeException suppressed) {
+                e.addSuppressed(suppressed);
+            }
+            throw e;
+        }
+        return mesh;
+    }
+
+    private static void check(int ranks, List<Axis> axes) {
+        if (axes.isEmpty() || axes.size() > Long.SIZE - 1) {
+            throw new IllegalArgumentException(
+                    "the mesh has " + axes.size() + " axes, expected 1 to " + (Long.SIZE - 1));
+        }
+        Set<String> names = new HashSet<>();
+        long product = 1;
+        for (Axis a : axes) {
+            if (a.name.isBlank()) {
+                throw new IllegalArgumentException("an axis of " + axes + " has no name");
+            }
+            if (!names.add(a.name)) {
+                throw new IllegalArgumentException(
+                        "axis '" + a.name + "' is there twice in " + axes + "; names must differ");
+            }
+            if (a.size < 1) {
+                throw new IllegalArgumentException(
+                        "the size of axis '" + a.name + "' is " + a.size + ", expected 1 or more");
+            }
+            // Saturates: whatever is that large is no number of ranks.
+            product = Math.min(product * a.size, Integer.MAX_VALUE);
+        }
+        if (product != ranks) {
+            throw new IllegalArgumentException(
+                    "the sizes of the axes "
+                            + axes
+                            + " have the product "
+                            + product
+                            + ", but the communicator has "
+                            + ranks
+                            + " ranks; both must be the same");
+        }
+    }
+
+    /**
+     * The axes.
+     *
+     * @return as passed to {@link #create}
+     */
+    public List<Axis> axes() {
+        return axes;
+    }
+
+    /**
+     * The ranks that differ from this one along one axis alone, this one included, ordered by their
+     * coordinate: the rank in the group is {@link #coordinate}.
+     *
+     * @param axis its name
+     * @return their communicator, which the mesh closes; one rank if the axis has size 1
+     * @throws IllegalArgumentException if there is no such axis
+     */
+    public Communicator group(String axis) {
+        return group(1L << indexOf(axis));
+    }
+
+    /**
+     * The ranks that differ from this one along some axes alone, such as all that hold the same
+     * part of a model, ordered by their rank in the world. The first call for a set of axes splits
+     * the world, so that all ranks have to make it, in the same order; later ones return the same
+     * communicator. The order of the names does not matter.
+     *
+     * @param axes their names; none gives this rank alone
+     * @return their communicator, which the mesh closes
+     * @throws IllegalArgumentException if there is no such axis, or a name is there twice
+     */
+    public Communicator group(List<String> axes) {
+        long set = 0;
+        for (String axis : axes) {
+            long bit = 1L << indexOf(axis);
+            if ((set & bit) != 0) {
+                throw new IllegalArgumentException("axis '" + axis + "' is there twice in " + axes);
+            }
+            set |= bit;
+        }
+        return group(set);
+    }
+
+    private Communicator group(long set) {
+        if (closed) {
+            throw new IllegalStateException("the mesh is closed");
+        }
+        Communicator known = groups.get(set);
+        if (known != null) {
+            return known;
+        }
+        int colour = 0;
+        int key = 0;
+        for (int i = 0; i < axes.size(); i++) {
+            int size = axes.get(i).size;
+            if ((set >> i & 1) != 0) {
+                key = key * size + coordinate(i);
+            } else {
+                colour = colour * size + coordinate(i);
+            }
+        }
+        Communicator made =
+                Objects.requireNonNull(world.split(colour, key), "a split with a colour");
+        groups.put(set, made);
+        return made;
+    }
+
+    /**
+     * Where this rank is along an axis.
+     *
+     * @param axis its name
+     * @return 0 to size - 1
+     * @throws IllegalArgumentException if there is no such axis
+     */
+    public int coordinate(String axis) {
+        return coordinate(indexOf(axis));
+    }
+
+    private int coordinate(int axis) {
+        int rest = world.rank();
+        for (int i = axes.size() - 1; i > axis; i--) {
+            rest /= axes.get(i).size;
+        }
+        return rest % axes.get(axis).size;
+    }
+
+    /**
+     * Number of ranks along an axis.
+     *
+     * @param axis its name
+     * @return 1 or more
+     * @throws IllegalArgumentException if there is no such axis
+     */
+    public int size(String axis) {
+        return axes.get(indexOf(axis)).size;
+    }
+
+    private int indexOf(String axis) {
+        Objects.requireNonNull(axis, "axis");
+        for (int i = 0; i < axes.size(); i++) {
+            if (axes.get(i).name.equals(axis)) {
+                return i;
+            }
+        }
+        throw new IllegalArgumentException(
+                "there is no axis '"
+                        + axis
+                        + "', but "
+                        + axes.stream().map(Axis::name).toList());
+    }
+
+    /** Closes the groups, the last one made first, but not the world. Closing twice does nothing. */
+    @Override
+    public void close() {
+        closed = true;
+        List<Communicator> all = new ArrayList<>(groups.values());
+        groups.clear();
+        Closing.all(all.reversed());
+    }
+
+    @Override
+    public String toString() {
+        return "Mesh[rank " + world.rank() + " in " + axes + "]";
+    }
+}

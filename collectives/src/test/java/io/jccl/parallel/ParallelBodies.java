@@ -1,0 +1,242 @@
+package io.jccl.parallel;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.parallel.GradientReducer.Parameter;
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Random;
+
+/** What ranks of any engine run. Every rank has the same seed and so the same plan. */
+final class ParallelBodies {
+    private ParallelBodies() {}
+
+    /** Groups of random meshes hold exactly the ranks that they should, and can communicate. */
+    static void mesh(Communicator world, long seed) {
+        Random random = new Random(seed);
+        for (int round = 0; round < 3; round++) {
+            List<Mesh.Axis> axes = axes(world.size(), random);
+            try (Mesh mesh = Mesh.create(world, axes)) {
+                assertEquals(axes, mesh.axes());
+                for (int i = 0; i < axes.size(); i++) {
+                    String name = axes.get(i).name();
+                    Communicator group = mesh.group(name);
+                    assertEquals(members(world, axes, 1 << i), ranksOf(world, group), mesh + name);
+                    assertEquals(axes.get(i).size(), group.size());
+                    assertEquals(mesh.coordinate(name), group.rank());
+                    assertEquals(axes.get(i).size(), mesh.size(name));
+                }
+                int set = random.nextInt(1 << axes.size());
+                List<String> some = new ArrayList<>();
+                for (int i = 0; i < axes.size(); i++) {
+                    if ((set >> i & 1) != 0) {
+                        some.add(axes.get(i).name());
+                    }
+                }
+                Communicator group = mesh.group(some);
+                assertEquals(members(world, axes, set), ranksOf(world, group), mesh + "" + some);
+                assertTrue(group == mesh.group(some.reversed()), "made once");
+            }
+        }
+    }
+
+    /** A random factorization of the number of ranks, ones included. */
+    private static List<Mesh.Axis> axes(int ranks, Random random) {
+        List<Mesh.Axis> axes = new ArrayList<>();
+        int rest = ranks;
+        int count = 1 + random.nextInt(4);
+        for (int i = 0; i < count - 1; i++) {
+            List<Integer> divisors = new ArrayList<>();
+            for (int d = 1; d <= rest; d++) {
+                if (rest % d == 0) {
+                    divisors.add(d);
+                }
+            }
+            int size = divisors.get(random.nextInt(divisors.size()));
+            axes.add(new Mesh.Axis("axis" + i, size));
+            rest /= size;
+        }
+        axes.add(new Mesh.Axis("last", rest));
+        return axes;
+    }
+
+    /** By the definition: all ranks whose coordinates on the other axes are this rank's. */
+    private static List<Long> members(Communicator world, List<Mesh.Axis> axes, int set) {
+        List<Long> all = new ArrayList<>();
+        for (int r = 0; r < world.size(); r++) {
+            boolean same = true;
+            for (int i = 0; i < axes.size(); i++) {
+                if ((set >> i & 1) == 0) {
+                    same &= coordinates(r, axes)[i] == coordinates(world.rank(), axes)[i];
+                }
+            }
+            if (same) {
+                all.add((long) r);
+            }
+        }
+        return all;
+    }
+
+    /** Counts up to the rank, the last axis first, like the digits of a meter. */
+    private static int[] coordinates(int rank, List<Mesh.Axis> axes) {
+        int[] at = new int[axes.size()];
+        for (int r = 0; r < rank; r++) {
+            for (int i = axes.size() - 1; i >= 0; i--) {
+                at[i] = (at[i] + 1) % axes.get(i).size();
+                if (at[i] != 0) {
+                    break;
+                }
+            }
+        }
+        return at;
+    }
+
+    private static List<Long> ranksOf(Communicator world, Communicator group) {
+        List<Long> ranks = new ArrayList<>();
+        for (long r : Agreement.gather(group, world.rank())) {
+            ranks.add(r);
+        }
+        return ranks;
+    }
+
+    /** Values that add up exactly in any order: small integers. */
+    static float value(long seed, int rank, int step, int parameter, long element) {
+        long h = seed * 31 + rank;
+        h = (h * 0x9E3779B97F4A7C15L + step) * 0xBF58476D1CE4E5B9L + parameter;
+        h = (h ^ h >>> 29) * 0x94D049BB133111EBL + element * 0x2545F4914F6CDD1DL;
+        return (h >>> 33) % 17 - 8;
+    }
+
+    /** Parameters of random shapes and types. */
+    static List<Parameter> parameters(Random random, DataType... types) {
+        List<Parameter> all = new ArrayList<>();
+        int count = 1 + random.nextInt(12);
+        for (int i = 0; i < count; i++) {
+            long rows = 1 + random.nextInt(40);
+            long columns = 1 + random.nextInt(60);
+            all.add(new Parameter("p" + i, rows, columns, types[random.nextInt(types.length)]));
+        }
+        return all;
+    }
+
+    /**
+     * The mean of exact values is right on every rank, bit for bit, whatever the shapes, buckets,
+     * order of gradients and passes without communication.
+     */
+    static void reducer(Communicator c, long seed) {
+        Random random = new Random(seed);
+        boolean host = c.device().kind() == Device.Kind.HOST;
+        DataType[] types = {
+            DataType.FLOAT32, DataType.FLOAT64, DataType.BFLOAT16, DataType.FLOAT16
+        };
+        for (int round = 0; round < 4; round++) {
+            List<Parameter> parameters = parameters(random, types);
+            ReducerOptions options =
+                    ReducerOptions.DEFAULT
+                            .withBuckets(1 + random.nextInt(20_000), 1 + random.nextInt(40_000))
+                            .withFindUnused(random.nextBoolean());
+            Random own = new Random(seed + c.rank());
+            try (GradientReducer reducer = GradientReducer.create(c, parameters, options);
+                    Stream compute = c.device().newStream()) {
+                for (int step = 0; step < 3; step++) {
+                    int passes = 1 + random.nextInt(3);
+                    for (int pass = 0; pass < passes; pass++) {
+                        boolean last = pass == passes - 1;
+                        pass(reducer, parameters, c, seed, step * 8 + pass, pass > 0, last, own,
+                                random.nextBoolean() ? compute : c.device().defaultStream(), host);
+                    }
+                    check(reducer, parameters, c.size(), seed, step * 8, passes);
+                }
+            }
+        }
+    }
+
+    private static void pass(
+            GradientReducer reducer,
+            List<Parameter> parameters,
+            Communicator c,
+            long seed,
+            int step,
+            boolean add,
+            boolean communicate,
+            Random random,
+            Stream stream,
+            boolean host) {
+        reducer.begin(communicate);
+        List<Integer> order = new ArrayList<>();
+        for (int p = 0; p < parameters.size(); p++) {
+            order.add(random.nextInt(order.size() + 1), p);
+        }
+        for (int p : order) {
+            Buffer gradient = reducer.gradient(p);
+            if (host) {
+                stream.launchHostFunction(() -> write(gradient, seed, c.rank(), step, p, add));
+            } else {
+                write(gradient, seed, c.rank(), step, p, add);
+            }
+            reducer.ready(p, stream);
+        }
+        reducer.finish();
+        if (!communicate) {
+            stream.synchronize();
+        }
+    }
+
+    private static void write(
+            Buffer gradient, long seed, int rank, int step, int parameter, boolean add) {
+        Buffer host = onHost(gradient);
+        for (long i = 0; i < gradient.count(); i++) {
+            float before = add ? (float) host.get(i) : 0;
+            host.set(i, before + value(seed, rank, step, parameter, i));
+        }
+        if (host != gradient) {
+            gradient.copyFrom(host.asSegment());
+            host.close();
+        }
+    }
+
+    /** The buffer itself, or a copy of it on the host. */
+    static Buffer onHost(Buffer buffer) {
+        if (buffer.device().kind() == Device.Kind.HOST) {
+            return buffer;
+        }
+        Buffer copy = Device.host().allocate(buffer.dataType(), buffer.count());
+        MemorySegment to = copy.asSegment();
+        buffer.copyTo(to);
+        return copy;
+    }
+
+    private static void check(
+            GradientReducer reducer,
+            List<Parameter> parameters,
+            int ranks,
+            long seed,
+            int step,
+            int passes) {
+        for (int p = 0; p < parameters.size(); p++) {
+            Buffer mean = onHost(reducer.gradient(p));
+            DataType type = parameters.get(p).type();
+            try (Buffer expected = Device.host().allocate(type, 1)) {
+                for (long i = 0; i < mean.count(); i++) {
+                    double sum = 0;
+                    for (int r = 0; r < ranks; r++) {
+                        for (int k = 0; k < passes; k++) {
+                            sum += value(seed, r, step + k, p, i);
+                        }
+                    }
+                    // The sum is exact; dividing it rounds once, in float32 or wider.
+                    expected.set(0, type == DataType.FLOAT64 ? sum / ranks : (float) sum / ranks);
+                    assertEquals(expected.get(0), mean.get(i), parameters.get(p) + "[" + i + "]");
+                }
+            }
+            assertTrue(reducer.isUsed(p), "used");
+        }
+    }
+}
