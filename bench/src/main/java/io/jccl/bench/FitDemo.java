@@ -203,12 +203,12 @@ public final class FitDemo implements Callable<Integer> {
             }
             out.flush();
             Map<Path, String> files = new LinkedHashMap<>();
-            Chart chart = new Chart(report.subtitle(), rows);
+            Chart chart = report.chart();
             if (svg != null) {
                 files.put(svg, chart.svg());
             }
             if (html != null) {
-                files.put(html, chart.html(report.text()));
+                files.put(html, Chart.html("jccl fit-demo", List.of(chart), report.text()));
             }
             Output.write(files);
         } catch (IllegalArgumentException e) {

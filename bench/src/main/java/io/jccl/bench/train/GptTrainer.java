@@ -11,7 +11,10 @@ import io.jccl.parallel.Matmul;
 import io.jccl.parallel.Mesh;
 import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -208,6 +211,56 @@ public final class GptTrainer implements AutoCloseable {
                             + ", expected a finite number; lower --lr");
         }
         return loss;
+    }
+
+    /** Tells a profile which communicator is for what. */
+    void name(Profile profile) {
+        profile.name(world.history().communicator(), "loss");
+        for (String axis : List.of(PIPELINE, EXPERT, TENSOR)) {
+            profile.name(mesh.group(axis).history().communicator(), axis);
+        }
+    }
+
+    /** Nanoseconds so far in which this rank waited for gradients or parameters. */
+    long waitedNanos() {
+        return store.waitedNanos() + (experts == null ? 0 : experts.waitedNanos());
+    }
+
+    void save(Checkpoints to) throws IOException {
+        to.save(world, step, folder -> files(folder, true));
+    }
+
+    void load(Checkpoints from) throws IOException {
+        step = from.load(world, folder -> files(folder, false));
+    }
+
+    /** Each part of the model has a folder, which its replicas share. */
+    private void files(Path folder, boolean save) throws IOException {
+        String at = "pp" + mesh.coordinate(PIPELINE);
+        Path dense = folder.resolve(at + "-tp" + mesh.coordinate(TENSOR));
+        Path own = folder.resolve(at + "-ep" + mesh.coordinate(EXPERT) + "-experts");
+        if (save) {
+            Files.createDirectories(dense);
+            store.save(dense);
+        } else {
+            store.load(dense);
+        }
+        if (experts != null && save) {
+            Files.createDirectories(own);
+            experts.save(own);
+        } else if (experts != null) {
+            experts.load(own);
+        }
+    }
+
+    /** Idle part of the pipeline, computed and measured; empty without one. */
+    List<Double> bubble() {
+        return List.of();
+    }
+
+    /** What the router says of balance; empty without experts. */
+    Map<String, Double> balance() {
+        return Map.of();
     }
 
     /**
