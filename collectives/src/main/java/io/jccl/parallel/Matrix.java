@@ -1,0 +1,248 @@
+package io.jccl.parallel;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import java.util.Objects;
+
+/**
+ * A view of a {@link Buffer} as a matrix, by rows: element (i, j) is the buffer's element {@code
+ * offset + i * rowStride + j * columnStride}. Parts and the transpose are views too; nothing is
+ * copied. Make views once and use them in every step: making one allocates.
+ *
+ * <p><b>Threads:</b> immutable; the elements have the buffer's rule.
+ */
+public final class Matrix {
+    private final Buffer buffer;
+    private final long offset;
+    private final long rows;
+    private final long columns;
+    private final long rowStride;
+    private final long columnStride;
+
+    private Matrix(
+            Buffer buffer,
+            long offset,
+            long rows,
+            long columns,
+            long rowStride,
+            long columnStride) {
+        this.buffer = buffer;
+        this.offset = offset;
+        this.rows = rows;
+        this.columns = columns;
+        this.rowStride = rowStride;
+        this.columnStride = columnStride;
+    }
+
+    /**
+     * All of a buffer as a matrix, row after row.
+     *
+     * @param buffer the elements
+     * @param rows number of rows, 0 or more
+     * @param columns number of columns, 0 or more
+     * @return the view
+     * @throws IllegalArgumentException if the buffer does not hold rows x columns elements
+     */
+    public static Matrix of(Buffer buffer, long rows, long columns) {
+        checkShape(rows, columns);
+        if (Math.multiplyHigh(rows, columns) != 0 || buffer.count() != rows * columns) {
+            throw new IllegalArgumentException(
+                    "the buffer holds "
+                            + buffer.count()
+                            + " elements, a matrix of "
+                            + rows
+                            + " x "
+                            + columns
+                            + " needs as many as rows x columns; take a slice of the buffer, or say"
+                            + " where the rows start: Matrix.of(buffer, offset, rows, columns,"
+                            + " rowStride)");
+        }
+        return new Matrix(buffer, 0, rows, columns, columns, 1);
+    }
+
+    /**
+     * A matrix within a buffer, whose rows need not follow each other at once.
+     *
+     * @param buffer the elements
+     * @param offset index of element (0, 0)
+     * @param rows number of rows, 0 or more
+     * @param columns number of columns, 0 or more
+     * @param rowStride elements from the start of a row to that of the next, at least columns
+     * @return the view
+     * @throws IllegalArgumentException if rows overlap, or the matrix does not lie in the buffer
+     */
+    public static Matrix of(Buffer buffer, long offset, long rows, long columns, long rowStride) {
+        checkShape(rows, columns);
+        if (rowStride < columns) {
+            throw new IllegalArgumentException(
+                    "rowStride is " + rowStride + ", expected at least the " + columns + " columns");
+        }
+        boolean empty = rows == 0 || columns == 0;
+        long room = buffer.count() - offset;
+        boolean fits =
+                offset >= 0
+                        && room >= 0
+                        && (empty
+                                || (columns <= room
+                                        && (rows == 1
+                                                || rowStride <= (room - columns) / (rows - 1))));
+        if (!fits) {
+            throw new IllegalArgumentException(
+                    rows
+                            + " x "
+                            + columns
+                            + " elements from "
+                            + offset
+                            + " on, with "
+                            + rowStride
+                            + " from row to row, do not lie within the "
+                            + buffer.count()
+                            + " elements of the buffer");
+        }
+        return new Matrix(buffer, offset, rows, columns, rowStride, 1);
+    }
+
+    private static void checkShape(long rows, long columns) {
+        if (rows < 0 || columns < 0) {
+            throw new IllegalArgumentException(
+                    "the matrix is to have "
+                            + rows
+                            + " x "
+                            + columns
+                            + " elements, expected 0 or more of each");
+        }
+    }
+
+    /**
+     * The transpose, over the same elements.
+     *
+     * @return the view
+     */
+    public Matrix transposed() {
+        return new Matrix(buffer, offset, columns, rows, columnStride, rowStride);
+    }
+
+    /**
+     * Some of the rows.
+     *
+     * @param from index of the first
+     * @param count how many
+     * @return the view
+     * @throws IndexOutOfBoundsException if they do not lie within the matrix
+     */
+    public Matrix rows(long from, long count) {
+        Objects.checkFromIndexSize(from, count, rows);
+        return new Matrix(
+                buffer, offset + from * rowStride, count, columns, rowStride, columnStride);
+    }
+
+    /**
+     * Some of the columns.
+     *
+     * @param from index of the first
+     * @param count how many
+     * @return the view
+     * @throws IndexOutOfBoundsException if they do not lie within the matrix
+     */
+    public Matrix columns(long from, long count) {
+        Objects.checkFromIndexSize(from, count, columns);
+        return new Matrix(
+                buffer, offset + from * columnStride, rows, count, rowStride, columnStride);
+    }
+
+    /**
+     * Number of rows.
+     *
+     * @return 0 or more
+     */
+    public long rows() {
+        return rows;
+    }
+
+    /**
+     * Number of columns.
+     *
+     * @return 0 or more
+     */
+    public long columns() {
+        return columns;
+    }
+
+    /**
+     * The memory.
+     *
+     * @return the buffer that this is a view of
+     */
+    public Buffer buffer() {
+        return buffer;
+    }
+
+    /**
+     * Element type.
+     *
+     * @return the buffer's
+     */
+    public DataType dataType() {
+        return buffer.dataType();
+    }
+
+    /**
+     * Where the matrix starts.
+     *
+     * @return index of element (0, 0) in the buffer
+     */
+    public long offset() {
+        return offset;
+    }
+
+    /**
+     * Distance of an element from the one below it.
+     *
+     * @return in elements
+     */
+    public long rowStride() {
+        return rowStride;
+    }
+
+    /**
+     * Distance of an element from the one to the right of it.
+     *
+     * @return in elements
+     */
+    public long columnStride() {
+        return columnStride;
+    }
+
+    /**
+     * One element, on the host.
+     *
+     * @param row which row
+     * @param column which column
+     * @return its value
+     */
+    public double get(long row, long column) {
+        return buffer.get(index(row, column));
+    }
+
+    /**
+     * Sets one element, on the host.
+     *
+     * @param row which row
+     * @param column which column
+     * @param value its new value
+     */
+    public void set(long row, long column, double value) {
+        buffer.set(index(row, column), value);
+    }
+
+    private long index(long row, long column) {
+        Objects.checkIndex(row, rows);
+        Objects.checkIndex(column, columns);
+        return offset + row * rowStride + column * columnStride;
+    }
+
+    @Override
+    public String toString() {
+        return "Matrix[" + rows + " x " + columns + " " + dataType().label() + "]";
+    }
+}

@@ -1,0 +1,195 @@
+package io.jccl.parallel.gemm;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.parallel.Matmul;
+import io.jccl.parallel.Matrix;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Products on the host's cores. The result is cut into regions, which the threads take one by one;
+ * each is computed with memory of the thread's own.
+ */
+public final class HostMatmul implements Matmul {
+    /** Products of fewer multiplications are not worth waking threads for: some 50 microseconds. */
+    private static final long SHARED_FROM = 1L << 21;
+
+    /** Regions smaller than this are not split for the sake of more threads. */
+    private static final int LEAST_SIDE = 64;
+
+    private final Device device;
+    private final Crew crew;
+    private final Region[] regions;
+    private final Object turn = new Object();
+    private @Nullable Product free;
+    private volatile boolean closed;
+
+    /** A product that is enqueued or runs; reused. */
+    private final class Product implements Runnable {
+        private @Nullable Matrix a;
+        private @Nullable Matrix b;
+        private @Nullable Matrix c;
+        private float beta;
+        private @Nullable Product next;
+
+        @Override
+        public void run() {
+            Matrix x = Objects.requireNonNull(a);
+            Matrix y = Objects.requireNonNull(b);
+            Matrix z = Objects.requireNonNull(c);
+            float f = beta;
+            recycle(this);
+            compute(x, y, z, f);
+        }
+    }
+
+    // What the crew works on; set by the thread that has the turn.
+    private int down;
+    private int across;
+
+    /** See {@link Matmul#of}. */
+    public HostMatmul(Device device, int threads) {
+        if (device.kind() != Device.Kind.HOST) {
+            throw new IllegalArgumentException("the device is " + device + ", expected the host's");
+        }
+        this.device = device;
+        this.crew = new Crew(threads, this::region);
+        this.regions = new Region[threads];
+        Tile tile = Tile.best();
+        for (int i = 0; i < threads; i++) {
+            regions[i] = new Region(tile);
+        }
+    }
+
+    @Override
+    public void multiply(Matrix a, Matrix b, Matrix c, float beta, Stream stream) {
+        Shapes.check(a, b, c);
+        host(a, "a");
+        host(b, "b");
+        host(c, "c");
+        if (stream.device().kind() != Device.Kind.HOST) {
+            throw new IllegalArgumentException(
+                    "the stream belongs to "
+                            + stream.device()
+                            + ", the matrices lie in host memory; expected a stream of "
+                            + device);
+        }
+        if (closed) {
+            throw new IllegalStateException("the Matmul is closed; make a new one");
+        }
+        Product p = take();
+        // Rows of c have to be contiguous; if its columns are, the transposes are multiplied.
+        boolean swap = c.columnStride() != 1 && c.columns() != 1;
+        p.a = swap ? b.transposed() : a;
+        p.b = swap ? a.transposed() : b;
+        p.c = swap ? c.transposed() : c;
+        p.beta = beta;
+        stream.launchHostFunction(p);
+    }
+
+    private static void host(Matrix m, String name) {
+        Buffer buffer = m.buffer();
+        if (buffer.device().kind() != Device.Kind.HOST) {
+            throw new IllegalArgumentException(
+                    name
+                            + " lies on "
+                            + buffer.device()
+                            + ", this Matmul computes on the host; copy it there, or use"
+                            + " Matmul.of that device");
+        }
+        buffer.asSegment();
+    }
+
+    private Product take() {
+        synchronized (crew) {
+            Product p = free;
+            if (p != null) {
+                free = p.next;
+                p.next = null;
+                return p;
+            }
+        }
+        return new Product();
+    }
+
+    private void recycle(Product p) {
+        synchronized (crew) {
+            p.a = null;
+            p.b = null;
+            p.c = null;
+            p.next = free;
+            free = p;
+        }
+    }
+
+    private void compute(Matrix a, Matrix b, Matrix c, float beta) {
+        long m = c.rows();
+        long n = c.columns();
+        if (m == 0 || n == 0) {
+            return;
+        }
+        synchronized (turn) {
+            if (closed) {
+                throw new IllegalStateException("the Matmul was closed before the product ran");
+            }
+            divide(m, n, a.columns());
+            for (Region r : regions) {
+                r.set(a, b, c, beta);
+            }
+            try {
+                crew.run(down * across);
+            } finally {
+                for (Region r : regions) {
+                    r.clear();
+                }
+            }
+        }
+    }
+
+    /** Cuts the result into regions, as many for each thread if they are few. */
+    private void divide(long m, long n, long k) {
+        down = Math.toIntExact((m + Region.ROWS - 1) / Region.ROWS);
+        across = Math.toIntExact((n + Region.COLUMNS - 1) / Region.COLUMNS);
+        int threads = regions.length;
+        if (threads == 1 || m * n * Math.max(1, k) < SHARED_FROM) {
+            return;
+        }
+        while (down * across % threads != 0 && down * across < 4 * threads) {
+            long height = m / down;
+            long width = n / across;
+            if (Math.max(height, width) < 2 * LEAST_SIDE) {
+                return;
+            }
+            if (width >= height) {
+                across++;
+            } else {
+                down++;
+            }
+        }
+    }
+
+    private void region(int worker, int number) {
+        regions[worker].compute(number / across, down, number % across, across);
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        synchronized (turn) {
+            crew.close();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "Matmul[" + device + ", " + regions.length + " threads]";
+    }
+
+    /** Element types that may be multiplied. */
+    static boolean isFactor(DataType type) {
+        return type == DataType.FLOAT32 || type == DataType.BFLOAT16;
+    }
+}

@@ -1,0 +1,57 @@
+package io.jccl.parallel.gemm;
+
+/**
+ * In plain Java, for where there is no Vector API: C2 turns the inner loops into vector
+ * instructions by itself if they are long enough.
+ */
+final class PlainTile extends Tile {
+    private static final int ROWS = 4;
+    private static final int COLUMNS = 256;
+
+    PlainTile() {
+        super(ROWS, ROWS, COLUMNS);
+    }
+
+    @Override
+    void multiply(float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt) {
+        for (int r = 0; r < ROWS; r++) {
+            int at = cAt + r * COLUMNS;
+            for (int p = 0; p < k; p++) {
+                row(a[aAt + p * ROWS + r], b, bAt + p * COLUMNS, c, at);
+            }
+        }
+    }
+
+    private static void row(float x, float[] b, int bAt, float[] c, int cAt) {
+        for (int j = 0; j < COLUMNS; j++) {
+            c[cAt + j] += x * b[bAt + j];
+        }
+    }
+
+    @Override
+    void multiplyFew(
+            float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt) {
+        multiply(a, aAt, b, bAt, k, c, cAt);
+    }
+
+    @Override
+    void spread(float[] from, int count, float[] to, int at, int panelStride) {
+        for (int j = 0, o = at; j < count; j += COLUMNS, o += panelStride) {
+            System.arraycopy(from, j, to, o, COLUMNS);
+        }
+    }
+
+    @Override
+    void scaleAdd(float[] from, int fromAt, float factor, float[] to, int at, int count) {
+        for (int i = 0; i < count; i++) {
+            to[at + i] = factor * to[at + i] + from[fromAt + i];
+        }
+    }
+
+    @Override
+    void widen(short[] from, float[] to, int at, int count) {
+        for (int i = 0; i < count; i++) {
+            to[at + i] = Float.intBitsToFloat(from[i] << 16);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+package io.jccl.parallel.gemm;
+
+import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
+import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
+
+import io.jccl.device.DataType;
+import io.jccl.parallel.Matrix;
+import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Computes regions of a result: packs what it needs of the factors block by block of k, adds up in
+ * memory of its own, and writes at the end. One thread uses it.
+ *
+ * <p>Sizes, for cores with 32 KiB of first-level and 512 KiB or more of second-level cache: a panel
+ * of the left factor (12 KiB) stays in the first while the right one's block passes, which is in
+ * the second. All is in float arrays: matrices may be native memory or arrays of the Java heap, and
+ * what the compiler makes of loops over memory of several kinds is slow.
+ */
+final class Region {
+    /** Rows of a region at most. */
+    static final int ROWS = 768;
+
+    /** Columns of a region at most; a multiple of all tiles' columns. */
+    static final int COLUMNS = 512;
+
+    /** How much of k is packed at a time. */
+    private static final int DEPTH = 256;
+
+    private static final int PLAIN = 4;
+    private static final int NARROW = 2;
+
+    private final Tile tile;
+
+    // Grow with the largest product; afterwards nothing is allocated.
+    private float[] left = {};
+    private float[] right = {};
+    private float[] sums = {};
+    private float[] line = {};
+    private short[] narrow = {};
+
+    private @Nullable Matrix a;
+    private @Nullable Matrix b;
+    private @Nullable Matrix c;
+    private float beta;
+
+    Region(Tile tile) {
+        this.tile = tile;
+    }
+
+    /** What to compute; rows of c are contiguous. */
+    void set(Matrix a, Matrix b, Matrix c, float beta) {
+        this.a = a;
+        this.b = b;
+        this.c = c;
+        this.beta = beta;
+    }
+
+    void clear() {
+        a = null;
+        b = null;
+        c = null;
+    }
+
+    /** Computes one region of a grid of them. */
+    void compute(int row, int down, int column, int across) {
+        Matrix z = Objects.requireNonNull(c);
+        long top = part(z.rows(), row, down, tile.rows);
+        long leftEdge = part(z.columns(), column, across, tile.columns);
+        int m = (int) (part(z.rows(), row + 1, down, tile.rows) - top);
+        int n = (int) (part(z.columns(), column + 1, across, tile.columns) - leftEdge);
+        if (m > 0 && n > 0) {
+            compute(top, m, leftEdge, n);
+        }
+    }
+
+    /** Where a part begins: at a multiple of the unit. */
+    private static long part(long all, int number, int parts, int unit) {
+        long units = (all + unit - 1) / unit;
+        return Math.min(all, (units / parts * number + Math.min(number, units % parts)) * unit);
+    }
+
+    private void compute(long top, int m, long leftEdge, int n) {
+        Matrix x = Objects.requireNonNull(a);
+        Matrix y = Objects.requireNonNull(b);
+        Matrix z = Objects.requireNonNull(c);
+        long k = x.columns();
+        int columns = tile.columns;
+        int wide = (n + columns - 1) / columns * columns;
+        int high = paddedRows(m);
+        int deep = (int) Math.min(k, DEPTH);
+        reserve(high, wide, deep);
+        Arrays.fill(sums, 0, high * wide, 0);
+        for (long p = 0; p < k; p += DEPTH) {
+            int d = (int) Math.min(DEPTH, k - p);
+            pack(y, p, leftEdge, y.rowStride(), y.columnStride(), d, n, columns, right, 0);
+            for (int r = 0; r < m; ) {
+                int width = width(m - r);
+                int count = Math.min(width, m - r);
+                int at = r * deep;
+                pack(x, top + r, p, x.columnStride(), x.rowStride(), d, count, width, left, at);
+                r += width;
+            }
+            multiply(m, wide, d, deep);
+        }
+        write(z, top, m, leftEdge, n, wide);
+    }
+
+    private void reserve(int high, int wide, int deep) {
+        left = room(left, high * deep);
+        right = room(right, wide * deep);
+        sums = room(sums, high * wide);
+        line = room(line, Math.max(Math.max(wide, high), tile.columns * DEPTH));
+    }
+
+    private static float[] room(float[] old, int count) {
+        return old.length >= count ? old : new float[count];
+    }
+
+    /** Width of the next panel of the left factor. */
+    private int width(int rowsLeft) {
+        return rowsLeft > tile.rows - tile.fewRows ? tile.rows : tile.fewRows;
+    }
+
+    private int paddedRows(int m) {
+        int r = 0;
+        while (r < m) {
+            r += width(m - r);
+        }
+        return r;
+    }
+
+    private void multiply(int m, int wide, int d, int deep) {
+        int columns = tile.columns;
+        for (int r = 0; r < m; ) {
+            int width = width(m - r);
+            int from = r * deep;
+            int to = r * wide;
+            if (width == tile.fewRows) {
+                for (int j = 0; j < wide; j += columns) {
+                    tile.multiplyFew(left, from, right, j * d, d, sums, to + j * width);
+                }
+            } else {
+                for (int j = 0; j < wide; j += columns) {
+                    tile.multiply(left, from, right, j * d, d, sums, to + j * width);
+                }
+            }
+            r += width;
+        }
+    }
+
+    /**
+     * Packs d of k by count of the other dimension into panels: those of the right factor, whose
+     * rows follow k, or one of the left factor.
+     */
+    private void pack(
+            Matrix from,
+            long row,
+            long column,
+            long alongDepth,
+            long along,
+            int d,
+            int count,
+            int width,
+            float[] to,
+            int at) {
+        long first = from.offset() + row * from.rowStride() + column * from.columnStride();
+        MemorySegment s = from.buffer().asSegment();
+        DataType type = from.dataType();
+        int padded = (count + width - 1) / width * width;
+        if (along == 1 && count > 1 || alongDepth != 1) {
+            Arrays.fill(line, count, padded, 0);
+            for (int p = 0; p < d; p++) {
+                load(s, type, first + p * alongDepth, line, 0, count);
+                if (width == tile.columns) {
+                    tile.spread(line, padded, to, at + p * width, d * width);
+                } else {
+                    System.arraycopy(line, 0, to, at + p * width, width);
+                }
+            }
+            return;
+        }
+        for (int j = 0; j < padded; j += width) {
+            for (int r = 0; r < width; r++) {
+                if (j + r < count) {
+                    load(s, type, first + (j + r) * along, line, r * d, d);
+                } else {
+                    Arrays.fill(line, r * d, (r + 1) * d, 0);
+                }
+            }
+            tile.interleave(line, d, width, d, to, at + j * d);
+        }
+    }
+
+    /** Copies elements that follow each other, widened. */
+    private void load(MemorySegment s, DataType type, long from, float[] to, int at, int count) {
+        if (type == DataType.FLOAT32) {
+            MemorySegment.copy(s, JAVA_FLOAT_UNALIGNED, from * PLAIN, to, at, count);
+            return;
+        }
+        if (narrow.length < count) {
+            narrow = new short[Math.max(count, Math.max(COLUMNS, DEPTH))];
+        }
+        MemorySegment.copy(s, JAVA_SHORT_UNALIGNED, from * NARROW, narrow, 0, count);
+        tile.widen(narrow, to, at, count);
+    }
+
+    private void write(Matrix z, long top, int m, long leftEdge, int n, int wide) {
+        MemorySegment s = z.buffer().asSegment();
+        int columns = tile.columns;
+        for (int r = 0; r < m; ) {
+            int width = width(m - r);
+            for (int i = 0; i < width && r + i < m; i++) {
+                long to = (z.offset() + (top + r + i) * z.rowStride() + leftEdge) * PLAIN;
+                int from = r * wide + i * columns;
+                if (beta == 0) {
+                    for (int j = 0; j < wide; j += columns) {
+                        System.arraycopy(sums, from + j * width, line, j, columns);
+                    }
+                } else {
+                    MemorySegment.copy(s, JAVA_FLOAT_UNALIGNED, to, line, 0, n);
+                    for (int j = 0; j < wide; j += columns) {
+                        tile.scaleAdd(sums, from + j * width, beta, line, j, columns);
+                    }
+                }
+                MemorySegment.copy(line, 0, s, JAVA_FLOAT_UNALIGNED, to, n);
+            }
+            r += width;
+        }
+    }
+}
