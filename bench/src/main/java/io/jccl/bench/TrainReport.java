@@ -226,6 +226,11 @@ final class TrainReport {
         return s.toString();
     }
 
+    /** Whether there is anything to draw. */
+    boolean hasLosses() {
+        return runs.stream().anyMatch(r -> !r.result().losses().isEmpty());
+    }
+
     /** Loss by step, and with several runs how far each is from its reference. */
     List<Chart> charts() {
         List<Chart.Series> losses = new ArrayList<>();
@@ -307,7 +312,7 @@ final class TrainReport {
         n.put("pp", t.pipeline());
         n.put("ep", t.expert());
         n.put("zero", t.zero());
-        n.put("offload", t.offload().name().toLowerCase(Locale.ROOT));
+        n.put("offload", t.offload().label());
         n.put("accumulate", t.accumulate());
         n.put("bf16", t.bfloat16());
         n.put("recompute", t.recompute());

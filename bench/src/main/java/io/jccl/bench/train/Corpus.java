@@ -92,7 +92,7 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
      *
      * @return nats a character
      */
-    double unigramEntropy() {
+    public double unigramEntropy() {
         return Grammar.unigramEntropy(tokens);
     }
 

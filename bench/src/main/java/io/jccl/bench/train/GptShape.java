@@ -27,7 +27,7 @@ public record GptShape(
         int topK,
         double capacityFactor) {
     /** How much wider a block is inside. */
-    static final int WIDTH = 4;
+    public static final int WIDTH = 4;
 
     /** What a rank holds of a matrix that tensor parallelism splits. */
     enum Split {

@@ -28,6 +28,9 @@ public final class GptTrainer implements AutoCloseable {
     static final String EXPERT = "expert";
     static final String TENSOR = "tensor";
 
+    private static final int BUCKETS = 4;
+    private static final long SMALLEST_BUCKET = 64 << 10;
+
     private final Communicator world;
     private final Corpus corpus;
     private final RunSettings settings;
@@ -144,7 +147,7 @@ public final class GptTrainer implements AutoCloseable {
                     part,
                     layers,
                     settings.optimizer(),
-                    ReducerOptions.DEFAULT,
+                    buckets(layers),
                     techniques.accumulate(),
                     factor);
         }
@@ -164,6 +167,20 @@ public final class GptTrainer implements AutoCloseable {
                 techniques.zeroOptions(),
                 tiers.tiers,
                 factor);
+    }
+
+    /** Several buckets for small models too, so that the first leave while others are made. */
+    private ReducerOptions buckets(List<Part.Layer> layers) {
+        long bytes = 0;
+        for (Part.Layer l : layers) {
+            for (GptShape.Weight w : l.weights()) {
+                bytes += part.count(w) * Float.BYTES;
+            }
+        }
+        long most = ReducerOptions.DEFAULT.bucketBytes();
+        long size = Math.clamp(bytes / BUCKETS, SMALLEST_BUCKET, most);
+        long first = Math.min(size, ReducerOptions.DEFAULT.firstBucketBytes());
+        return ReducerOptions.DEFAULT.withBuckets(first, size);
     }
 
     /** Sets the initial parameters. All ranks call it. */

@@ -48,7 +48,33 @@ public record Techniques(
         /** In pinned host memory. */
         HOST,
         /** Optimizer state in a file, the rest in pinned host memory. */
-        NVME
+        NVME;
+
+        /**
+         * The place of a name.
+         *
+         * @param label such as {@code host}
+         * @return the place
+         * @throws IllegalArgumentException if there is none; the message names the label
+         */
+        public static Offload of(String label) {
+            for (Offload o : values()) {
+                if (o.label().equals(label)) {
+                    return o;
+                }
+            }
+            throw new IllegalArgumentException(
+                    "offload is '" + label + "', expected none, host or nvme");
+        }
+
+        /**
+         * Its name on the command line.
+         *
+         * @return such as {@code host}
+         */
+        public String label() {
+            return name().toLowerCase(Locale.ROOT);
+        }
     }
 
     /** Orders of a pipeline. */
@@ -73,7 +99,14 @@ public record Techniques(
             return label;
         }
 
-        static Schedule of(String label) {
+        /**
+         * The order of a name.
+         *
+         * @param label such as {@code gpipe}
+         * @return the order
+         * @throws IllegalArgumentException if there is none; the message names the label
+         */
+        public static Schedule of(String label) {
             for (Schedule s : values()) {
                 if (s.label.equals(label)) {
                     return s;
@@ -113,7 +146,7 @@ public record Techniques(
             case "pp" -> v.set(2, number(word, value));
             case "ep" -> v.set(3, number(word, value));
             case "zero" -> v.set(4, number(word, value));
-            case "offload" -> v.set(5, offload(value));
+            case "offload" -> v.set(5, Offload.of(value));
             case "accumulate" -> v.set(6, number(word, value));
             case "schedule" -> v.set(10, Schedule.of(value));
             case "bf16" -> v.set(7, flag || unknown(word));
@@ -168,15 +201,6 @@ public record Techniques(
         }
     }
 
-    private static Offload offload(String value) {
-        try {
-            return Offload.valueOf(value.toUpperCase(Locale.ROOT));
-        } catch (IllegalArgumentException e) {
-            throw new IllegalArgumentException(
-                    "offload is '" + value + "', expected none, host or nvme", e);
-        }
-    }
-
     /**
      * Number of ranks.
      *
@@ -212,7 +236,7 @@ public record Techniques(
      *
      * @return one rank that computes the same micro-batches
      */
-    Techniques reference() {
+    public Techniques reference() {
         return new Techniques(
                 1,
                 1,
@@ -339,7 +363,7 @@ public record Techniques(
             s.add("zero=" + zero);
         }
         if (offload != Offload.NONE) {
-            s.add("offload=" + offload.name().toLowerCase(Locale.ROOT));
+            s.add("offload=" + offload.label());
         }
         add(s, "accumulate", accumulate);
         if (bfloat16) {

@@ -1,0 +1,139 @@
+package io.jccl.bench.train;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.Device;
+import io.jccl.offload.optim.Adam;
+import io.jccl.parallel.Matmul;
+import io.jccl.parallel.ReducerOptions;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.SplittableRandom;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** The way back against differences of the loss. */
+@Timeout(value = 120, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class GptGradientTest {
+    private static final int SEQUENCES = 3;
+    private static final int DIRECTIONS = 3;
+
+    /** Large, so that the difference stands out of float32's rounding. */
+    private static final double REACH = 2e-3;
+
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void gradientsAreDifferencesOfTheLoss(boolean recompute) {
+        Corpus corpus = Corpus.grammar(3);
+        GptShape shape = new GptShape(2, 16, 2, 8, corpus.alphabet().length(), 0, 1, 1);
+        try (Owned owned = new Owned()) {
+            Communicator comm = owned.add(Communicator.local(1).getFirst());
+            Part part = new Part(shape, 0, 1, 0, shape.layers(), 0, 0);
+            List<Part.Layer> layers = part.layers();
+            PlainStore store =
+                    owned.add(
+                            new PlainStore(
+                                    comm,
+                                    part,
+                                    layers,
+                                    Adam.defaults(),
+                                    ReducerOptions.DEFAULT,
+                                    1,
+                                    1));
+            // Larger than they begin, so that every part of the model matters.
+            store.initialize((l, w, values) -> {
+                Part.Layer layer = layers.get(l);
+                part.initialize(5, layer, layer.weights().get(w), values.asSegment());
+                for (long i = 0; i < values.count(); i++) {
+                    values.set(i, 2 * values.get(i));
+                }
+            });
+            Device device = comm.device();
+            Matmul matmul = owned.add(Matmul.of(device, 1));
+            Stage stage =
+                    new Stage(
+                            part,
+                            store,
+                            null,
+                            new Products(matmul, device.defaultStream()),
+                            null,
+                            new Batches(corpus, 3, SEQUENCES, SEQUENCES, 0, shape.context()),
+                            new Stage.Options(SEQUENCES, 1, recompute, false),
+                            device,
+                            owned);
+            loss(stage); // leaves the gradients
+            check(stage, store, layers);
+        }
+    }
+
+    /** The mean over rows. */
+    private static double loss(Stage stage) {
+        stage.forward(0, null, null);
+        stage.backward(0, null, null, true);
+        return stage.takeLoss() / (SEQUENCES * 8);
+    }
+
+    private static void check(Stage stage, PlainStore store, List<Part.Layer> layers) {
+        SplittableRandom random = new SplittableRandom(11);
+        // Further passes add to the store's.
+        List<List<float[]>> gradients = new ArrayList<>();
+        for (int l = 0; l < layers.size(); l++) {
+            gradients.add(new ArrayList<>());
+            for (int w = 0; w < layers.get(l).weights().size(); w++) {
+                Buffer of = store.gradient(l, w);
+                gradients.get(l).add(new float[(int) of.count()]);
+                of.copyTo(gradients.get(l).get(w));
+            }
+        }
+        for (int l = 0; l < layers.size(); l++) {
+            for (int w = 0; w < layers.get(l).weights().size(); w++) {
+                String name = layers.get(l).name() + "." + layers.get(l).weights().get(w).name();
+                Buffer values = store.weight(l, w);
+                int n = (int) values.count();
+                float[] gradient = gradients.get(l).get(w);
+                double norm = 0;
+                for (int i = 0; i < n; i++) {
+                    norm += (double) gradient[i] * gradient[i];
+                }
+                norm = Math.sqrt(norm);
+                assertTrue(norm > 1e-4, name + " has a gradient of " + norm);
+                for (int d = 0; d < DIRECTIONS; d++) {
+                    // Along the gradient, then in random directions as long as it.
+                    double[] direction = new double[n];
+                    double expected = 0;
+                    for (int i = 0; i < n; i++) {
+                        direction[i] =
+                                d == 0
+                                        ? gradient[i] / norm
+                                        : (random.nextBoolean() ? 1 : -1) / Math.sqrt(n);
+                        expected += direction[i] * gradient[i];
+                    }
+                    double reach = REACH * Math.max(1, Math.sqrt(n) / 8);
+                    double up = moved(stage, values, direction, reach);
+                    double down = moved(stage, values, direction, -reach);
+                    assertEquals(
+                            expected,
+                            (up - down) / (2 * reach),
+                            0.01 * norm + 1e-5,
+                            name + ", direction " + d + ", norm " + norm);
+                }
+            }
+        }
+    }
+
+    private static double moved(Stage stage, Buffer values, double[] direction, double by) {
+        float[] before = new float[direction.length];
+        values.copyTo(before);
+        for (int i = 0; i < direction.length; i++) {
+            values.set(i, before[i] + by * direction[i]);
+        }
+        double loss = loss(stage);
+        values.copyFrom(before);
+        return loss;
+    }
+}
