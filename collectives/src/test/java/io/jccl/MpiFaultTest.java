@@ -4,18 +4,23 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.bindings.LibraryFile;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.NativeLibrary;
 import io.jccl.contract.MpiLauncher;
 import io.jccl.contract.Workers.Worker;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** What goes wrong in MPI jobs, by doing it; none may go on for long, and each says what it was. */
+@Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class MpiFaultTest {
     /** Of this test: a hang, not slowness. */
@@ -183,13 +188,16 @@ class MpiFaultTest {
     void aLauncherOfAnotherMpiIsNamed() {
         MpiLauncher.OPEN_MPI.assume();
         MpiLauncher.MPICH.assume();
+        List<LibraryFile> all = NativeLibraries.candidates(NativeLibrary.MPI);
+        String openMpi =
+                all.stream()
+                        .map(LibraryFile::path)
+                        .filter(path -> path.contains("/libmpi.so.40"))
+                        .findFirst()
+                        .orElseThrow(() -> new AssertionError("no Open MPI in " + all));
         Worker job =
                 MpiLauncher.MPICH.start(
-                        2,
-                        List.of("-Djccl.mpi=/usr/lib/x86_64-linux-gnu/libmpi.so.40"),
-                        MpiFaultWorker.class,
-                        "late",
-                        "20000");
+                        2, List.of("-Djccl.mpi=" + openMpi), MpiFaultWorker.class, "late", "20000");
         try {
             assertNotEquals(0, job.join(PATIENCE));
             String text = String.join("\n", job.lines());

@@ -49,7 +49,7 @@ final class MpiFaultWorker {
         } catch (JcclException e) {
             say(rank, "caught " + e.getClass().getSimpleName() + ": " + e.getMessage());
             // The others are to see it too before the launcher ends them.
-            Thread.sleep(1500);
+            Thread.sleep(3000);
             System.exit(3);
         }
     }

@@ -18,9 +18,11 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -29,12 +31,16 @@ import org.junit.jupiter.api.io.TempDir;
  * Two network namespaces as two hosts, with a link between them and Open MPI on TCP; needs root.
  * What starts Open MPI's daemon on the other host enters the namespace instead of calling ssh.
  */
+@Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class MpiTwoHostsTest {
     private static final Duration PATIENCE = Duration.ofMinutes(3);
     private static final String NETWORK = "10.77.213.";
 
-    private final String name = "jccl" + ProcessHandle.current().pid();
+    private static final AtomicInteger MADE = new AtomicInteger();
+
+    /** At most 13 characters: two more follow in names of network devices, which have 15. */
+    private final String name = "jccl" + ProcessHandle.current().pid() + MADE.getAndIncrement();
 
     @TempDir Path folder = Path.of("");
 

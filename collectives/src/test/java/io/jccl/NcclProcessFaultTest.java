@@ -19,6 +19,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -27,13 +28,17 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Ranks of the NCCL engine as processes on the double: they die, hang, leave or never come. */
+@Tag("waiting")
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
 class NcclProcessFaultTest {
     /** For starting JVMs on a busy machine. */
     private static final Duration PATIENCE = Duration.ofSeconds(60);
 
     /** Far above what it takes to notice, far below the timeout of the communicator. */
-    private static final long SOON_MILLIS = 20_000;
+    private static final long SOON_MILLIS = 40_000;
+
+    /** Seconds until those who wait give up: long enough for all to start on a busy machine. */
+    private static final String SHORT = "8";
 
     /** Where the ranks' temporary files go, so that what stays there is seen. */
     @TempDir Path temporary = Path.of("");
@@ -192,7 +197,7 @@ class NcclProcessFaultTest {
         try (Workers workers = world(3, Map.of())) {
             for (int rank = 0; rank < 3; rank++) {
                 if (rank != missing) {
-                    workers.start(rank, FaultWorker.class, "hello", "4");
+                    workers.start(rank, FaultWorker.class, "hello", SHORT);
                 }
             }
             List<Report> reports = workers.all().stream().map(Report::of).toList();
@@ -295,9 +300,9 @@ class NcclProcessFaultTest {
         Map<String, String> stall = Map.of("JCCL_DOUBLE_INJECT", "ncclAllReduce:30:stall");
         try (Workers good = world(3, Map.of());
                 Workers bad = world(3, stall)) {
-            Worker behind = bad.start(1, FaultWorker.class, "allReduce", "3");
-            Worker first = good.start(0, FaultWorker.class, "allReduce", "3");
-            Worker last = good.start(2, FaultWorker.class, "allReduce", "3");
+            Worker behind = bad.start(1, FaultWorker.class, "allReduce", SHORT);
+            Worker first = good.start(0, FaultWorker.class, "allReduce", SHORT);
+            Worker last = good.start(2, FaultWorker.class, "allReduce", SHORT);
             List<Report> reports = List.of(Report.of(first), Report.of(behind), Report.of(last));
             reports.forEach(Report::soon);
             // who gives up a moment later may hear of it from the first
@@ -321,7 +326,7 @@ class NcclProcessFaultTest {
     @Test
     void stoppedRankGivesNoAnswer() throws IOException {
         try (Workers workers = world(3, Map.of())) {
-            workers.startAll(FaultWorker.class, "allReduce", "3");
+            workers.startAll(FaultWorker.class, "allReduce", SHORT);
             awaitRunning(workers);
             Worker stopped = workers.all().get(1);
             stopped.signal("STOP");

@@ -12,7 +12,6 @@ import io.jccl.rendezvous.StoreServerWorker;
 import io.jccl.testdouble.TestDouble;
 import java.io.IOException;
 import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -25,6 +24,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -35,6 +35,7 @@ import org.junit.jupiter.params.provider.ValueSource;
  * Ranks of the NCCL engine as processes on the double that know each other by a store over TCP
  * alone, as on several machines: whatever goes wrong, all who live end, and with one story.
  */
+@Tag("waiting")
 @Timeout(value = 4, unit = TimeUnit.MINUTES)
 class NcclStoreFaultTest {
     /** For starting JVMs on a busy machine, and for noticing what takes the store 30 seconds. */
@@ -44,12 +45,12 @@ class NcclStoreFaultTest {
     private static final String LONG = "600";
 
     /** Long enough for those who come to be there on a busy machine. */
-    private static final String SHORT = "15";
+    private static final String SHORT = "25";
 
     @TempDir Path temporary = Path.of("");
 
     private final String job = Workers.newJobId();
-    private final String store = "tcp://127.0.0.1:" + freePort();
+    private final String store = "tcp://127.0.0.1:" + Workers.freePort();
 
     private record Report(Worker worker, String type, String message) {
         static Report of(Worker worker) {
@@ -69,14 +70,6 @@ class NcclStoreFaultTest {
         @Override
         public String toString() {
             return String.join("\n", worker.lines());
-        }
-    }
-
-    private static int freePort() {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        } catch (IOException e) {
-            throw new AssertionError(e);
         }
     }
 

@@ -8,4 +8,10 @@ class ThreadEngineTest extends ThreadedContractTest {
     protected List<Communicator> open(int ranks, CommunicatorOptions options) {
         return Communicator.local(ranks, options);
     }
+
+    /** Eight share few cores, and take as long as all other sizes together. */
+    @Override
+    protected int thinness(int ranks) {
+        return ranks == 8 ? 3 : 1;
+    }
 }

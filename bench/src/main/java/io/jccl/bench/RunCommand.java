@@ -14,6 +14,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
@@ -39,11 +41,15 @@ import picocli.CommandLine.Spec;
             "",
             "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and JCCL_JOB_ID."
                     + " Exit status: that of the rank that failed first, or 0."
-                    + " SIGINT, SIGTERM and SIGHUP end all ranks, by SIGTERM and after two"
-                    + " seconds by SIGKILL.",
+                    + " SIGINT, SIGTERM and SIGHUP are passed on to all ranks; a second one, such as"
+                    + " that of another Ctrl-C, kills them.",
         })
 final class RunCommand implements Callable<Integer> {
-    private static final long TERM_SECONDS = 2;
+    /** What is over when it says so: nobody waits for more than its last words. */
+    private static final long LAST_SECONDS = 2;
+
+    /** Some send one signal to a process and to its group; nobody is as fast as that by hand. */
+    private static final long SAME_SIGNAL_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
     private final Function<Boolean, List<String>> prefix;
 
@@ -76,6 +82,15 @@ final class RunCommand implements Callable<Integer> {
                     "How long the others may go on after a rank has failed, to report what they"
                             + " saw (default: 5).")
     private int grace = 5;
+
+    @Option(
+            names = "--kill-after",
+            paramLabel = "<seconds>",
+            converter = PerfCommand.Count.class,
+            description =
+                    "How long ranks may take to end after a signal before SIGKILL does it (default:"
+                            + " 2).")
+    private int killAfter = 2;
 
     @Parameters(
             paramLabel = "COMMAND",
@@ -148,7 +163,13 @@ final class RunCommand implements Callable<Integer> {
         private final BlockingQueue<Exit> exits = new LinkedBlockingQueue<>();
         private final List<Process> processes = new ArrayList<>();
         private final List<Thread> readers = new ArrayList<>();
+        private final Lock ends = new ReentrantLock();
         private boolean ending;
+        private @Nullable Signals received;
+        private long receivedNanos;
+
+        /** Whom {@link #end} asked to end. */
+        private List<ProcessHandle> asked = List.of();
 
         Job(List<String> commandLine, PrintWriter out, PrintWriter err) {
             // By the thread that is in run() until all have ended: the kernel ties them to it.
@@ -161,6 +182,7 @@ final class RunCommand implements Callable<Integer> {
             // Runs when a signal ends this process, such as that of Ctrl-C.
             Thread hook = new Thread(this::end, "jccl-run-end");
             Runtime.getRuntime().addShutdownHook(hook);
+            Signals.Taken signals = Signals.take(this::receive);
             try {
                 for (int rank = 0; rank < count; rank++) {
                     if (!start(rank)) {
@@ -170,13 +192,14 @@ final class RunCommand implements Callable<Integer> {
                 int status = await();
                 for (Thread r : readers) {
                     // A grandchild may hold the pipe open; the ranks themselves have ended.
-                    r.join(TimeUnit.SECONDS.toMillis(TERM_SECONDS));
+                    r.join(TimeUnit.SECONDS.toMillis(LAST_SECONDS));
                 }
                 return status;
             } finally {
                 end();
                 try {
                     Runtime.getRuntime().removeShutdownHook(hook);
+                    signals.close();
                 } catch (IllegalStateException e) {
                     // Already shutting down, and the hook does what was done here.
                 }
@@ -281,39 +304,80 @@ final class RunCommand implements Callable<Integer> {
             err.flush();
         }
 
-        /** Ends whatever still runs, and removes what it leaves. */
-        private void end() {
-            List<Process> all;
+        /**
+         * The first signal ends this process, and by its hook the ranks; the next one kills them.
+         */
+        private void receive(Signals signal) {
             synchronized (this) {
-                ending = true;
-                all = List.copyOf(processes);
-            }
-            // Asked for once: a process that has ended no longer names its children.
-            List<ProcessHandle> tree =
-                    all.stream()
-                            .filter(Process::isAlive)
-                            .flatMap(p -> Stream.concat(Stream.of(p.toHandle()), p.descendants()))
-                            .toList();
-            tree.forEach(ProcessHandle::destroy);
-            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TERM_SECONDS);
-            for (ProcessHandle p : tree) {
-                try {
-                    p.onExit().get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-                } catch (InterruptedException e) {
-                    Thread.currentThread().interrupt();
-                } catch (ExecutionException | TimeoutException e) {
-                    // Made to, below.
+                long now = System.nanoTime();
+                if (received != null) {
+                    if (now - receivedNanos > SAME_SIGNAL_NANOS) {
+                        tree(processes).forEach(ProcessHandle::destroyForcibly);
+                        asked.forEach(ProcessHandle::destroyForcibly);
+                    }
+                    return;
                 }
+                received = signal;
+                receivedNanos = now;
             }
-            tree.stream().filter(ProcessHandle::isAlive).forEach(ProcessHandle::destroyForcibly);
-            for (Process p : all) {
-                try {
-                    p.waitFor(TERM_SECONDS, TimeUnit.SECONDS);
-                } catch (InterruptedException e) {
-                    Thread.currentThread().interrupt();
+            System.exit(signal.status());
+        }
+
+        private static List<ProcessHandle> tree(List<Process> processes) {
+            return processes.stream()
+                    .filter(Process::isAlive)
+                    .flatMap(p -> Stream.concat(Stream.of(p.toHandle()), p.descendants()))
+                    .toList();
+        }
+
+        /** Ends whatever still runs, and removes what it leaves; whoever comes later waits. */
+        private void end() {
+            ends.lock();
+            try {
+                List<Process> all;
+                List<ProcessHandle> tree;
+                Signals signal;
+                synchronized (this) {
+                    ending = true;
+                    all = List.copyOf(processes);
+                    // Asked for once: a process that has ended no longer names its children.
+                    tree = tree(all);
+                    asked = tree;
+                    signal = received == null ? Signals.TERM : received;
                 }
+                long limit = TimeUnit.SECONDS.toNanos(killAfter);
+                long start = System.nanoTime();
+                if (signal.isOfTerminal()) {
+                    // They have it, and a second one may mean more to them. Who does not, gets
+                    // TERM.
+                    awaitEnd(tree, start + limit / 2);
+                    signal = Signals.TERM;
+                }
+                signal.send(tree);
+                awaitEnd(tree, start + limit);
+                tree.stream()
+                        .filter(ProcessHandle::isAlive)
+                        .forEach(ProcessHandle::destroyForcibly);
+                for (Process p : all) {
+                    p.waitFor(LAST_SECONDS, TimeUnit.SECONDS);
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            } finally {
+                ends.unlock();
             }
             LocalJob.cleanUp(id);
+        }
+
+        private static void awaitEnd(List<ProcessHandle> all, long deadline)
+                throws InterruptedException {
+            for (ProcessHandle p : all) {
+                try {
+                    p.onExit().get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+                } catch (ExecutionException | TimeoutException e) {
+                    // The caller has further means.
+                }
+            }
         }
     }
 }

@@ -2,6 +2,7 @@ package io.jccl.bench;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
@@ -14,12 +15,16 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(value = 180, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class RunCommandTest {
@@ -143,20 +148,42 @@ class RunCommandTest {
     }
 
     /**
-     * A launcher as a process of its own, whose ranks wait, and have children that would as well.
+     * A launcher as a process of its own, whose ranks say which signals they get, and have children
+     * that wait as well. INT and HUP they survive if they are told to.
      */
     private static final class Launched implements AutoCloseable {
-        final Process launcher;
-        final List<Long> pids = new ArrayList<>();
+        private static final int RANKS = 3;
+        private static final Pattern PID = Pattern.compile("(rank|child) ([0-9]+)");
 
-        Launched(Path folder) throws IOException {
+        final Process launcher;
+        final List<Long> ranks = new ArrayList<>();
+        final List<Long> children = new ArrayList<>();
+        private final List<String> lines = new ArrayList<>();
+        private final BufferedReader from;
+
+        Launched(Path folder, boolean stubborn, List<String> by, String... options)
+                throws IOException {
             Path program = folder.resolve("Waits.java");
             Files.writeString(
                     program,
                     """
+                    import sun.misc.Signal;
+
                     public class Waits {
                         public static void main(String[] args) throws Exception {
-                            System.out.println("pid " + ProcessHandle.current().pid());
+                            for (String name : new String[] {"INT", "TERM", "HUP"}) {
+                                Signal.handle(
+                                        new Signal(name),
+                                        s -> {
+                                            System.out.println("got SIG" + s.getName());
+                                            if (args[0].equals("false") || name.equals("TERM")) {
+                                                Runtime.getRuntime().halt(1);
+                                            }
+                                        });
+                            }
+                            Process child = new ProcessBuilder("sleep", "600").start();
+                            System.out.println("child " + child.pid());
+                            System.out.println("rank " + ProcessHandle.current().pid());
                             Thread.sleep(600_000);
                         }
                     }
@@ -165,18 +192,32 @@ class RunCommandTest {
             if (System.getProperty("jdk.module.path", "").isEmpty()) {
                 command.addAll(1, List.of("-p", modulePath()));
             }
-            command.addAll(List.of("run", "-n", "3", "--", program.toString()));
+            command.addAll(List.of("run", "-n", Integer.toString(RANKS)));
+            command.addAll(List.of(options));
+            command.addAll(List.of("--", program.toString(), Boolean.toString(stubborn)));
+            if (!by.isEmpty()) {
+                String all = String.join("' '", command);
+                command = new ArrayList<>(by);
+                command.add("exec '" + all + "'");
+            }
             launcher = new ProcessBuilder(command).redirectErrorStream(true).start();
-            BufferedReader from = launcher.inputReader();
-            for (String l = from.readLine(); l != null; l = from.readLine()) {
-                if (l.contains("pid ")) {
-                    pids.add(Long.parseLong(l.substring(l.indexOf("pid ") + 4)));
-                }
-                if (pids.size() == 3) {
-                    break;
+            from = launcher.inputReader();
+            while (ranks.size() < RANKS) {
+                String l = readLine();
+                assertNotNull(l, () -> "ended: " + lines);
+                Matcher m = PID.matcher(l);
+                if (m.find()) {
+                    (m.group(1).equals("rank") ? ranks : children).add(Long.parseLong(m.group(2)));
                 }
             }
-            assertEquals(3, pids.size(), "ranks that said so");
+        }
+
+        private @Nullable String readLine() throws IOException {
+            String l = from.readLine();
+            if (l != null) {
+                lines.add(l);
+            }
+            return l;
         }
 
         void signal(String name) throws IOException, InterruptedException {
@@ -187,7 +228,28 @@ class RunCommandTest {
                             .waitFor());
         }
 
-        boolean anyAlive() {
+        /** Waits until every rank has said that it got a signal. */
+        void awaitReceived(String name) throws IOException {
+            while (received(name) < RANKS) {
+                assertNotNull(readLine(), () -> "no SIG" + name + " in " + lines);
+            }
+        }
+
+        long received(String name) {
+            return lines.stream().filter(l -> l.contains("got SIG" + name)).count();
+        }
+
+        void assertEnds(int status) throws IOException, InterruptedException {
+            assertTrue(launcher.waitFor(60, TimeUnit.SECONDS), "the launcher goes on");
+            assertEquals(status, launcher.exitValue(), () -> "of " + lines);
+            assertFalse(anyAlive(ranks));
+            assertFalse(anyAlive(children));
+            while (readLine() != null) {
+                // The rest.
+            }
+        }
+
+        static boolean anyAlive(List<Long> pids) {
             return pids.stream()
                     .flatMap(pid -> ProcessHandle.of(pid).stream())
                     .anyMatch(ProcessHandle::isAlive);
@@ -195,19 +257,77 @@ class RunCommandTest {
 
         @Override
         public void close() {
+            launcher.descendants().forEach(ProcessHandle::destroyForcibly);
             launcher.destroyForcibly();
-            pids.forEach(pid -> ProcessHandle.of(pid).ifPresent(ProcessHandle::destroyForcibly));
+            Stream.concat(ranks.stream(), children.stream())
+                    .flatMap(pid -> ProcessHandle.of(pid).stream())
+                    .forEach(ProcessHandle::destroyForcibly);
         }
     }
 
     @ParameterizedTest
     @CsvSource({"INT, 2", "TERM, 15", "HUP, 1"})
-    void signalsEndAllRanks(String name, int number, @TempDir Path folder) throws Exception {
-        try (Launched launched = new Launched(folder)) {
+    void signalsReachAllRanks(String name, int number, @TempDir Path folder) throws Exception {
+        try (Launched launched = new Launched(folder, false, List.of(), "--kill-after", "60")) {
             launched.signal(name);
-            assertTrue(launched.launcher.waitFor(60, TimeUnit.SECONDS), "the launcher goes on");
-            assertEquals(128 + number, launched.launcher.exitValue());
-            assertFalse(launched.anyAlive());
+            launched.assertEnds(128 + number);
+            assertEquals(Launched.RANKS, launched.received(name), launched.lines::toString);
+            assertFalse(launched.lines.toString().contains("failed first"));
+        }
+    }
+
+    @Test
+    void ranksThatSurviveASignalAreKilled(@TempDir Path folder) throws Exception {
+        try (Launched launched = new Launched(folder, true, List.of(), "--kill-after", "8")) {
+            launched.signal("INT");
+            launched.assertEnds(128 + 2);
+            assertEquals(Launched.RANKS, launched.received("INT"), launched.lines::toString);
+            assertEquals(0, launched.received("TERM"), launched.lines::toString);
+        }
+    }
+
+    @Test
+    void aSecondSignalKillsAtOnce(@TempDir Path folder) throws Exception {
+        // Without it they would go on for longer than the test waits.
+        try (Launched launched = new Launched(folder, true, List.of(), "--kill-after", "600")) {
+            launched.signal("INT");
+            launched.awaitReceived("INT");
+            Thread.sleep(200); // as by hand: faster ones count as the same signal
+            launched.signal("INT");
+            launched.assertEnds(128 + 2);
+            assertEquals(Launched.RANKS, launched.received("INT"), launched.lines::toString);
+        }
+    }
+
+    /** The terminal has sent it to all in the foreground: once is what they asked for. */
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void aTerminalsInterruptReachesRanksOnce(boolean stubborn, @TempDir Path folder)
+            throws Exception {
+        // util-linux: a command on a terminal whose keys are this process's output to it.
+        List<String> script = List.of("script", "-q", "-e", "-f", "/dev/null", "-c");
+        assumeTrue(terminalsWork(script), "no script of util-linux here");
+        String patience = stubborn ? "10" : "100";
+        try (Launched launched = new Launched(folder, stubborn, script, "--kill-after", patience)) {
+            launched.launcher.getOutputStream().write(3);
+            launched.launcher.getOutputStream().flush();
+            launched.assertEnds(128 + 2);
+            assertEquals(Launched.RANKS, launched.received("INT"), launched.lines::toString);
+            assertEquals(
+                    stubborn ? Launched.RANKS : 0,
+                    launched.received("TERM"),
+                    launched.lines::toString);
+        }
+    }
+
+    private static boolean terminalsWork(List<String> script) throws InterruptedException {
+        List<String> command = new ArrayList<>(script);
+        command.add("test -t 0");
+        try {
+            Process p = new ProcessBuilder(command).start();
+            return p.waitFor(20, TimeUnit.SECONDS) && p.exitValue() == 0;
+        } catch (IOException e) {
+            return false;
         }
     }
 
@@ -216,14 +336,14 @@ class RunCommandTest {
         assumeTrue(
                 ParentWatch.bound(List.of("x")).size() > 1,
                 "no setpriv --pdeathsig here (util-linux 2.33)");
-        try (Launched launched = new Launched(folder)) {
+        try (Launched launched = new Launched(folder, false, List.of())) {
             launched.signal("KILL");
             assertTrue(launched.launcher.waitFor(60, TimeUnit.SECONDS), "the launcher goes on");
             long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
-            while (launched.anyAlive() && System.nanoTime() < deadline) {
+            while (Launched.anyAlive(launched.ranks) && System.nanoTime() < deadline) {
                 Thread.sleep(20);
             }
-            assertFalse(launched.anyAlive());
+            assertFalse(Launched.anyAlive(launched.ranks));
         }
     }
 

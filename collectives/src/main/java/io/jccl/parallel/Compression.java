@@ -11,7 +11,7 @@ import java.util.Objects;
  * {@link PowerSgd} lose much in each step, so each rank keeps what it did not send and adds it to
  * its gradient of the next step (error feedback, Karimireddy et al., <a
  * href="https://arxiv.org/abs/1901.09847">arXiv 1901.09847</a>); that takes as much memory as the
- * gradients themselves.
+ * gradients themselves. A parameter that no rank used may so still have a gradient.
  */
 public sealed interface Compression {
     /** As they are. */

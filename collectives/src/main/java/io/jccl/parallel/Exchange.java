@@ -9,7 +9,8 @@ import io.jccl.host.Reducer;
 import java.lang.foreign.MemorySegment;
 
 /** How one bucket's gradients become their mean over all ranks. */
-abstract sealed class Exchange implements AutoCloseable {
+abstract sealed class Exchange implements AutoCloseable
+        permits Exchange.Plain, Exchange.Cast, TopKExchange, PowerSgdExchange {
     /** Enqueues everything; the bucket holds the mean when the stream has done it. */
     abstract void enqueue(Stream stream);
 

@@ -109,6 +109,9 @@ public final class GradientReducer implements AutoCloseable {
         COMMUNICATE
     }
 
+    /** Elements of a bucket that top-k can count, places and values in one buffer. */
+    private static final long MOST_COUNTED = 1L << 30;
+
     /** How many names an error lists. */
     private static final int MOST_NAMED = 10;
 
@@ -189,10 +192,9 @@ public final class GradientReducer implements AutoCloseable {
         return switch (compression) {
             case Compression.None none -> new Exchange.Plain(own, memory);
             case Compression.Cast cast -> new Exchange.Cast(own, memory, cast.type());
-            case Compression.TopK topK ->
-                    throw new UnsupportedOperationException("top-k of " + topK);
+            case Compression.TopK topK -> new TopKExchange(own, memory, topK.density());
             case Compression.PowerSgd power ->
-                    throw new UnsupportedOperationException("PowerSGD of " + power);
+                    new PowerSgdExchange(own, memory, plan, parameters, power);
         };
     }
 
@@ -244,6 +246,18 @@ public final class GradientReducer implements AutoCloseable {
             }
         }
         Compression form = options.compression();
+        long most = Math.max(options.bucketBytes(), options.firstBucketBytes()) / Float.BYTES;
+        for (Parameter p : parameters) {
+            most = p.type == DataType.FLOAT32 ? Math.max(most, p.count()) : most;
+        }
+        if (form instanceof Compression.TopK && most > MOST_COUNTED) {
+            throw new IllegalArgumentException(
+                    "a bucket may have "
+                            + most
+                            + " elements, but top-k counts up to "
+                            + MOST_COUNTED
+                            + "; make buckets smaller, and split larger parameters");
+        }
         if (device.kind() != Device.Kind.HOST && !(form instanceof Compression.None)) {
             throw new IllegalArgumentException(
                     "the ranks compute on "

@@ -5,6 +5,9 @@ import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.BindException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.net.URI;
 import java.net.URL;
 import java.nio.file.FileVisitResult;
@@ -18,12 +21,21 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 
 /** Ranks as JVMs of their own, started on the class path that this JVM runs with. */
 public final class Workers implements AutoCloseable {
+    /**
+     * Below the ports that Linux gives to those who ask for any (from 32768 on), or a connection
+     * made meanwhile might get one of these; from anywhere, since other runs take ports too.
+     */
+    private static final AtomicInteger NEXT_PORT =
+            new AtomicInteger(ThreadLocalRandom.current().nextInt(20_000, 30_000));
+
     private final List<Worker> all = new ArrayList<>();
     private final String jobId;
     private final int size;
@@ -60,6 +72,20 @@ public final class Workers implements AutoCloseable {
     /** A job id that no other run has. */
     public static String newJobId() {
         return "t" + ProcessHandle.current().pid() + "x" + Long.toHexString(System.nanoTime());
+    }
+
+    /** A port of the loopback device on which nobody listens; another one each time. */
+    public static int freePort() {
+        while (true) {
+            int port = NEXT_PORT.getAndIncrement();
+            try (var socket = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+                return socket.getLocalPort();
+            } catch (BindException e) {
+                // Taken: the next one.
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
     }
 
     /**

@@ -239,4 +239,213 @@ final class ParallelBodies {
             assertTrue(reducer.isUsed(p), "used");
         }
     }
+
+    /** Random tensors, made equal and then changed in one place. */
+    static void sync(Communicator c, long seed) {
+        Random random = new Random(seed);
+        DataType[] types = DataType.values();
+        List<ParameterSync.Tensor> tensors = new ArrayList<>();
+        for (int t = 0; t < 6; t++) {
+            DataType type = types[random.nextInt(types.length)];
+            Buffer values = c.device().allocate(type, 1 + random.nextInt(5000));
+            Buffer host = onHost(values);
+            for (long i = 0; i < values.count(); i++) {
+                host.set(i, value(seed, c.rank(), t, 0, i));
+            }
+            if (host != values) {
+                values.copyFrom(host.asSegment());
+            }
+            tensors.add(new ParameterSync.Tensor("t" + t, values));
+        }
+        ParameterSync.broadcast(c, tensors, random.nextInt(c.size()));
+        ParameterSync.requireEqual(c, tensors);
+        if (c.size() > 1) {
+            int odd = random.nextInt(c.size());
+            int which = random.nextInt(tensors.size());
+            Buffer values = tensors.get(which).values();
+            long at = random.nextLong(values.count());
+            if (c.rank() == odd) {
+                Buffer one = values.slice(at, 1);
+                byte[] bytes = new byte[(int) one.byteSize()];
+                one.copyTo(MemorySegment.ofArray(bytes));
+                bytes[bytes.length - 1] ^= 1;
+                one.copyFrom(MemorySegment.ofArray(bytes));
+            }
+            ParameterSync.Difference d = ParameterSync.compare(c, tensors).orElseThrow();
+            assertEquals(which, d.index());
+            assertEquals(at, d.element());
+            // Of two ranks the lower one counts as right.
+            assertEquals(List.of(c.size() == 2 ? 1 : odd), d.ranks());
+        }
+        tensors.forEach(t -> t.values().close());
+    }
+
+    /** In step: what one rank makes of all gradients, bit for bit, since all values are exact. */
+    static void serverInStep(Communicator c, long seed) {
+        Random random = new Random(seed);
+        int servers = 1 + random.nextInt(c.size() - 1);
+        int workers = c.size() - servers;
+        int count = 1 + random.nextInt(5000);
+        int steps = 5;
+        DataType type = random.nextBoolean() ? DataType.FLOAT32 : DataType.FLOAT64;
+        ServerOptions options = ServerOptions.synchronous(0.5f).withServers(servers);
+        try (Buffer parameters = c.device().allocate(type, count);
+                Buffer gradients = c.device().allocate(type, count)) {
+            for (int i = 0; i < count; i++) {
+                parameters.set(i, c.rank() == 0 ? i : -1);
+            }
+            try (ParameterServer server =
+                    ParameterServer.create(c, parameters, gradients, options)) {
+                assertEquals(c.rank() >= workers, server.isServer());
+                assertEquals(workers, server.workers());
+                if (server.isServer()) {
+                    server.serve();
+                    return;
+                }
+                double[] expected = new double[count];
+                for (int i = 0; i < count; i++) {
+                    expected[i] = i;
+                }
+                for (int step = 0; step < steps; step++) {
+                    server.pull();
+                    for (int i = 0; i < count; i++) {
+                        assertEquals(expected[i], parameters.get(i), "step " + step);
+                        double sum = 0;
+                        for (int r = 0; r < workers; r++) {
+                            sum += value(seed, r, step, 0, i);
+                        }
+                        expected[i] -=
+                                0.5
+                                        * (type == DataType.FLOAT32
+                                                ? (float) sum / workers
+                                                : sum / workers);
+                        expected[i] =
+                                type == DataType.FLOAT32 ? (float) expected[i] : expected[i];
+                        gradients.set(i, value(seed, c.rank(), step, 0, i));
+                    }
+                    server.push();
+                }
+            }
+        }
+    }
+
+    /** With a bound: all gradients count once, whatever their order. */
+    static void serverBounded(Communicator c, long seed) {
+        Random random = new Random(seed);
+        int servers = 1 + random.nextInt(c.size() - 1);
+        int workers = c.size() - servers;
+        int count = 1 + random.nextInt(5000);
+        int bound = random.nextInt(4);
+        int steps = 8;
+        ServerOptions options =
+                ServerOptions.synchronous(1)
+                        .withServers(servers)
+                        .withConsistency(
+                                new ServerOptions.Consistency.BoundedStaleness(bound));
+        try (Buffer parameters = c.device().allocate(DataType.FLOAT32, count);
+                Buffer gradients = c.device().allocate(DataType.FLOAT32, count)) {
+            double[] expected = new double[count];
+            try (ParameterServer server =
+                    ParameterServer.create(c, parameters, gradients, options)) {
+                for (int i = 0; i < count; i++) {
+                    for (int r = 0; r < workers; r++) {
+                        for (int step = 0; step < steps; step++) {
+                            expected[i] -= value(seed, r, step, 0, i);
+                        }
+                    }
+                }
+                if (server.isServer()) {
+                    server.serve();
+                    int own = c.rank() - workers;
+                    long each = ((count + servers - 1) / servers + 15) / 16 * 16;
+                    for (long i = 0; i < server.part().count(); i++) {
+                        assertEquals(
+                                expected[(int) (Math.min(count, own * each) + i)],
+                                server.part().get(i));
+                    }
+                    return;
+                }
+                for (int step = 0; step < steps; step++) {
+                    for (int i = 0; i < count; i++) {
+                        gradients.set(i, value(seed, c.rank(), step, 0, i));
+                    }
+                    server.push();
+                    server.pull();
+                }
+            }
+        }
+    }
+
+    /**
+     * Every form of compression: a linear regression of all ranks comes to its solution, and ranks
+     * stay equal bit by bit on the way.
+     */
+    static void compressed(Communicator c, long seed) {
+        int rows = 12;
+        int columns = 10;
+        List<Parameter> parameters =
+                List.of(
+                        new Parameter("w", rows, columns, DataType.FLOAT32),
+                        new Parameter("b", rows, DataType.FLOAT32));
+        List<Compression> forms =
+                List.of(
+                        Compression.NONE,
+                        new Compression.Cast(DataType.BFLOAT16),
+                        new Compression.Cast(DataType.FLOAT16),
+                        new Compression.TopK(0.2),
+                        new Compression.PowerSgd(2, seed));
+        for (Compression form : forms) {
+            ReducerOptions options =
+                    ReducerOptions.DEFAULT.withBuckets(16, 1 << 20).withCompression(form);
+            List<ParameterSync.Tensor> weights = new ArrayList<>();
+            for (Parameter p : parameters) {
+                weights.add(
+                        new ParameterSync.Tensor(
+                                p.name(), c.device().allocate(DataType.FLOAT32, p.count())));
+            }
+            double first = 0;
+            double last = 0;
+            try (GradientReducer reducer = GradientReducer.create(c, parameters, options)) {
+                for (int step = 0; step < 80; step++) {
+                    // Ranks' gradients do not vanish at the solution, so what is sent late keeps
+                    // moving the weights, the less the smaller the rate.
+                    double rate = step < 40 ? 0.15 : 0.03;
+                    reducer.begin(true);
+                    double loss = 0;
+                    for (int p = 1; p >= 0; p--) {
+                        Buffer w = weights.get(p).values();
+                        Buffer g = reducer.gradient(p);
+                        for (long i = 0; i < w.count(); i++) {
+                            // Each rank has a target of its own; the mean of them is the solution.
+                            double d = w.get(i) - value(seed, c.rank(), 0, p, i);
+                            g.set(i, d);
+                            double m = w.get(i) - mean(seed, c.size(), p, i);
+                            loss += m * m;
+                        }
+                        reducer.ready(p);
+                    }
+                    reducer.finish();
+                    for (int p = 0; p < 2; p++) {
+                        Buffer w = weights.get(p).values();
+                        for (long i = 0; i < w.count(); i++) {
+                            w.set(i, w.get(i) - rate * reducer.gradient(p).get(i));
+                        }
+                    }
+                    first = step == 0 ? loss : first;
+                    last = loss;
+                }
+            }
+            ParameterSync.requireEqual(c, weights);
+            assertTrue(last < first / 50, form + ": loss from " + first + " to " + last);
+            weights.forEach(t -> t.values().close());
+        }
+    }
+
+    private static double mean(long seed, int ranks, int parameter, long element) {
+        double sum = 0;
+        for (int r = 0; r < ranks; r++) {
+            sum += value(seed, r, 0, parameter, element);
+        }
+        return sum / ranks;
+    }
 }

@@ -6,10 +6,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.CommunicatorOptions;
+import io.jccl.contract.Workers;
 import io.jccl.host.HostWorld;
-import java.io.IOException;
 import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -149,12 +148,6 @@ class LaunchEnvironmentTest {
         }
     }
 
-    private static int freePort() throws IOException {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
-    }
-
     private static byte[] bytes(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
     }
@@ -194,7 +187,7 @@ class LaunchEnvironmentTest {
                 "JCCL_STORE=file://%s"
             })
     void ranksMeetWhereTheVariablesSay(String where) throws Exception {
-        Object filled = where.contains("%s") ? folder.resolve("store") : freePort();
+        Object filled = where.contains("%s") ? folder.resolve("store") : Workers.freePort();
         String more = " WORLD_SIZE=2 " + String.format(where, filled);
         meet(map("RANK=0" + more), map("RANK=1" + more));
     }
@@ -213,7 +206,8 @@ class LaunchEnvironmentTest {
         assumeTrue(own.isReachable(1000), "this machine's name leads nowhere");
         Set<String> names = new HashSet<>(List.of(own.getHostName(), own.getHostAddress()));
         for (String name : names) {
-            String more = " WORLD_SIZE=2 MASTER_ADDR=" + name + " MASTER_PORT=" + freePort();
+            String more =
+                    " WORLD_SIZE=2 MASTER_ADDR=" + name + " MASTER_PORT=" + Workers.freePort();
             meet(map("RANK=0" + more), map("RANK=1" + more));
         }
     }

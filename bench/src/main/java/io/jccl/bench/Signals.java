@@ -1,0 +1,141 @@
+package io.jccl.bench;
+
+import java.io.IOException;
+import java.lang.reflect.Proxy;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/** Signals: taken by this process, and sent to others. */
+enum Signals {
+    HUP(1),
+    INT(2),
+    TERM(15);
+
+    private static final long SEND_SECONDS = 2;
+
+    /** See proc_pid_stat(5): pgrp is its 5th field, tty_nr the 7th, tpgid the 8th. */
+    private static final Path STAT = Path.of("/proc/self/stat");
+
+    private final int number;
+
+    Signals(int number) {
+        this.number = number;
+    }
+
+    /** As a shell reports a process that the signal ended. */
+    int status() {
+        return 128 + number;
+    }
+
+    /** Restores what was there before. */
+    interface Taken extends AutoCloseable {
+        @Override
+        void close();
+    }
+
+    /**
+     * Has signals handled, each time by a thread of its own. One that this process ignores, such as
+     * HUP under nohup, stays ignored. Where the JVM leaves a signal to others (-Xrs) nothing
+     * happens.
+     *
+     * <p>By reflection: sun.misc.Signal is the only way to learn of a signal in Java, the JDK means
+     * to keep it (JEP 260), and javac warns of it without a way to switch that off.
+     */
+    static Taken take(Consumer<Signals> handler) {
+        Map<Object, Object> before = new LinkedHashMap<>();
+        for (Signals s : values()) {
+            try {
+                Class<?> type = Class.forName("sun.misc.Signal");
+                Class<?> handlerType = Class.forName("sun.misc.SignalHandler");
+                Object signal = type.getConstructor(String.class).newInstance(s.name());
+                Object proxy =
+                        Proxy.newProxyInstance(
+                                handlerType.getClassLoader(),
+                                new Class<?>[] {handlerType},
+                                (self, method, arguments) -> {
+                                    return switch (method.getName()) {
+                                        case "handle" -> {
+                                            handler.accept(s);
+                                            yield null;
+                                        }
+                                        case "hashCode" -> System.identityHashCode(self);
+                                        case "equals" -> self == arguments[0];
+                                        default -> "jccl's handler of SIG" + s;
+                                    };
+                                });
+                before.put(
+                        signal,
+                        type.getMethod("handle", type, handlerType).invoke(null, signal, proxy));
+            } catch (ReflectiveOperationException e) {
+                // No jdk.unsupported, or the JVM does not handle this signal: its default acts.
+            }
+        }
+        return () -> before.forEach(Signals::restore);
+    }
+
+    private static void restore(Object signal, Object handler) {
+        try {
+            signal.getClass()
+                    .getMethod("handle", signal.getClass(), Class.forName("sun.misc.SignalHandler"))
+                    .invoke(null, signal, handler);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException("SIG" + signal + " cannot be given back", e);
+        }
+    }
+
+    /**
+     * Sends this signal to those that still live, and does not wait for what they do. By the
+     * shell's own kill, since not every system has a program of that name.
+     */
+    void send(List<ProcessHandle> processes) {
+        List<String> command =
+                new ArrayList<>(List.of("sh", "-c", "kill -" + name() + " \"$@\"", "sh"));
+        processes.stream()
+                .filter(ProcessHandle::isAlive)
+                .forEach(p -> command.add(Long.toString(p.pid())));
+        if (command.size() == 4) {
+            return;
+        }
+        try {
+            Process kill =
+                    new ProcessBuilder(command)
+                            .redirectErrorStream(true)
+                            .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                            .start();
+            if (kill.waitFor(SEND_SECONDS, TimeUnit.SECONDS)) {
+                return; // 0, or one of them ended meanwhile
+            }
+            kill.destroyForcibly();
+        } catch (IOException e) {
+            // No shell: as Java can.
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        processes.forEach(ProcessHandle::destroy);
+    }
+
+    /**
+     * Whether a terminal has sent this signal, or would have, to this process's whole group: then
+     * children have it already. A signal that another process sent to this one alone cannot be told
+     * from the terminal's.
+     */
+    boolean isOfTerminal() {
+        if (this == TERM) {
+            return false;
+        }
+        try {
+            // The 2nd field, the program's name in parentheses, may itself have both.
+            String stat = Files.readString(STAT);
+            String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ", -1);
+            return !fields[4].equals("0") && fields[2].equals(fields[5]);
+        } catch (IOException e) {
+            return false; // not Linux
+        }
+    }
+}

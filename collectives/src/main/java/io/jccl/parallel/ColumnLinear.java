@@ -1,0 +1,305 @@
+package io.jccl.parallel;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.Stream;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A linear layer {@code Y = X W + b} whose outputs are split over ranks: each has some columns of
+ * the weight, and computes those columns of Y. The first of the two layers of an MLP or an
+ * attention block under tensor parallelism (Shoeybi et al., "Megatron-LM", arXiv 1909.08053,
+ * section 3); {@link RowLinear} is the second.
+ *
+ * <table>
+ * <caption>T tokens, I inputs, O outputs, n ranks; the operator f of the paper, and with the
+ * sequence split its replacement (Korthikanti et al., arXiv 2205.05198, section 4.2)</caption>
+ * <tr><th></th><th>X</th><th>forward</th><th>backward</th></tr>
+ * <tr><td>plain</td><td>T x I on every rank</td><td>none</td><td>allReduce of T I</td></tr>
+ * <tr><td>sequence-parallel</td><td>T/n x I</td><td>allGather of X</td><td>allGather of X again,
+ * reduceScatter of T I</td></tr>
+ * </table>
+ *
+ * <p>With {@link Options#overlap} the product for the weight's gradient runs on a stream of its own
+ * beside the collective of the input's gradient, as in Megatron-LM.
+ *
+ * <p>Layers of one shape may share an object, and with it the scratch memory. {@link Pass} holds
+ * what one use of a layer works on; it is made once, and its steps allocate nothing.
+ *
+ * <p><b>Threads:</b> that of the communicator.
+ */
+public final class ColumnLinear extends SplitLinear {
+    /**
+     * How a layer works.
+     *
+     * @param gatherOutput whether every rank gets all columns of Y; default false: its own
+     * @param sequenceParallel whether a rank's X is its own tokens alone; default false: all
+     * @param overlap whether the weight's gradient is computed beside the collective; default true
+     */
+    public record Options(boolean gatherOutput, boolean sequenceParallel, boolean overlap) {
+        /** Own columns, all tokens, overlapped. */
+        public static final Options DEFAULT = new Options(false, false, true);
+
+        /**
+         * These options with the sequence split or not.
+         *
+         * @param value whether a rank's X is its own tokens alone
+         * @return new options
+         */
+        public Options withSequenceParallel(boolean value) {
+            return new Options(gatherOutput, value, overlap);
+        }
+
+        /**
+         * These options with the output gathered or not.
+         *
+         * @param value whether every rank gets all columns of Y
+         * @return new options
+         */
+        public Options withGatherOutput(boolean value) {
+            return new Options(value, sequenceParallel, overlap);
+        }
+
+        /**
+         * These options with overlap or not.
+         *
+         * @param value whether the weight's gradient is computed beside the collective
+         * @return new options
+         */
+        public Options withOverlap(boolean value) {
+            return new Options(gatherOutput, sequenceParallel, value);
+        }
+    }
+
+    private static final int WHOLE_INPUT = 0;
+    private static final int WHOLE_GRADIENT = 1;
+
+    private final Options options;
+    private final Part columns;
+
+    private ColumnLinear(
+            Communicator comm,
+            Matmul matmul,
+            long tokens,
+            long inputs,
+            long outputs,
+            Options options) {
+        super(comm, matmul, tokens, inputs, outputs, options.overlap);
+        this.options = options;
+        this.columns = Part.of(outputs, comm.rank(), comm.size());
+        refuseOnDevice(
+                options.gatherOutput && comm.size() > 1,
+                "gatherOutput",
+                "leave the output split, and let a RowLinear take it");
+    }
+
+    /**
+     * Makes a layer's helper. No rank waits for another.
+     *
+     * @param comm the ranks that share the layer; they are to call the same passes in the same order
+     * @param matmul products on the communicator's device; stays the caller's
+     * @param tokens rows of X in one pass, of all ranks together, 1 or more
+     * @param inputs columns of X
+     * @param outputs columns of Y, of all ranks together
+     * @param options how it works
+     * @return the helper, which the caller closes
+     * @throws IllegalArgumentException if a number is less than 1, or the device cannot do it
+     */
+    public static ColumnLinear create(
+            Communicator comm,
+            Matmul matmul,
+            long tokens,
+            long inputs,
+            long outputs,
+            Options options) {
+        return new ColumnLinear(comm, matmul, tokens, inputs, outputs, options);
+    }
+
+    /**
+     * Which columns of the weight, and elements of the bias, are this rank's.
+     *
+     * @return the share
+     */
+    public Part outputsHere() {
+        return columns;
+    }
+
+    /**
+     * Which rows of X this rank passes in.
+     *
+     * @return all, or its share if the sequence is split
+     */
+    public Part tokensHere() {
+        return options.sequenceParallel ? rows : new Part(0, tokens);
+    }
+
+    /**
+     * Prepares a use of the layer.
+     *
+     * @param weights this rank's share: inputs x its outputs
+     * @param input X: this rank's tokens x inputs, float32; without the sequence split also
+     *     bfloat16. Read again in backward
+     * @param output Y: all tokens x this rank's outputs, or all outputs if gathered
+     * @param outputGradient as large as the output; null if there is no backward
+     * @param inputGradient as large as the input; null if it is not needed
+     * @return what runs it; valid as long as this helper is open
+     * @throws IllegalArgumentException if a shape or type does not fit
+     */
+    public Pass pass(
+            LinearWeights weights,
+            Matrix input,
+            Matrix output,
+            @Nullable Matrix outputGradient,
+            @Nullable Matrix inputGradient) {
+        return new Pass(weights, input, output, outputGradient, inputGradient);
+    }
+
+    /** One use of a layer, on memory given once. */
+    public final class Pass {
+        private final LinearWeights weights;
+        private final @Nullable Matrix bias;
+        private final @Nullable Matrix biasGradient;
+        private final Matrix whole;
+        private final Matrix wholeTransposed;
+        private final Matrix own;
+        private final Matrix weightTransposed;
+        private final @Nullable Matrix ownGradient;
+        private final @Nullable Matrix wholeGradient;
+        private final @Nullable Buffer reduced;
+        private final @Nullable Rows gatherInput;
+        private final @Nullable Rows scatterGradient;
+        private final @Nullable Columns gatherOutput;
+        private final Matrix ones;
+
+        Pass(
+                LinearWeights w,
+                Matrix input,
+                Matrix output,
+                @Nullable Matrix outputGradient,
+                @Nullable Matrix inputGradient) {
+            weights = w;
+            boolean split = options.sequenceParallel && !isAlone();
+            boolean gather = options.gatherOutput && !isAlone();
+            shape(w.weight(), inputs, columns.count(), "the weight");
+            shape(input, tokensHere().count(), inputs, "the input");
+            long wide = options.gatherOutput ? outputs : columns.count();
+            shape(output, tokens, wide, "the output");
+            bias = biasOf(w);
+            biasGradient = biasGradientOf(w);
+            weightTransposed = w.weight().transposed();
+            ones = onesRow(tokens);
+            if (split) {
+                Buffer all = scratch(WHOLE_INPUT, tokens * inputs);
+                whole = Matrix.of(all, tokens, inputs);
+                gatherInput = new Rows(all, SplitLinear.run(input, "the input"), inputs);
+            } else {
+                whole = input;
+                gatherInput = null;
+            }
+            wholeTransposed = whole.transposed();
+            own = gather ? output.columns(columns.from(), columns.count()) : output;
+            gatherOutput = gather ? new Columns(comm, output, packed(tokens * outputs)) : null;
+            if (outputGradient == null) {
+                ownGradient = null;
+                wholeGradient = null;
+                reduced = null;
+                scatterGradient = null;
+                return;
+            }
+            shape(outputGradient, tokens, wide, "the output's gradient");
+            Objects.requireNonNull(w.weightGradient(), "the weight's gradient");
+            ownGradient =
+                    gather
+                            ? outputGradient.columns(columns.from(), columns.count())
+                            : outputGradient;
+            if (inputGradient == null) {
+                wholeGradient = null;
+                reduced = null;
+                scatterGradient = null;
+                return;
+            }
+            shape(inputGradient, tokensHere().count(), inputs, "the input's gradient");
+            if (isAlone()) {
+                wholeGradient = inputGradient;
+                reduced = null;
+                scatterGradient = null;
+                return;
+            }
+            Buffer mine = SplitLinear.run(inputGradient, "the input's gradient");
+            if (split) {
+                Buffer all = scratch(WHOLE_GRADIENT, tokens * inputs);
+                wholeGradient = Matrix.of(all, tokens, inputs);
+                scatterGradient = new Rows(all, mine, inputs);
+                reduced = null;
+            } else {
+                wholeGradient = inputGradient;
+                scatterGradient = null;
+                reduced = mine;
+            }
+        }
+
+        /**
+         * Computes Y.
+         *
+         * @param stream where to enqueue
+         */
+        public void forward(Stream stream) {
+            if (gatherInput != null) {
+                gatherInput.gather(stream);
+            }
+            matmul.multiply(whole, weights.weight(), own, 0, stream);
+            if (bias != null) {
+                addBias(bias, own, stream);
+            }
+            if (gatherOutput != null) {
+                gatherOutput.gather(stream);
+            }
+        }
+
+        /**
+         * Computes the gradients of the weight, the bias and the input from that of Y. The input's
+         * is that of the whole layer: summed over ranks.
+         *
+         * @param accumulate whether gradients of weight and bias are added to what is there
+         * @param stream where to enqueue
+         * @throws IllegalStateException if the pass was made without gradients
+         */
+        public void backward(boolean accumulate, Stream stream) {
+            Matrix dy = ownGradient;
+            Matrix dw = weights.weightGradient();
+            if (dy == null || dw == null) {
+                throw new IllegalStateException(
+                        "this pass was made without the output's gradient; pass one to pass(...)");
+            }
+            float beta = accumulate ? 1 : 0;
+            Matrix dx = wholeGradient;
+            if (dx != null) {
+                // The input comes again, instead of being kept, while its gradient is computed.
+                Stream beside = gatherInput == null ? stream : beside(stream);
+                matmul.multiply(dy, weightTransposed, dx, 0, beside);
+                if (gatherInput != null) {
+                    gatherInput.gather(stream);
+                    join(stream);
+                }
+            } else if (gatherInput != null) {
+                gatherInput.gather(stream);
+            }
+            boolean communicates = reduced != null || scatterGradient != null;
+            Stream beside = communicates ? beside(stream) : stream;
+            matmul.multiply(wholeTransposed, dy, dw, beta, beside);
+            if (biasGradient != null) {
+                matmul.multiply(ones, dy, biasGradient, beta, beside);
+            }
+            if (reduced != null) {
+                comm.allReduce(reduced, ReduceOp.SUM, stream);
+            } else if (scatterGradient != null) {
+                scatterGradient.reduceScatter(stream);
+            }
+            if (communicates) {
+                join(stream);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+package io.jccl.parallel;
+
+import io.jccl.device.Buffer;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rank's share of a linear layer's parameters, and where their gradients go. All memory is the
+ * caller's, so that it may lie in the buckets of a reducer or of an optimizer.
+ *
+ * @param weight inputs x outputs of this rank, float32 or bfloat16
+ * @param bias one element per output, float32; null for none
+ * @param weightGradient as large as the weight, float32; null if there is no backward
+ * @param biasGradient as large as the bias, float32; null if there is no bias or no backward
+ */
+public record LinearWeights(
+        Matrix weight,
+        @Nullable Buffer bias,
+        @Nullable Matrix weightGradient,
+        @Nullable Buffer biasGradient) {
+    /** Checks that gradients have the shapes of what they belong to. */
+    public LinearWeights {
+        if (weightGradient != null
+                && (weightGradient.rows() != weight.rows()
+                        || weightGradient.columns() != weight.columns())) {
+            throw new IllegalArgumentException(
+                    "the weight's gradient is "
+                            + weightGradient
+                            + ", expected the shape of the weight, "
+                            + weight);
+        }
+        if (bias != null && bias.count() != weight.columns()) {
+            throw new IllegalArgumentException(
+                    "the bias has "
+                            + bias.count()
+                            + " elements, expected one for each of the "
+                            + weight.columns()
+                            + " outputs of "
+                            + weight);
+        }
+        boolean fits = biasGradient == null || (bias != null && biasGradient.count() == bias.count());
+        if (!fits || (bias != null && weightGradient != null && biasGradient == null)) {
+            throw new IllegalArgumentException(
+                    "the bias has "
+                            + (bias == null ? "no" : bias.count())
+                            + " elements, its gradient "
+                            + (biasGradient == null ? "no" : biasGradient.count())
+                            + "; expected as many");
+        }
+    }
+}

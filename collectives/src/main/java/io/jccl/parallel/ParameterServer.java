@@ -1,0 +1,425 @@
+package io.jccl.parallel;
+
+import io.jccl.Communicator;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.parallel.ServerOptions.Consistency;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Parameters kept by server ranks: workers push gradients and pull parameters, instead of averaging
+ * gradients among themselves (Li et al., <a
+ * href="https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu">OSDI
+ * 2014</a>).
+ *
+ * <p>The last {@link ServerOptions#servers} ranks are servers, the others workers. With <i>s</i>
+ * servers each keeps one of <i>s</i> ranges of the parameters. A worker's step is
+ *
+ * <pre>{@code
+ * server.pull();      // parameters now hold the servers' values
+ * backward();         // writes gradients
+ * server.push();
+ * }</pre>
+ *
+ * and a server calls {@link #serve}, which returns when all workers have closed theirs. Every pair
+ * of a worker and a server has a communicator of its own, which on the server a thread of its own
+ * uses.
+ *
+ * <p>A worker that closes leaves: the others go on without it. If a rank dies, hangs, or fails, all
+ * others get a {@link JcclException} that names it, within the communicator's timeout.
+ *
+ * <p>Host memory only: servers compute. With ranks as processes or threads, and over MPI.
+ *
+ * <p><b>Threads:</b> one thread at a time.
+ */
+public final class ParameterServer implements AutoCloseable {
+    // What a worker asks for.
+    static final long PUSH = 1;
+    static final long PULL = 2;
+    static final long LEAVE = 3;
+
+    /** Where ranges start is a multiple of this: no two servers write to one cache line. */
+    private static final long GRAIN = 16;
+
+    private final Communicator world;
+    private final ServerOptions options;
+
+    /** On a worker, of each server; on a server, of each worker. */
+    private final List<Communicator> pairs = new ArrayList<>();
+
+    /** On a worker, the ranges of its parameters and gradients, and what it asks for. */
+    private final List<Buffer> parameterParts = new ArrayList<>();
+
+    private final List<Buffer> gradientParts = new ArrayList<>();
+    private final @Nullable Buffer request;
+    private final @Nullable ServerShard shard;
+    private @Nullable Throwable failure;
+    private boolean closed;
+
+    private ParameterServer(
+            Communicator world,
+            @Nullable Buffer parameters,
+            @Nullable Buffer gradients,
+            long count,
+            DataType type,
+            ServerOptions options) {
+        this.world = world;
+        this.options = options;
+        int workers = world.size() - options.servers();
+        boolean server = world.rank() >= workers;
+        Buffer asked = server ? null : world.device().allocate(DataType.INT64, 1);
+        request = asked;
+        try {
+            pair(workers);
+            if (server) {
+                int own = world.rank() - workers;
+                long first = start(count, own, options.servers());
+                long n = start(count, own + 1, options.servers()) - first;
+                shard = new ServerShard(world.device(), pairs, first, n, type, options);
+            } else {
+                shard = null;
+                for (int j = 0; j < options.servers(); j++) {
+                    long first = start(count, j, options.servers());
+                    long n = start(count, j + 1, options.servers()) - first;
+                    parameterParts.add(Objects.requireNonNull(parameters).slice(first, n));
+                    gradientParts.add(Objects.requireNonNull(gradients).slice(first, n));
+                }
+            }
+        } catch (RuntimeException e) {
+            List<AutoCloseable> made = new ArrayList<>(pairs.reversed());
+            if (asked != null) {
+                made.add(asked);
+            }
+            try {
+                Closing.all(made);
+            } catch (RuntimeException suppressed) {
+                e.addSuppressed(suppressed);
+            }
+            throw e;
+        }
+    }
+
+    /** First element of a server's range. */
+    private static long start(long count, int server, int servers) {
+        long each = (count + servers - 1) / servers;
+        return Math.min(count, (each + GRAIN - 1) / GRAIN * GRAIN * server);
+    }
+
+    /**
+     * A communicator for each pair. One split makes as many as can be made of distinct ranks: in
+     * round k worker i meets server (i + k) mod the larger of both numbers.
+     */
+    private void pair(int workers) {
+        int servers = options.servers();
+        int rounds = Math.max(workers, servers);
+        boolean server = world.rank() >= workers;
+        int own = server ? world.rank() - workers : world.rank();
+        Communicator[] made = new Communicator[server ? workers : servers];
+        for (int k = 0; k < rounds; k++) {
+            int peer = Math.floorMod(server ? own - k : own + k, rounds);
+            boolean there = peer < made.length;
+            int worker = server ? peer : own;
+            int colour = there ? worker * servers + (server ? own : peer) : -1;
+            Communicator c = world.split(colour, world.rank());
+            if (there) {
+                made[peer] = Objects.requireNonNull(c, "a split with a colour");
+                pairs.add(made[peer]);
+            }
+        }
+        pairs.clear();
+        pairs.addAll(List.of(made));
+    }
+
+    /**
+     * Makes this rank a worker or a server. All ranks call it; it waits for them. Afterwards all
+     * workers and the servers have the parameters of rank 0.
+     *
+     * @param world workers and servers; it has to outlive the parameter server, which does not close
+     *     it
+     * @param parameters on a worker, its copy of all parameters, float32 or float64, in host memory;
+     *     ignored and may be null on a server
+     * @param gradients on a worker, as many elements of the same type; ignored and may be null on a
+     *     server
+     * @param options settings, the same on all ranks
+     * @return this rank's end
+     * @throws IllegalArgumentException if there are not both workers and servers, the buffers do not
+     *     fit each other, or the ranks compute on GPUs; on all ranks, if all pass the same
+     * @throws io.jccl.CollectiveMismatchException if the ranks disagree
+     */
+    public static ParameterServer create(
+            Communicator world,
+            @Nullable Buffer parameters,
+            @Nullable Buffer gradients,
+            ServerOptions options) {
+        Objects.requireNonNull(options, "options");
+        if (world.device().kind() != Device.Kind.HOST) {
+            throw new IllegalArgumentException(
+                    "the ranks compute on "
+                            + world.device()
+                            + ", but a parameter server keeps its parameters in host memory; use a"
+                            + " communicator of the host engine or MPI, or a GradientReducer");
+        }
+        // First, so that no rank throws while others wait for it.
+        Agreement.check(
+                world,
+                "the settings of a parameter server",
+                List.of(options.servers() + " servers, " + options.consistency()));
+        int workers = world.size() - options.servers();
+        if (workers < 1) {
+            throw new IllegalArgumentException(
+                    options.servers()
+                            + " servers leave no worker among "
+                            + world.size()
+                            + " ranks, expected at most "
+                            + (world.size() - 1));
+        }
+        boolean worker = world.rank() < workers;
+        IllegalArgumentException wrong = worker ? wrong(parameters, gradients) : null;
+        boolean right = worker && parameters != null && wrong == null;
+        // Servers say nothing, and hear what the workers have.
+        long[] said =
+                Agreement.gather(
+                        world,
+                        right ? parameters.count() : -1,
+                        right ? parameters.dataType().code() : -1);
+        if (wrong != null) {
+            throw wrong;
+        }
+        for (int r = 0; r < workers; r++) {
+            if (said[2 * r] != said[0] || said[2 * r + 1] != said[1] || said[0] < 0) {
+                throw new IllegalArgumentException(
+                        "the workers' parameters differ: "
+                                + elements(said, 0)
+                                + ", "
+                                + elements(said, said[0] < 0 ? 0 : r));
+            }
+        }
+        DataType type = DataType.ofCode((int) said[1]);
+        ParameterServer made =
+                new ParameterServer(world, parameters, gradients, said[0], type, options);
+        try {
+            made.distribute();
+        } catch (RuntimeException e) {
+            made.failure = e;
+            made.close();
+            throw e;
+        }
+        return made;
+    }
+
+    private static String elements(long[] said, int rank) {
+        String has =
+                said[2 * rank] < 0
+                        ? "buffers that it may not have"
+                        : said[2 * rank]
+                                + " elements of "
+                                + DataType.ofCode((int) said[2 * rank + 1]).label();
+        return "rank " + rank + " has " + has;
+    }
+
+    /** What is wrong with a worker's buffers, if anything is. */
+    private static @Nullable IllegalArgumentException wrong(
+            @Nullable Buffer parameters, @Nullable Buffer gradients) {
+        if (parameters == null || gradients == null) {
+            return new IllegalArgumentException(
+                    "a worker needs parameters and gradients, but "
+                            + (parameters == null ? "parameters" : "gradients")
+                            + " is null");
+        }
+        DataType type = parameters.dataType();
+        if (type != DataType.FLOAT32 && type != DataType.FLOAT64) {
+            return new IllegalArgumentException(
+                    "parameters hold " + type.label() + ", expected float or double");
+        }
+        if (gradients.dataType() != type || gradients.count() != parameters.count()) {
+            return new IllegalArgumentException(
+                    "parameters are "
+                            + parameters
+                            + ", gradients "
+                            + gradients
+                            + "; both need the same type and count");
+        }
+        return null;
+    }
+
+    /** Rank 0's parameters go to all. */
+    private void distribute() {
+        Stream stream = world.device().defaultStream();
+        if (shard != null) {
+            shard.take(stream);
+            return;
+        }
+        for (int j = 0; j < pairs.size(); j++) {
+            if (world.rank() == 0) {
+                pairs.get(j).send(parameterParts.get(j), 1, stream);
+            }
+        }
+        for (int j = 0; j < pairs.size(); j++) {
+            if (world.rank() != 0) {
+                pairs.get(j).recv(parameterParts.get(j), 1, stream);
+            }
+        }
+    }
+
+    /**
+     * Whether this rank is a server.
+     *
+     * @return true for the last ranks
+     */
+    public boolean isServer() {
+        return shard != null;
+    }
+
+    /**
+     * Number of ranks that are workers.
+     *
+     * @return 1 or more
+     */
+    public int workers() {
+        return world.size() - options.servers();
+    }
+
+    /**
+     * Gives the servers this worker's gradients, all elements; they may be changed afterwards. With
+     * {@link Consistency.Synchronous} it waits while an earlier push of this worker still waits for
+     * those of the others.
+     *
+     * @throws IllegalStateException on a server
+     * @throws JcclException if a rank has failed
+     */
+    public void push() {
+        ask(PUSH, gradientParts, List.of());
+    }
+
+    /**
+     * Gets the servers' parameters, all elements, as soon as {@link ServerOptions#consistency}
+     * allows.
+     *
+     * @throws IllegalStateException on a server
+     * @throws JcclException if a rank has failed
+     */
+    public void pull() {
+        ask(PULL, List.of(), parameterParts);
+    }
+
+    private void ask(long what, List<Buffer> sent, List<Buffer> received) {
+        checkUsable();
+        Buffer q = request;
+        if (q == null) {
+            throw new IllegalStateException(
+                    "rank " + world.rank() + " is a server; it calls serve, workers push and pull");
+        }
+        Stream stream = world.device().defaultStream();
+        q.setLong(0, what);
+        try {
+            for (int j = 0; j < pairs.size(); j++) {
+                pairs.get(j).send(q, 1, stream);
+                if (!sent.isEmpty()) {
+                    pairs.get(j).send(sent.get(j), 1, stream);
+                }
+            }
+            for (int j = 0; j < received.size(); j++) {
+                pairs.get(j).recv(received.get(j), 1, stream);
+            }
+        } catch (RuntimeException e) {
+            failure = e;
+            abort("worker rank " + world.rank() + " failed: " + e.getMessage());
+            throw e;
+        }
+    }
+
+    /**
+     * Serves the workers until all have left.
+     *
+     * @throws IllegalStateException on a worker
+     * @throws JcclException if a rank has failed, or the update threw; the cause says which
+     */
+    public void serve() {
+        checkUsable();
+        if (shard == null) {
+            throw new IllegalStateException(
+                    "rank " + world.rank() + " is a worker; it pushes and pulls, servers serve");
+        }
+        try {
+            shard.serve();
+        } catch (RuntimeException e) {
+            failure = e;
+            throw e;
+        }
+    }
+
+    /**
+     * The parameters that this server keeps.
+     *
+     * @return its range; it ends with this object
+     * @throws IllegalStateException on a worker
+     */
+    public Buffer part() {
+        if (shard == null) {
+            throw new IllegalStateException("rank " + world.rank() + " is a worker, it keeps none");
+        }
+        return shard.parameters();
+    }
+
+    private void abort(String reason) {
+        for (Communicator c : pairs) {
+            c.abort(reason);
+        }
+    }
+
+    private void checkUsable() {
+        if (closed) {
+            throw new IllegalStateException("the parameter server is closed");
+        }
+        Throwable f = failure;
+        if (f != null) {
+            throw new JcclException(
+                    "the parameter server is unusable since it failed: " + f.getMessage(), f);
+        }
+    }
+
+    /**
+     * Leaves: tells the servers, on a worker; on a server whose workers are still there, they get
+     * errors. Closing twice does nothing.
+     */
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        RuntimeException error = null;
+        if (shard == null && failure == null) {
+            try {
+                ask(LEAVE, List.of(), List.of());
+            } catch (RuntimeException e) {
+                // It has ended anyhow; but the caller should know.
+                error = e;
+            }
+        }
+        closed = true;
+        List<AutoCloseable> all = new ArrayList<>(pairs.reversed());
+        if (shard != null) {
+            all.add(shard);
+        }
+        if (request != null) {
+            all.add(request);
+        }
+        try {
+            Closing.all(all);
+        } catch (RuntimeException e) {
+            if (error != null) {
+                e.addSuppressed(error);
+            }
+            throw e;
+        }
+        if (error != null) {
+            throw error;
+        }
+    }
+}

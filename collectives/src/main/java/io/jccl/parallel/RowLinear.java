@@ -1,0 +1,300 @@
+package io.jccl.parallel;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.Stream;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A linear layer {@code Y = X W + b} whose inputs are split over ranks: each has some columns of X
+ * and the rows of the weight that belong to them, and what they compute is added up. The second of
+ * the two layers of an MLP or an attention block under tensor parallelism (Shoeybi et al.,
+ * "Megatron-LM", arXiv 1909.08053, section 3); {@link ColumnLinear} is the first.
+ *
+ * <table>
+ * <caption>T tokens, O outputs, n ranks; the operator g of the paper, and with the sequence split
+ * its replacement (Korthikanti et al., arXiv 2205.05198, section 4.2)</caption>
+ * <tr><th></th><th>Y</th><th>forward</th><th>backward</th></tr>
+ * <tr><td>plain</td><td>T x O on every rank</td><td>allReduce of T O</td><td>none</td></tr>
+ * <tr><td>sequence-parallel</td><td>T/n x O</td><td>reduceScatter of T O</td><td>allGather of the
+ * gradient of Y, allReduce of that of the bias</td></tr>
+ * </table>
+ *
+ * <p>The bias is whole on every rank, added once, and its gradient the same on all.
+ *
+ * <p>Layers of one shape may share an object, and with it the scratch memory. {@link Pass} holds
+ * what one use of a layer works on; it is made once, and its steps allocate nothing.
+ *
+ * <p><b>Threads:</b> that of the communicator.
+ */
+public final class RowLinear extends SplitLinear {
+    /**
+     * How a layer works.
+     *
+     * @param inputIsParallel whether a rank passes in its own columns of X alone, as a {@link
+     *     ColumnLinear} leaves them; default true. Otherwise it passes all and gets the gradient of
+     *     all
+     * @param sequenceParallel whether a rank gets its own tokens of Y alone; default false: all
+     */
+    public record Options(boolean inputIsParallel, boolean sequenceParallel) {
+        /** Own columns in, all tokens out. */
+        public static final Options DEFAULT = new Options(true, false);
+
+        /**
+         * These options with the sequence split or not.
+         *
+         * @param value whether a rank gets its own tokens of Y alone
+         * @return new options
+         */
+        public Options withSequenceParallel(boolean value) {
+            return new Options(inputIsParallel, value);
+        }
+
+        /**
+         * These options with the input split or not.
+         *
+         * @param value whether a rank passes in its own columns of X alone
+         * @return new options
+         */
+        public Options withInputIsParallel(boolean value) {
+            return new Options(value, sequenceParallel);
+        }
+    }
+
+    private static final int WHOLE_OUTPUT = 0;
+    private static final int BIAS_SUM = 1;
+
+    private final Options options;
+    private final Part columns;
+
+    private RowLinear(
+            Communicator comm,
+            Matmul matmul,
+            long tokens,
+            long inputs,
+            long outputs,
+            Options options) {
+        super(comm, matmul, tokens, inputs, outputs, false);
+        this.options = options;
+        this.columns = Part.of(inputs, comm.rank(), comm.size());
+        refuseOnDevice(
+                !options.inputIsParallel && comm.size() > 1,
+                "a gradient of all inputs",
+                "pass in this rank's inputs alone (inputIsParallel)");
+    }
+
+    /**
+     * Makes a layer's helper. No rank waits for another.
+     *
+     * @param comm the ranks that share the layer; they are to call the same passes in the same order
+     * @param matmul products on the communicator's device; stays the caller's
+     * @param tokens rows of Y in one pass, of all ranks together, 1 or more
+     * @param inputs columns of X, of all ranks together
+     * @param outputs columns of Y
+     * @param options how it works
+     * @return the helper, which the caller closes
+     * @throws IllegalArgumentException if a number is less than 1, or the device cannot do it
+     */
+    public static RowLinear create(
+            Communicator comm,
+            Matmul matmul,
+            long tokens,
+            long inputs,
+            long outputs,
+            Options options) {
+        return new RowLinear(comm, matmul, tokens, inputs, outputs, options);
+    }
+
+    /**
+     * Which rows of the weight are this rank's.
+     *
+     * @return the share
+     */
+    public Part inputsHere() {
+        return columns;
+    }
+
+    /**
+     * Which rows of Y this rank gets.
+     *
+     * @return all, or its share if the sequence is split
+     */
+    public Part tokensHere() {
+        return options.sequenceParallel ? rows : new Part(0, tokens);
+    }
+
+    /**
+     * Prepares a use of the layer.
+     *
+     * @param weights this rank's share: its inputs x outputs, and the whole bias
+     * @param input X: all tokens x this rank's inputs, or all inputs; float32 or bfloat16. Read
+     *     again in backward
+     * @param output Y: this rank's tokens x outputs
+     * @param outputGradient as large as the output; null if there is no backward
+     * @param inputGradient as large as the input; null if it is not needed
+     * @return what runs it; valid as long as this helper is open
+     * @throws IllegalArgumentException if a shape or type does not fit
+     */
+    public Pass pass(
+            LinearWeights weights,
+            Matrix input,
+            Matrix output,
+            @Nullable Matrix outputGradient,
+            @Nullable Matrix inputGradient) {
+        return new Pass(weights, input, output, outputGradient, inputGradient);
+    }
+
+    /** One use of a layer, on memory given once. */
+    public final class Pass {
+        private final LinearWeights weights;
+        private final @Nullable Matrix bias;
+        private final Matrix own;
+        private final Matrix ownTransposed;
+        private final Matrix weightTransposed;
+        private final Matrix output;
+        private final Matrix whole;
+        private final @Nullable Buffer reduced;
+        private final @Nullable Rows scatterOutput;
+        private final @Nullable Matrix biasGradient;
+        private final @Nullable Matrix biasSum;
+        private final @Nullable Matrix outputGradient;
+        private final @Nullable Matrix wholeGradient;
+        private final @Nullable Rows gatherGradient;
+        private final @Nullable Matrix ownGradient;
+        private final @Nullable Columns gatherInput;
+        private final Matrix ones;
+        private final Matrix one;
+
+        Pass(
+                LinearWeights w,
+                Matrix input,
+                Matrix output,
+                @Nullable Matrix outputGradient,
+                @Nullable Matrix inputGradient) {
+            weights = w;
+            boolean split = options.sequenceParallel && !isAlone();
+            long wide = options.inputIsParallel ? columns.count() : inputs;
+            shape(w.weight(), columns.count(), outputs, "the weight");
+            shape(input, tokens, wide, "the input");
+            shape(output, tokensHere().count(), outputs, "the output");
+            bias = biasOf(w);
+            own = ownColumns(input);
+            ownTransposed = own.transposed();
+            weightTransposed = w.weight().transposed();
+            this.output = output;
+            this.outputGradient = outputGradient;
+            ones = onesRow(output.rows());
+            one = onesRow(tokens).columns(0, 1);
+            Buffer mine = isAlone() ? null : SplitLinear.run(output, "the output");
+            if (split && mine != null) {
+                Buffer all = scratch(WHOLE_OUTPUT, tokens * outputs);
+                whole = Matrix.of(all, tokens, outputs);
+                scatterOutput = new Rows(all, mine, outputs);
+                reduced = null;
+            } else {
+                whole = output;
+                scatterOutput = null;
+                reduced = mine;
+            }
+            if (outputGradient == null) {
+                biasGradient = null;
+                biasSum = null;
+                wholeGradient = null;
+                gatherGradient = null;
+                ownGradient = null;
+                gatherInput = null;
+                return;
+            }
+            shape(outputGradient, tokensHere().count(), outputs, "the output's gradient");
+            Objects.requireNonNull(w.weightGradient(), "the weight's gradient");
+            biasGradient = biasGradientOf(w);
+            if (split) {
+                Buffer all = scratch(WHOLE_OUTPUT, tokens * outputs);
+                wholeGradient = Matrix.of(all, tokens, outputs);
+                gatherGradient =
+                        new Rows(
+                                all,
+                                SplitLinear.run(outputGradient, "the output's gradient"),
+                                outputs);
+                biasSum =
+                        biasGradient == null
+                                ? null
+                                : Matrix.of(scratch(BIAS_SUM, outputs), 1, outputs);
+            } else {
+                wholeGradient = outputGradient;
+                gatherGradient = null;
+                biasSum = null;
+            }
+            if (inputGradient == null) {
+                ownGradient = null;
+                gatherInput = null;
+                return;
+            }
+            shape(inputGradient, tokens, wide, "the input's gradient");
+            ownGradient = ownColumns(inputGradient);
+            gatherInput =
+                    options.inputIsParallel || isAlone()
+                            ? null
+                            : new Columns(comm, inputGradient, packed(tokens * inputs));
+        }
+
+        private Matrix ownColumns(Matrix m) {
+            return options.inputIsParallel ? m : m.columns(columns.from(), columns.count());
+        }
+
+        /**
+         * Computes Y.
+         *
+         * @param stream where to enqueue
+         */
+        public void forward(Stream stream) {
+            matmul.multiply(own, weights.weight(), whole, 0, stream);
+            if (reduced != null) {
+                comm.allReduce(reduced, ReduceOp.SUM, stream);
+            } else if (scatterOutput != null) {
+                scatterOutput.reduceScatter(stream);
+            }
+            if (bias != null) {
+                addBias(bias, output, stream);
+            }
+        }
+
+        /**
+         * Computes the gradients of the weight, the bias and the input from that of Y.
+         *
+         * @param accumulate whether gradients of weight and bias are added to what is there
+         * @param stream where to enqueue
+         * @throws IllegalStateException if the pass was made without gradients
+         */
+        public void backward(boolean accumulate, Stream stream) {
+            Matrix dy = wholeGradient;
+            Matrix dw = weights.weightGradient();
+            Matrix mine = outputGradient;
+            if (dy == null || dw == null || mine == null) {
+                throw new IllegalStateException(
+                        "this pass was made without the output's gradient; pass one to pass(...)");
+            }
+            float beta = accumulate ? 1 : 0;
+            if (gatherGradient != null) {
+                gatherGradient.gather(stream);
+            }
+            if (ownGradient != null) {
+                matmul.multiply(dy, weightTransposed, ownGradient, 0, stream);
+            }
+            matmul.multiply(ownTransposed, dy, dw, beta, stream);
+            if (biasGradient != null && biasSum == null) {
+                matmul.multiply(ones, mine, biasGradient, beta, stream);
+            } else if (biasGradient != null && biasSum != null) {
+                // Each rank has the sum over its own tokens.
+                matmul.multiply(ones, mine, biasSum, 0, stream);
+                comm.allReduce(biasSum.buffer(), ReduceOp.SUM, stream);
+                matmul.multiply(one, biasSum, biasGradient, beta, stream);
+            }
+            if (gatherInput != null) {
+                gatherInput.gather(stream);
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+package io.jccl.parallel;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import java.time.Duration;
+import org.jspecify.annotations.Nullable;
+
+/** What the two split linear layers have in common: shapes, scratch memory and a second stream. */
+abstract class SplitLinear implements AutoCloseable {
+    private static final Duration SIDE_PATIENCE = Duration.ofMinutes(1);
+
+    final Communicator comm;
+    final Matmul matmul;
+    final long tokens;
+    final long inputs;
+    final long outputs;
+
+    /** This rank's tokens where the sequence is split. */
+    final Part rows;
+
+    final boolean equalRows;
+
+    /** A column of ones: with it sums over tokens, and biases added to all of them, are products. */
+    private final Buffer ones;
+
+    private final Matrix column;
+    private final Matrix columnOfRows;
+    private final @Nullable Buffer[] scratch = new Buffer[2];
+    private @Nullable Buffer packed;
+    private final @Nullable Stream side;
+    private final @Nullable Event ready;
+    private final @Nullable Event done;
+    private final Runnable mark = this::mark;
+    private final Runnable check = this::check;
+    private volatile long marked;
+    private long checked;
+    private boolean closed;
+
+    SplitLinear(
+            Communicator comm,
+            Matmul matmul,
+            long tokens,
+            long inputs,
+            long outputs,
+            boolean overlap) {
+        if (tokens < 1 || inputs < 1 || outputs < 1) {
+            throw new IllegalArgumentException(
+                    "tokens, inputs and outputs are "
+                            + tokens
+                            + ", "
+                            + inputs
+                            + " and "
+                            + outputs
+                            + ", expected 1 or more of each");
+        }
+        this.comm = comm;
+        this.matmul = matmul;
+        this.tokens = tokens;
+        this.inputs = inputs;
+        this.outputs = outputs;
+        this.rows = Part.of(tokens, comm.rank(), comm.size());
+        this.equalRows = tokens % comm.size() == 0;
+        Device device = comm.device();
+        this.ones = device.allocate(DataType.FLOAT32, tokens);
+        fillWithOnes(device);
+        this.column = Matrix.of(ones, tokens, 1);
+        this.columnOfRows = column.rows(0, rows.count());
+        boolean aside = overlap && comm.size() > 1;
+        this.side = aside ? device.newStream() : null;
+        this.ready = aside ? device.newEvent() : null;
+        this.done = aside ? device.newEvent() : null;
+    }
+
+    private void fillWithOnes(Device device) {
+        if (device.kind() == Device.Kind.HOST) {
+            fill(ones);
+            return;
+        }
+        try (Buffer host = Device.host().allocate(DataType.FLOAT32, tokens)) {
+            fill(host);
+            ones.copyFrom(host.asSegment());
+        }
+    }
+
+    private static void fill(Buffer buffer) {
+        for (long i = 0; i < buffer.count(); i++) {
+            buffer.set(i, 1);
+        }
+    }
+
+    boolean isHost() {
+        return comm.device().kind() == Device.Kind.HOST;
+    }
+
+    boolean isAlone() {
+        return comm.size() == 1;
+    }
+
+    /** Scratch memory, made when the first pass needs it and shared by all. */
+    Buffer scratch(int which, long count) {
+        Buffer b = scratch[which];
+        if (b == null) {
+            b = comm.device().allocate(DataType.FLOAT32, count);
+            scratch[which] = b;
+        }
+        return b;
+    }
+
+    /** Scratch memory in which whole columns are gathered. */
+    Buffer packed(long count) {
+        Buffer b = packed;
+        if (b == null) {
+            b = comm.device().allocate(DataType.FLOAT32, count);
+            packed = b;
+        }
+        return b;
+    }
+
+    /** {@code y += 1 bias}: the bias to every token. */
+    void addBias(Matrix bias, Matrix y, Stream stream) {
+        matmul.multiply(y.rows() == tokens ? column : columnOfRows, bias, y, 1, stream);
+    }
+
+    /** A view of the ones for sums over that many tokens. */
+    Matrix onesRow(long count) {
+        return (count == tokens ? column : columnOfRows).transposed();
+    }
+
+    // ---- beside the caller's stream
+
+    /** Where products run beside the collectives of the caller's stream. */
+    Stream beside(Stream stream) {
+        Stream s = side;
+        if (s == null || ready == null) {
+            return stream;
+        }
+        ready.record(stream);
+        s.waitFor(ready);
+        return s;
+    }
+
+    /** Makes the caller's stream wait for what {@link #beside} got. */
+    void join(Stream stream) {
+        Stream s = side;
+        if (s == null || done == null) {
+            return;
+        }
+        if (isHost()) {
+            s.launchHostFunction(mark);
+        }
+        done.record(s);
+        stream.waitFor(done);
+        if (isHost()) {
+            stream.launchHostFunction(check);
+        }
+    }
+
+    @SuppressWarnings("NonAtomicOperationOnVolatileField") // by the side stream alone
+    private void mark() {
+        marked = marked + 1;
+    }
+
+    /** A product that failed beside was dropped there with its mark; its error comes out here. */
+    private void check() {
+        checked++;
+        if (marked < checked) {
+            checked = marked;
+            Stream s = side;
+            if (s != null) {
+                s.synchronize(SIDE_PATIENCE);
+            }
+            throw new JcclException("a product beside the collective did not run");
+        }
+    }
+
+    // ---- collectives over rows: tokens
+
+    /** Every rank's rows of a matrix of all tokens. */
+    final class Rows {
+        private final Buffer all;
+        private final Buffer mine;
+        private final long[] counts;
+        private final long[] starts;
+
+        /** Of all tokens x width elements, and one rank's. */
+        Rows(Buffer all, Buffer mine, long width) {
+            this.all = all;
+            this.mine = mine;
+            counts = new long[comm.size()];
+            starts = new long[comm.size()];
+            for (int r = 0; r < comm.size(); r++) {
+                Part p = Part.of(tokens, r, comm.size());
+                counts[r] = p.count() * width;
+                starts[r] = p.from() * width;
+            }
+        }
+
+        void gather(Stream stream) {
+            if (equalRows) {
+                comm.allGather(mine, all, stream);
+            } else {
+                comm.allGatherv(mine, all, counts, starts, stream);
+            }
+        }
+
+        void reduceScatter(Stream stream) {
+            if (equalRows) {
+                comm.reduceScatter(all, mine, ReduceOp.SUM, stream);
+            } else {
+                comm.reduceScatterv(all, mine, counts, ReduceOp.SUM, stream);
+            }
+        }
+    }
+
+    // ---- checks, when a pass is made
+
+    static void shape(Matrix m, long rows, long columns, String name) {
+        if (m.rows() != rows || m.columns() != columns) {
+            throw new IllegalArgumentException(
+                    name + " is " + m + ", expected " + rows + " x " + columns);
+        }
+    }
+
+    /** The elements as one run, which collectives need. */
+    static Buffer run(Matrix m, String name) {
+        boolean dense =
+                m.rows() <= 1 && m.columnStride() == 1
+                        || m.columnStride() == 1 && m.rowStride() == m.columns();
+        if (!dense || m.dataType() != DataType.FLOAT32) {
+            throw new IllegalArgumentException(
+                    name
+                            + " is "
+                            + m
+                            + " with row stride "
+                            + m.rowStride()
+                            + " and column stride "
+                            + m.columnStride()
+                            + "; it goes through a collective, which needs float elements row after"
+                            + " row without gaps");
+        }
+        return m.buffer().slice(m.offset(), m.rows() * m.columns());
+    }
+
+    static @Nullable Matrix biasOf(LinearWeights w) {
+        Buffer b = w.bias();
+        return b == null ? null : Matrix.of(b, 1, b.count());
+    }
+
+    static @Nullable Matrix biasGradientOf(LinearWeights w) {
+        Buffer b = w.biasGradient();
+        return b == null ? null : Matrix.of(b, 1, b.count());
+    }
+
+    void refuseOnDevice(boolean wanted, String what, String instead) {
+        if (wanted && !isHost()) {
+            throw new IllegalArgumentException(
+                    what
+                            + " moves single columns, which only the host device can do here, not "
+                            + comm.device()
+                            + "; "
+                            + instead);
+        }
+    }
+
+    /** Frees the scratch memory; no pass may be under way. Closing twice does nothing. */
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        if (side != null && ready != null && done != null) {
+            side.close();
+            ready.close();
+            done.close();
+        }
+        for (Buffer b : scratch) {
+            if (b != null) {
+                b.close();
+            }
+        }
+        if (packed != null) {
+            packed.close();
+        }
+        ones.close();
+    }
+}

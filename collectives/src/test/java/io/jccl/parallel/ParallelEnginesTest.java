@@ -1,0 +1,210 @@
+package io.jccl.parallel;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.contract.Messages;
+import io.jccl.contract.MpiLauncher;
+import io.jccl.contract.Workers;
+import io.jccl.contract.Workers.Worker;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.parallel.GradientReducer.Parameter;
+import io.jccl.testdouble.TestDouble;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Everything that is done on ranks that are threads, also on the other engines; and faults. */
+@Timeout(value = 5, unit = TimeUnit.MINUTES)
+class ParallelEnginesTest {
+    /** For starting JVMs on a busy machine, and what they then do. */
+    private static final Duration PATIENCE = Duration.ofSeconds(150);
+
+    /** Far above what it takes to notice, far below the timeout of the communicator. */
+    private static final long SOON_MILLIS = 20_000;
+
+    private final String seed = Long.toString(Long.getLong("jccl.seed", System.nanoTime()));
+
+    @TempDir Path folder = Path.of("");
+
+    private void seeded(String what, int ranks) {
+        System.out.println(
+                "ParallelEnginesTest." + what + ": " + ranks + " ranks, -Djccl.seed=" + seed);
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 3, 4})
+    void threads(int ranks) {
+        seeded("threads", ranks);
+        Communicator.runLocal(ranks, c -> ParallelBodies.compressed(c, Long.parseLong(seed)));
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 4})
+    void processes(int ranks) {
+        seeded("processes", ranks);
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(ranks, job, List.of(), Map.of())) {
+            workers.startAll(ParallelWorker.class, "all", seed, "100", "host");
+            for (Worker worker : workers.all()) {
+                worker.await("OK", PATIENCE);
+                worker.await("CLOSED", PATIENCE);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+        }
+        assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
+    }
+
+    @ParameterizedTest
+    @CsvSource({"OPEN_MPI, 2", "OPEN_MPI, 3", "MPICH, 2", "MPICH, 3"})
+    void mpi(MpiLauncher launcher, int ranks) throws IOException {
+        launcher.assume();
+        seeded(launcher.name(), ranks);
+        String out = folder.resolve("out").toString();
+        Worker job =
+                launcher.start(
+                        ranks, List.of(), ParallelWorker.class, "all", seed, "100", "mpi", out);
+        int exit;
+        try {
+            exit = job.join(PATIENCE);
+        } finally {
+            job.kill();
+        }
+        for (int rank = 0; rank < ranks; rank++) {
+            List<String> lines = Files.readAllLines(Path.of(out + "." + rank));
+            assertTrue(
+                    lines.contains("OK") && lines.getLast().equals("CLOSED"),
+                    () -> lines + "\n" + job.lines());
+        }
+        assertEquals(0, exit, () -> String.join("\n", job.lines()));
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 4})
+    void ncclDouble(int ranks) {
+        TestDouble.use();
+        seeded("ncclDouble", ranks);
+        long number = Long.parseLong(seed);
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(30));
+        List<Device> devices = IntStream.range(0, ranks).mapToObj(Cuda::device).toList();
+        Communicator.runLocal(
+                devices,
+                options,
+                c -> {
+                    ParallelBodies.mesh(c, number);
+                    ParallelBodies.reducer(c, number);
+                    ParallelBodies.sync(c, number);
+                });
+    }
+
+    @Test
+    void whatNeedsHostMemoryIsRefusedOnGpus() {
+        TestDouble.use();
+        Communicator.runLocal(
+                List.of(Cuda.device(0), Cuda.device(1)),
+                CommunicatorOptions.DEFAULT,
+                c -> {
+                    List<Parameter> one = List.of(new Parameter("w", 8, DataType.FLOAT32));
+                    for (Compression form :
+                            List.of(
+                                    new Compression.Cast(DataType.BFLOAT16),
+                                    new Compression.TopK(0.5),
+                                    new Compression.PowerSgd(1))) {
+                        ReducerOptions options = ReducerOptions.DEFAULT.withCompression(form);
+                        String m =
+                                Messages.of(
+                                        IllegalArgumentException.class,
+                                        () -> GradientReducer.create(c, one, options));
+                        assertTrue(m.contains("host memory"), m);
+                    }
+                    assertThrows(
+                            IllegalArgumentException.class,
+                            () ->
+                                    ParameterServer.create(
+                                            c, null, null, ServerOptions.synchronous(1)));
+                });
+    }
+
+    /** What a worker printed when it failed. */
+    private record Report(String type, long millis, String message) {
+        static Report of(Worker worker) {
+            String[] words = worker.await("ERROR ", PATIENCE).split(" ", 4);
+            return new Report(words[1], Long.parseLong(words[2]), words[3]);
+        }
+    }
+
+    /** In the middle of backward, or of a push or pull: of a worker, and of the server. */
+    @ParameterizedTest
+    @CsvSource({"train, 1", "serve, 0", "serve, 2"})
+    void killedRankEndsTraining(String what, int victim) {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(ParallelWorker.class, what, seed, "100", "host");
+            for (Worker worker : workers.all()) {
+                worker.await("RUNNING", PATIENCE);
+            }
+            workers.all().get(victim).kill();
+            long killed = System.nanoTime();
+            for (Worker worker : workers.all()) {
+                if (worker.rank() == victim) {
+                    continue;
+                }
+                Report report = Report.of(worker);
+                long millis = (System.nanoTime() - killed) / 1_000_000;
+                assertTrue(millis < SOON_MILLIS, () -> "after " + millis + " ms: " + report);
+                // Ranks in a pair's communicator have its numbers, so a name is not asked for.
+                assertTrue(report.message.contains("rank "), report::toString);
+                worker.await("CLOSED", PATIENCE);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+        }
+        assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"train", "serve"})
+    void stoppedRankEndsTrainingAfterTheTimeout(String what) {
+        String job = Workers.newJobId();
+        try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
+            workers.startAll(ParallelWorker.class, what, seed, "3", "host");
+            for (Worker worker : workers.all()) {
+                worker.await("RUNNING", PATIENCE);
+            }
+            Worker stopped = workers.all().get(1);
+            stopped.signal("STOP");
+            long since = System.nanoTime();
+            for (int rank : new int[] {0, 2}) {
+                Worker worker = workers.all().get(rank);
+                Report report = Report.of(worker);
+                long millis = (System.nanoTime() - since) / 1_000_000;
+                assertTrue(
+                        millis > 1_000 && millis < SOON_MILLIS,
+                        () -> "after " + millis + " ms: " + report);
+                worker.await("CLOSED", PATIENCE);
+                assertEquals(0, worker.join(PATIENCE));
+            }
+            stopped.signal("CONT");
+            Report.of(stopped);
+            stopped.await("CLOSED", PATIENCE);
+            assertEquals(0, stopped.join(PATIENCE));
+        }
+        assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
+    }
+}
