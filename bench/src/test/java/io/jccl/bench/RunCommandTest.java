@@ -41,7 +41,7 @@ class RunCommandTest {
     }
 
     /** This JVM's classes, whether they are modules or not. */
-    private static List<String> jccl() {
+    static List<String> jccl() {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
         String modules = System.getProperty("jdk.module.path", "");
         return modules.isEmpty()

@@ -25,6 +25,11 @@ final class Products {
         this.allGradient = allGradient;
     }
 
+    /** Of matrices that this rank holds whole. */
+    Products(Matmul matmul, Stream stream) {
+        this(matmul, stream, null, false, null, null);
+    }
+
     /** With a weight matrix that this rank holds whole. */
     Product local(
             Weight weight,
