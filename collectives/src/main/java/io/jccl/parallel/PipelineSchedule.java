@@ -1,0 +1,198 @@
+package io.jccl.parallel;
+
+import io.jccl.parallel.PipelineStep.Action;
+import io.jccl.parallel.PipelineStep.Kind;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * In which order a rank of a pipeline computes micro-batches forward and backward. In both
+ * schedules they go backward in the order in which they went forward, so that gradients are added
+ * up in the same order as on a single rank.
+ */
+public enum PipelineSchedule {
+    /**
+     * All forward, then all backward (Huang et al., "GPipe", arXiv 1811.06965, section 2.3). Every
+     * micro-batch is in flight at once.
+     */
+    GPIPE {
+        @Override
+        public int inFlight(int stages, int rank, int microBatches) {
+            check(stages, rank, microBatches);
+            return microBatches;
+        }
+
+        @Override
+        void append(Plan plan, int microBatches) {
+            for (int i = 0; i < microBatches; i++) {
+                plan.recvInput(i);
+                plan.compute(Kind.FORWARD, i);
+                plan.sendOutput(i);
+            }
+            for (int i = 0; i < microBatches; i++) {
+                plan.recvGradient(i);
+                plan.compute(Kind.BACKWARD, i);
+                plan.sendGradient(i);
+            }
+        }
+    },
+
+    /**
+     * One forward, one backward: a rank starts to go backward as soon as it can, and from then on
+     * takes turns (Narayanan et al., "PipeDream", arXiv 1806.03377, section 3.2; with a flush at
+     * the end of each batch as in arXiv 2104.04473, section 2.2). A rank has no more micro-batches
+     * in flight than there are stages from it on.
+     */
+    ONE_F_ONE_B {
+        @Override
+        public int inFlight(int stages, int rank, int microBatches) {
+            check(stages, rank, microBatches);
+            return Math.min(stages - rank, microBatches);
+        }
+
+        @Override
+        void append(Plan plan, int microBatches) {
+            int ahead = Math.min(plan.stages - plan.rank - 1, microBatches);
+            for (int i = 0; i < ahead; i++) {
+                plan.recvInput(i);
+                plan.compute(Kind.FORWARD, i);
+                plan.sendOutput(i);
+            }
+            int turns = microBatches - ahead;
+            if (turns > 0) {
+                plan.recvInput(ahead);
+            }
+            for (int i = 0; i < turns; i++) {
+                // Neighbours send to each other here, so each pair of messages is one group.
+                plan.compute(Kind.FORWARD, ahead + i);
+                plan.exchangeWithNext(ahead + i, i);
+                plan.compute(Kind.BACKWARD, i);
+                if (i < turns - 1) {
+                    plan.exchangeWithPrevious(i, ahead + i + 1);
+                } else {
+                    plan.sendGradient(i);
+                }
+            }
+            for (int i = turns; i < microBatches; i++) {
+                plan.recvGradient(i);
+                plan.compute(Kind.BACKWARD, i);
+                plan.sendGradient(i);
+            }
+        }
+    };
+
+    /**
+     * The most micro-batches that a rank has taken forward and not yet backward.
+     *
+     * @param stages ranks of the pipeline
+     * @param rank which of them
+     * @param microBatches how many in a batch
+     * @return 1 or more
+     */
+    public abstract int inFlight(int stages, int rank, int microBatches);
+
+    abstract void append(Plan plan, int microBatches);
+
+    /**
+     * What a rank does, in order. No rank waits for another in a circle, also where a send waits
+     * for its recv.
+     *
+     * @param stages ranks of the pipeline, 1 or more
+     * @param rank which of them
+     * @param microBatches how many in a batch, 1 or more
+     * @return its steps
+     * @throws IllegalArgumentException if a number is out of range
+     */
+    public List<PipelineStep> steps(int stages, int rank, int microBatches) {
+        check(stages, rank, microBatches);
+        Plan plan = new Plan(stages, rank);
+        append(plan, microBatches);
+        return List.copyOf(plan.steps);
+    }
+
+    /**
+     * The share of time in which a rank has nothing to compute, if all stages take as long and
+     * messages no time: {@code (p - 1) / (m + p - 1)} (GPipe, section 2.3), the same for both.
+     *
+     * @param stages ranks of the pipeline, p
+     * @param microBatches how many in a batch, m
+     * @return 0 to 1
+     */
+    public static double bubble(int stages, int microBatches) {
+        check(stages, 0, microBatches);
+        return (stages - 1.0) / (microBatches + stages - 1.0);
+    }
+
+    static void check(int stages, int rank, int microBatches) {
+        if (stages < 1 || rank < 0 || rank >= stages || microBatches < 1) {
+            throw new IllegalArgumentException(
+                    "stages is "
+                            + stages
+                            + ", rank "
+                            + rank
+                            + ", microBatches "
+                            + microBatches
+                            + "; expected a rank of 1 or more stages, and 1 or more micro-batches");
+        }
+    }
+
+    /** Steps of one rank; messages that have no other end are left out. */
+    static final class Plan {
+        final int stages;
+        final int rank;
+        final List<PipelineStep> steps = new ArrayList<>();
+
+        Plan(int stages, int rank) {
+            this.stages = stages;
+            this.rank = rank;
+        }
+
+        private void add(boolean exists, Action... actions) {
+            if (exists) {
+                steps.add(new PipelineStep(List.of(actions)));
+            }
+        }
+
+        private boolean hasPrevious() {
+            return rank > 0;
+        }
+
+        private boolean hasNext() {
+            return rank < stages - 1;
+        }
+
+        void compute(Kind kind, int i) {
+            add(true, new Action(kind, i));
+        }
+
+        void recvInput(int i) {
+            add(hasPrevious(), new Action(Kind.RECV_INPUT, i));
+        }
+
+        void sendGradient(int i) {
+            add(hasPrevious(), new Action(Kind.SEND_GRADIENT, i));
+        }
+
+        void sendOutput(int i) {
+            add(hasNext(), new Action(Kind.SEND_OUTPUT, i));
+        }
+
+        void recvGradient(int i) {
+            add(hasNext(), new Action(Kind.RECV_GRADIENT, i));
+        }
+
+        void exchangeWithNext(int sent, int received) {
+            add(
+                    hasNext(),
+                    new Action(Kind.SEND_OUTPUT, sent),
+                    new Action(Kind.RECV_GRADIENT, received));
+        }
+
+        void exchangeWithPrevious(int sent, int received) {
+            add(
+                    hasPrevious(),
+                    new Action(Kind.SEND_GRADIENT, sent),
+                    new Action(Kind.RECV_INPUT, received));
+        }
+    }
+}
