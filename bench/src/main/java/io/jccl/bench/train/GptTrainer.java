@@ -9,6 +9,10 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.parallel.Matmul;
 import io.jccl.parallel.Mesh;
+import io.jccl.parallel.Pipeline;
+import io.jccl.parallel.PipelineOptions;
+import io.jccl.parallel.PipelineReport;
+import io.jccl.parallel.PipelineSchedule;
 import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -42,6 +46,7 @@ public final class GptTrainer implements AutoCloseable {
     private final ParameterStore store;
     private final @Nullable ParameterStore experts;
     private final Stage stage;
+    private final @Nullable Pipeline pipeline;
     private final Batches batches;
     private final Buffer sum;
     private final boolean counts;
@@ -94,22 +99,51 @@ public final class GptTrainer implements AutoCloseable {
                                             "experts",
                                             1.0 / techniques.expert()));
             Matmul matmul = owned.add(Matmul.of(device, settings.threads()));
-            long rowsWhole = techniques.sequenceParallel() ? (long) settings.sequences() * settings.shape().context() * settings.shape().hidden() : 0;
+            long rows = (long) settings.sequences() * settings.shape().context();
+            Communicator stages = mesh.group(PIPELINE);
+            PipelineSchedule schedule =
+                    techniques.schedule() == Techniques.Schedule.GPIPE
+                            ? PipelineSchedule.GPIPE
+                            : PipelineSchedule.ONE_F_ONE_B;
+            int micro = techniques.accumulate();
+            boolean piped = stages.size() > 1;
             stage =
                     new Stage(
                             part,
                             store,
                             experts,
-                            new Products(matmul, stream, mesh.group(TENSOR), techniques.sequenceParallel(), owned.floats(device, rowsWhole), owned.floats(device, rowsWhole)),
+                            new Products(
+                                    matmul,
+                                    stream,
+                                    mesh.group(TENSOR),
+                                    rows,
+                                    techniques.sequenceParallel(),
+                                    owned),
                             mesh.group(TENSOR),
                             batches,
                             new Stage.Options(
                                     settings.sequences(),
-                                    1,
+                                    micro,
+                                    piped
+                                            ? schedule.inFlight(
+                                                    stages.size(), stages.rank(), micro)
+                                            : 1,
                                     techniques.recompute(),
                                     techniques.sequenceParallel()),
                             device,
                             owned);
+            pipeline =
+                    piped
+                            ? owned.add(
+                                    Pipeline.create(
+                                            stages,
+                                            stage,
+                                            PipelineOptions.of(
+                                                            micro,
+                                                            DataType.FLOAT32,
+                                                            stage.activationCount())
+                                                    .withSchedule(schedule)))
+                            : null;
             sum = owned.add(device.allocate(DataType.FLOAT64, 1));
             counts = part.last() && mesh.coordinate(TENSOR) == 0;
         } catch (RuntimeException | Error e) {
@@ -206,9 +240,13 @@ public final class GptTrainer implements AutoCloseable {
      */
     public double step() {
         batches.step(step);
-        for (int micro = 0; micro < techniques.accumulate(); micro++) {
-            stage.forward(micro, null, null);
-            stage.backward(micro, null, null, micro + 1 == techniques.accumulate());
+        if (pipeline == null) {
+            for (int micro = 0; micro < techniques.accumulate(); micro++) {
+                stage.forward(micro, null, null, stream);
+                stage.backward(micro, null, null, stream);
+            }
+        } else {
+            pipeline.run();
         }
         store.step(settings.learningRate());
         if (experts != null) {
@@ -270,9 +308,16 @@ public final class GptTrainer implements AutoCloseable {
         }
     }
 
-    /** Idle part of the pipeline, computed and measured; empty without one. */
+    /**
+     * Idle part of the pipeline in the last step, computed and measured; empty without one. All
+     * ranks call it.
+     */
     List<Double> bubble() {
-        return List.of();
+        if (pipeline == null || step == 0) {
+            return List.of();
+        }
+        PipelineReport report = pipeline.report();
+        return List.of(report.computed(), report.measured());
     }
 
     /** What the router says of balance; empty without experts. */

@@ -1,11 +1,11 @@
 package io.jccl.bench.train;
 
 import io.jccl.Communicator;
-import io.jccl.bench.train.GptShape.Split;
 import io.jccl.bench.train.GptShape.Weight;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.parallel.PipelineStage;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
@@ -15,7 +15,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> one at a time.
  */
-final class Stage {
+final class Stage implements PipelineStage {
     private final Part part;
     private final ParameterStore store;
     private final @Nullable ParameterStore experts;
@@ -23,6 +23,7 @@ final class Stage {
     private final Batches batches;
     private final boolean recompute;
     private final int sequences;
+    private final int microBatches;
     private final int slotCount;
     private final Stream stream;
     private final Work work;
@@ -53,11 +54,13 @@ final class Stage {
      * How a stage computes.
      *
      * @param sequences of a micro-batch
+     * @param microBatches of a step
      * @param slots micro-batches that are under way at most
      * @param recompute whether only the blocks' inputs are kept
      * @param shared whether the residual path's rows are shared out among tensor ranks
      */
-    record Options(int sequences, int slots, boolean recompute, boolean shared) {}
+    record Options(
+            int sequences, int microBatches, int slots, boolean recompute, boolean shared) {}
 
     Stage(
             Part part,
@@ -76,6 +79,7 @@ final class Stage {
         this.batches = batches;
         this.recompute = options.recompute();
         this.sequences = options.sequences();
+        this.microBatches = options.microBatches();
         this.slotCount = options.slots();
         this.stream = device.defaultStream();
         GptShape shape = part.shape();
@@ -196,15 +200,14 @@ final class Stage {
             Buffer to,
             Buffer toGradient,
             Buffer fromGradient) {
-        Weight w = weights.get(weight);
-        Buffer values = store.weight(layer, weight);
-        Buffer gradient = store.gradient(layer, weight);
-        if (w.split() == Split.NONE || part.tensorRanks() == 1) {
-            return products.local(
-                    w, values, gradient, from, to, toGradient, fromGradient, work.rows);
-        }
-        return products.split(
-                w, values, gradient, from, to, toGradient, fromGradient, work.rows);
+        return products.of(
+                weights.get(weight),
+                store.weight(layer, weight),
+                store.gradient(layer, weight),
+                from,
+                to,
+                toGradient,
+                fromGradient);
     }
 
     /** Elements that travel between pipeline stages. */
@@ -212,13 +215,9 @@ final class Stage {
         return x[0][0].count();
     }
 
-    /**
-     * The way forth of a micro-batch.
-     *
-     * @param input the previous stage's output; null on the first stage
-     * @param output for the next stage; null on the last
-     */
-    void forward(int micro, @Nullable Buffer input, @Nullable Buffer output) {
+    @Override
+    public void forward(
+            int micro, @Nullable Buffer input, @Nullable Buffer output, Stream ignored) {
         int slot = micro % slotCount;
         if (embedding != null) {
             batches.inputs(micro, tokens);
@@ -252,18 +251,13 @@ final class Stage {
         store.unload(part.layer(block));
     }
 
-    /**
-     * The way back of a micro-batch.
-     *
-     * @param outputGradient from the next stage; null on the last
-     * @param inputGradient for the previous stage; null on the first
-     * @param last whether it is the last of this step
-     */
-    void backward(
+    @Override
+    public void backward(
             int micro,
             @Nullable Buffer outputGradient,
             @Nullable Buffer inputGradient,
-            boolean last) {
+            Stream ignored) {
+        boolean last = micro + 1 == microBatches;
         int slot = micro % slotCount;
         store.begin(last);
         if (experts != null) {

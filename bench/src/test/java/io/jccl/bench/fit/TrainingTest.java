@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.bench.train.Owned;
 import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -119,7 +120,7 @@ class TrainingTest {
         long seed = new SplittableRandom().nextLong();
         System.out.println("TrainingTest seed " + seed);
         SplittableRandom random = new SplittableRandom(seed);
-        List<AutoCloseable> owned = new ArrayList<>();
+        Owned owned = new Owned();
         Budgets budgets = new Budgets(Map.of());
         try (BufferPool pool =
                 BufferPool.device(Device.host(), budgets, new PoolOptions(1 << 20, 64))) {

@@ -60,10 +60,16 @@ class GptGradientTest {
                             part,
                             store,
                             null,
-                            new Products(matmul, device.defaultStream()),
-                            null,
+                            new Products(
+                                    matmul,
+                                    device.defaultStream(),
+                                    comm,
+                                    (long) SEQUENCES * shape.context(),
+                                    false,
+                                    owned),
+                            comm,
                             new Batches(corpus, 3, SEQUENCES, SEQUENCES, 0, shape.context()),
-                            new Stage.Options(SEQUENCES, 1, recompute, false),
+                            new Stage.Options(SEQUENCES, 1, 1, recompute, false),
                             device,
                             owned);
             loss(stage); // leaves the gradients
@@ -73,8 +79,8 @@ class GptGradientTest {
 
     /** The mean over rows. */
     private static double loss(Stage stage) {
-        stage.forward(0, null, null);
-        stage.backward(0, null, null, true);
+        stage.forward(0, null, null, Device.host().defaultStream());
+        stage.backward(0, null, null, Device.host().defaultStream());
         return stage.takeLoss() / (SEQUENCES * 8);
     }
 

@@ -107,6 +107,10 @@ class TechniquesTest {
                 "tp=2",
                 "tp=4 recompute",
                 "tp=2 sequence-parallel",
+                "pp=2 schedule=gpipe accumulate=4",
+                "pp=2 schedule=1f1b accumulate=4 recompute",
+                "dp=2 pp=2 accumulate=2 zero=3",
+                "tp=2 pp=2 accumulate=4 sequence-parallel",
                 "dp=2 tp=2 zero=2 sequence-parallel recompute"
             })
     void losesAsASingleRankDoes(String techniques) {
