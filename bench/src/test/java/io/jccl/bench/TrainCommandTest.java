@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.LocalJob;
 import java.io.File;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -29,15 +30,39 @@ import org.w3c.dom.NodeList;
 
 @Timeout(value = 240, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class TrainCommandTest {
-    private static final String SMALL =
-            "--layers 2 --hidden 32 --heads 4 --context 16 --batch 8 --steps 10 ";
+    private static final Map<String, String> SMALL =
+            Map.of(
+                    "--layers",
+                    "2",
+                    "--hidden",
+                    "32",
+                    "--heads",
+                    "4",
+                    "--context",
+                    "16",
+                    "--batch",
+                    "8",
+                    "--steps",
+                    "10");
 
     @TempDir private Path folder;
 
     private record Result(int status, String out, String err) {}
 
     private static Result run(String line) {
-        return run(Map.of(), (SMALL + line).strip().split(" +"));
+        return run(Map.of(), small(line.strip().split(" +")));
+    }
+
+    /** With what the line does not say. */
+    private static String[] small(String... line) {
+        List<String> all = new ArrayList<>(List.of(line));
+        all.removeIf(String::isEmpty);
+        SMALL.forEach((name, value) -> {
+            if (!all.contains(name)) {
+                all.addAll(List.of(name, value));
+            }
+        });
+        return all.toArray(String[]::new);
     }
 
     private static Result run(Map<String, String> environment, String... arguments) {
@@ -81,7 +106,7 @@ class TrainCommandTest {
                 "--resume | --resume needs --checkpoint",
                 "--engine nccl | --engine is nccl, but the model computes on the CPU",
                 "--lr 0 | --lr is 0.0, expected a number above 0",
-                "--context 200000 | is too much for one step",
+                "--context 100000 --batch 1000 | is too much for one step",
                 "--text /no/such/file | there is no file /no/such/file",
                 "--compare dp=2;tq=2 | technique 'tq=2' is unknown",
                 "--compare dp=x | technique 'dp=x' needs a number",
@@ -98,7 +123,7 @@ class TrainCommandTest {
     @Test
     void launchedProcessesAreNoThreads() {
         Map<String, String> launched =
-                Map.of("RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "2");
+                LocalJob.environment("train-command-test", 0, 2);
         Result r = run(launched, "-g", "2");
         assertEquals(2, r.status, r::toString);
         assertTrue(r.err.contains("-g 2 starts threads, but a launcher has started"), r.err);
@@ -140,11 +165,13 @@ class TrainCommandTest {
         Result r =
                 run(
                         Map.of(),
-                        (SMALL + "--compare@dp=2 zero=1;tp=2;bf16@--json@" + json + "@--svg@" + svg)
-                                .replace(" --", "@--")
-                                .replaceAll("(--\\w+) (\\d+)", "$1@$2")
-                                .replace(" @", "@")
-                                .split("@"));
+                        small(
+                                "--compare",
+                                "dp=2 zero=1;tp=2;bf16",
+                                "--json",
+                                json.toString(),
+                                "--svg",
+                                svg.toString()));
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.lines().anyMatch(l -> l.startsWith("dp=2 zero=1 ")), r.out);
         JsonNode runs = json(json).get("runs");
@@ -228,7 +255,7 @@ class TrainCommandTest {
         StringWriter err = new StringWriter();
         int ranks = techniques.contains("3") ? 3 : 2;
         List<String> arguments = new ArrayList<>(List.of("-n", "" + ranks, "train"));
-        arguments.addAll(List.of((SMALL + techniques).strip().split(" +")));
+        arguments.addAll(List.of(small(techniques.split(" +"))));
         int status =
                 Main.execute(
                         "run",
@@ -252,7 +279,7 @@ class TrainCommandTest {
         List<String> command = new ArrayList<>(List.of(mpirun, "-n", "2"));
         command.addAll(RunCommandTest.jccl());
         command.addAll(List.of("train", "--engine", "mpi", "--zero", "2", "--json", "" + json));
-        command.addAll(List.of(SMALL.strip().split(" +")));
+        command.addAll(List.of(small()));
         ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
         builder.environment().put("OMPI_ALLOW_RUN_AS_ROOT", "1");
         builder.environment().put("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");

@@ -47,6 +47,7 @@ final class Stage implements PipelineStage {
     private final Buffer logits;
     private final @Nullable Product head;
 
+    private final int headLayer;
     private final int shareFrom;
     private double lossSum;
 
@@ -114,20 +115,19 @@ final class Stage implements PipelineStage {
         rowsShare = rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0).asSegment();
         normedGradientShare = normedGradient.slice(last ? from : 0, last ? share : 0).asSegment();
         logits = owned.floats(device, last ? (long) work.rows * shape.vocabulary() : 0);
+        headLayer = part.layers().size() - 1;
         head = last ? head(products) : null;
     }
 
     private Product head(Products products) {
-        int layer = part.layers().size() - 1;
-        return products.local(
+        return products.of(
                 part.layers().getLast().weights().getFirst(),
-                store.weight(layer, 0),
-                store.gradient(layer, 0),
+                store.weight(headLayer, 0),
+                store.gradient(headLayer, 0),
                 normed,
                 logits,
                 logits,
-                normedGradient,
-                work.rows);
+                normedGradient);
     }
 
     private Block block(int block, Work.Kept[] kept, Products products) {
@@ -300,7 +300,7 @@ final class Stage implements PipelineStage {
 
     /** All tensor ranks compute the whole of it, so that each has the gradient of its rows. */
     private void loss(int micro, int slot, Product product) {
-        int layer = part.layers().size() - 1;
+        int layer = headLayer;
         int vocabulary = part.shape().vocabulary();
         batches.targets(micro, tokens);
         MemorySegment all = gathered(x[blocks.length][slot]).asSegment();

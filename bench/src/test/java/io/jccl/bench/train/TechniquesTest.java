@@ -30,10 +30,10 @@ class TechniquesTest {
     private static final int BATCH = 8;
 
     /** Other orders of sums: a few parts of 2^-24, times the steps' growth. */
-    private static final double TOLERANCE = 2e-5;
+    private static final double TOLERANCE = 1e-6;
 
     /** Bfloat16: every parameter is off by up to 2^-9 of itself. */
-    private static final double NARROW = 5e-3;
+    private static final double NARROW = 3e-3;
 
     private static final Corpus CORPUS = Corpus.grammar(1);
 
@@ -175,7 +175,7 @@ class TechniquesTest {
     @ParameterizedTest
     @ValueSource(strings = {"single", "dp=2 accumulate=2", "tp=2 sequence-parallel", "recompute"})
     void stepsAllocateNothing(String techniques) {
-        RunSettings s = settings(techniques, 0, 1, Adam.defaults(), 1000);
+        RunSettings s = settings(techniques, 0, 1, Adam.defaults(), 10_000);
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         int ranks = s.techniques().ranks();
         double[] bytes = new double[ranks];
@@ -184,15 +184,18 @@ class TechniquesTest {
                 comm -> {
                     try (GptTrainer trainer = new GptTrainer(comm, CORPUS, s)) {
                         trainer.initialize();
-                        for (int i = 0; i < 300; i++) {
-                            trainer.step();
+                        // Until everything is compiled; all ranks go on as long as the last.
+                        for (int window = 0; window < 8; window++) {
+                            for (int i = 0; i < 100; i++) {
+                                trainer.step();
+                            }
+                            long before = threads.getCurrentThreadAllocatedBytes();
+                            for (int i = 0; i < 100; i++) {
+                                trainer.step();
+                            }
+                            long after = threads.getCurrentThreadAllocatedBytes();
+                            bytes[comm.rank()] = (after - before) / 100.0;
                         }
-                        long before = threads.getCurrentThreadAllocatedBytes();
-                        for (int i = 0; i < 100; i++) {
-                            trainer.step();
-                        }
-                        long after = threads.getCurrentThreadAllocatedBytes();
-                        bytes[comm.rank()] = (after - before) / 100.0;
                     }
                 });
         for (int r = 0; r < ranks; r++) {
