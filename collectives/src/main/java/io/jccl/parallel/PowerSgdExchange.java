@@ -12,7 +12,6 @@ import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Random;
 
 /**
  * Matrices as products of two thin ones: algorithm 1 of arXiv 1905.13727 with the error feedback of
@@ -123,12 +122,18 @@ final class PowerSgdExchange extends Exchange {
         }
     }
 
-    /** A column of Q at random, the same on all ranks. */
+    /**
+     * A column of Q at random, the same on all ranks: from -1 to 1 by SplitMix64 (Steele et al.,
+     * OOPSLA 2014), without an object for it.
+     */
     private void draw(Matrix m, int k) {
-        Random random = new Random(seed * 31 + (m.q + k) * 0x9E3779B97F4A7C15L + redrawn++);
+        long state = seed * 31 + (m.q + k) * 0xD1342543DE82EF95L + redrawn++;
         for (int j = 0; j < m.columns; j++) {
-            long at = m.q + (long) k * m.columns + j;
-            second.asSegment().setAtIndex(JAVA_FLOAT, at, (float) random.nextGaussian());
+            state += 0x9E3779B97F4A7C15L;
+            long z = (state ^ state >>> 30) * 0xBF58476D1CE4E5B9L;
+            z = (z ^ z >>> 27) * 0x94D049BB133111EBL;
+            float value = ((z ^ z >>> 31) >>> 40) * 0x1p-23f - 1;
+            second.asSegment().setAtIndex(JAVA_FLOAT, m.q + (long) k * m.columns + j, value);
         }
     }
 

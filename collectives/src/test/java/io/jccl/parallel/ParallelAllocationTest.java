@@ -1,0 +1,141 @@
+package io.jccl.parallel;
+
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.sun.management.ThreadMXBean;
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import io.jccl.parallel.GradientReducer.Parameter;
+import io.jccl.parallel.ServerOptions.Consistency;
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** No step allocates on the Java heap, on any thread, once it has run for a while. */
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
+class ParallelAllocationTest {
+    private static final int STEPS = 1000;
+    private static final int ROUNDS = 20;
+    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+
+    /** One object of 16 bytes in a step, on one of the threads, would fail. */
+    private static final double MOST = 12;
+
+    private static List<ReducerOptions> forms() {
+        ReducerOptions options = ReducerOptions.DEFAULT.withBuckets(4000, 9000);
+        return List.of(
+                options,
+                options.withFindUnused(true),
+                options.withCompression(new Compression.Cast(DataType.BFLOAT16)),
+                options.withCompression(new Compression.TopK(0.01)),
+                options.withCompression(new Compression.PowerSgd(2)));
+    }
+
+    /** Bytes allocated so far by the threads that work for steps, and by the calling one. */
+    private static long allocated() {
+        long sum = THREADS.getCurrentThreadAllocatedBytes();
+        for (Thread t : Thread.getAllStackTraces().keySet()) {
+            if (t.getName().startsWith("jccl-stream-") || t.getName().startsWith("jccl-server-")) {
+                sum += THREADS.getThreadAllocatedBytes(t.threadId());
+            }
+        }
+        return sum;
+    }
+
+    /** Until it allocates nothing, for on a busy machine compilation takes its time. */
+    private static void measure(Communicator pause, String what, Runnable step) {
+        double bytes = Double.MAX_VALUE;
+        for (int round = 0; round < ROUNDS && bytes >= MOST; round++) {
+            // Threads of both ranks are looked at, while both do nothing else.
+            Agreement.gather(pause, 1);
+            long before = allocated();
+            long looking = allocated() - before;
+            Agreement.gather(pause, 1);
+            long start = allocated();
+            for (int i = 0; i < STEPS; i++) {
+                step.run();
+            }
+            long own = THREADS.getCurrentThreadAllocatedBytes();
+            Agreement.gather(pause, 1);
+            long pausing = THREADS.getCurrentThreadAllocatedBytes() - own;
+            double mine = (allocated() - start - looking - pausing) / (double) STEPS;
+            bytes = 0;
+            for (long of : Agreement.gather(pause, Double.doubleToRawLongBits(mine))) {
+                bytes = Math.max(bytes, Double.longBitsToDouble(of));
+            }
+        }
+        assertTrue(bytes < MOST, what + " allocates " + bytes + " bytes a step");
+    }
+
+    @ParameterizedTest
+    @MethodSource("forms")
+    void reducerAllocatesNothing(ReducerOptions options) {
+        List<Parameter> parameters = new ArrayList<>();
+        for (int p = 0; p < 6; p++) {
+            parameters.add(new Parameter("w" + p, 30, 40, DataType.FLOAT32));
+        }
+        Communicator.runLocal(
+                2,
+                c -> {
+                    try (GradientReducer r = GradientReducer.create(c, parameters, options);
+                            Stream compute = c.device().newStream()) {
+                        Runnable backward = () -> r.gradient(3).set(7, 1);
+                        measure(
+                                c,
+                                options.toString(),
+                                () -> {
+                                    r.begin(false);
+                                    r.ready(0, compute);
+                                    r.finish();
+                                    r.begin(true);
+                                    for (int p = 5; p >= 0; p--) {
+                                        compute.launchHostFunction(backward);
+                                        r.ready(p, compute);
+                                    }
+                                    r.finish();
+                                });
+                    }
+                });
+    }
+
+    private static List<Consistency> consistencies() {
+        return List.of(new Consistency.Synchronous(), new Consistency.BoundedStaleness(1));
+    }
+
+    @ParameterizedTest
+    @MethodSource("consistencies")
+    void serverAllocatesNothing(Consistency consistency) {
+        ServerOptions options = ServerOptions.synchronous(0.1f).withConsistency(consistency);
+        Communicator.runLocal(
+                3,
+                c -> {
+                    Communicator workers = c.split(c.rank() / 2, 0);
+                    try (Buffer parameters = c.device().allocate(DataType.FLOAT32, 1000);
+                            Buffer gradients = c.device().allocate(DataType.FLOAT32, 1000);
+                            ParameterServer server =
+                                    ParameterServer.create(c, parameters, gradients, options)) {
+                        if (server.isServer()) {
+                            server.serve();
+                        } else if (workers != null) {
+                            measure(
+                                    workers,
+                                    consistency.toString(),
+                                    () -> {
+                                        server.push();
+                                        server.pull();
+                                    });
+                        }
+                    } finally {
+                        if (workers != null) {
+                            workers.close();
+                        }
+                    }
+                });
+    }
+}
