@@ -1,0 +1,340 @@
+package io.jccl.parallel;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.parallel.ExpertReference.Pick;
+import io.jccl.parallel.RouterOptions.ExpertChoice;
+import io.jccl.parallel.RouterOptions.Overflow;
+import io.jccl.parallel.RouterOptions.TokenChoice;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Random;
+import java.util.Set;
+
+/** A mixture of experts on ranks of any engine, against the plain one. */
+final class ExpertBodies {
+    private static final double BALANCE = 0.3;
+    private static final double Z = 0.2;
+
+    private ExpertBodies() {}
+
+    /** Random layers with every policy, several steps each. Every rank has the same seed. */
+    static void layers(Communicator c, long seed, int rounds) {
+        Random random = new Random(seed);
+        for (int round = 0; round < rounds; round++) {
+            for (RouterOptions router : routers(random, c.size())) {
+                layer(c, router, random);
+            }
+        }
+    }
+
+    /** Every policy, with random numbers of experts and tokens. */
+    private static List<RouterOptions> routers(Random random, int ranks) {
+        List<RouterOptions> all = new ArrayList<>();
+        for (Overflow overflow : Overflow.values()) {
+            for (int count = 1; count <= 3; count++) {
+                for (boolean priority : new boolean[] {false, true}) {
+                    int experts = experts(random, ranks);
+                    if (count > experts || (priority && overflow == Overflow.NONE)) {
+                        continue;
+                    }
+                    boolean normalised = count > 1 && random.nextInt(3) > 0;
+                    all.add(
+                            new RouterOptions(
+                                    experts,
+                                    1 + random.nextInt(60),
+                                    new TokenChoice(count, normalised),
+                                    factor(random),
+                                    overflow,
+                                    priority));
+                }
+            }
+        }
+        all.add(
+                new RouterOptions(
+                        experts(random, ranks),
+                        1 + random.nextInt(60),
+                        new ExpertChoice(),
+                        factor(random),
+                        Overflow.DROP,
+                        false));
+        return all;
+    }
+
+    private static int experts(Random random, int ranks) {
+        return ranks * (1 + random.nextInt(16 / ranks));
+    }
+
+    private static double factor(Random random) {
+        return new double[] {0.1, 0.5, 1, 1.1, 1.25, 2, 1000}[random.nextInt(7)];
+    }
+
+    private static void layer(Communicator c, RouterOptions router, Random random) {
+        int features = 1 + random.nextInt(70);
+        DataType type = random.nextInt(3) == 0 ? DataType.BFLOAT16 : DataType.FLOAT32;
+        boolean fixed = router.overflow() != Overflow.NONE && random.nextBoolean();
+        ExpertOptions options =
+                ExpertOptions.of(router, features).withType(type).withFixedBlocks(fixed);
+        int most = router.maxTokens();
+        try (ExpertDispatch layer = ExpertDispatch.create(c, options);
+                Buffer logits = c.device().allocate(DataType.FLOAT32, most * router.experts());
+                Buffer logitGradients = c.device().allocate(DataType.FLOAT32, logits.count());
+                Buffer tokens = c.device().allocate(type, (long) most * features);
+                Buffer results = c.device().allocate(type, tokens.count());
+                Buffer gradients = c.device().allocate(type, tokens.count());
+                Buffer tokenGradients = c.device().allocate(type, tokens.count())) {
+            for (int step = 0; step < 3; step++) {
+                // Ranks have different numbers of tokens, also none.
+                Step s = new Step(options, layer, c.rank());
+                s.n = new int[c.size()];
+                for (int r = 0; r < c.size(); r++) {
+                    s.n[r] = random.nextInt(3) == 0 ? most : random.nextInt(most + 1);
+                }
+                Random own = new Random(random.nextLong() + c.rank());
+                fill(logits, own, new double[] {1e-3, 1, 30}[random.nextInt(3)]);
+                fill(tokens, own, 1);
+                fill(gradients, own, 1);
+                int here = s.n[c.rank()];
+                layer.route(logits, here);
+                layer.dispatch(tokens);
+                s.experts(layer.inputs(), layer.outputs(), null);
+                layer.combine(results);
+                s.forward(
+                        matrix(logits, here, router.experts()),
+                        matrix(tokens, here, features),
+                        matrix(results, here, features));
+                if (random.nextInt(4) > 0) {
+                    layer.combineBackward(gradients);
+                    s.experts(layer.inputs(), layer.inputGradients(), layer.outputGradients());
+                    layer.dispatchBackward(tokenGradients);
+                    layer.routeBackward(logitGradients, BALANCE, Z);
+                    s.backward(
+                            matrix(logits, here, router.experts()),
+                            matrix(tokens, here, features),
+                            matrix(gradients, here, features),
+                            matrix(tokenGradients, here, features),
+                            matrix(logitGradients, here, router.experts()),
+                            own);
+                }
+                s.statistics(c);
+            }
+        }
+    }
+
+    private static void fill(Buffer buffer, Random random, double size) {
+        for (long i = 0; i < buffer.count(); i++) {
+            buffer.set(i, size * random.nextGaussian());
+        }
+    }
+
+    private static double[][] matrix(Buffer buffer, int rows, int columns) {
+        double[][] m = new double[rows][columns];
+        for (int i = 0; i < rows; i++) {
+            for (int j = 0; j < columns; j++) {
+                m[i][j] = buffer.get((long) i * columns + j);
+            }
+        }
+        return m;
+    }
+
+    /** One step on one rank, and what it should be. */
+    private static final class Step {
+        private final ExpertOptions options;
+        private final RouterOptions router;
+        private final ExpertDispatch layer;
+        private final int rank;
+        private final double tolerance;
+        private int[] n = {};
+        private List<Pick> picks = List.of();
+        private List<List<Integer>> wanted = List.of();
+        private double[] shares = {};
+
+        Step(ExpertOptions options, ExpertDispatch layer, int rank) {
+            this.options = options;
+            this.router = options.router();
+            this.layer = layer;
+            this.rank = rank;
+            // Results are rounded on the way there, on the way back and at the end: 8 bits of
+            // bfloat16 each time, 24 of float32.
+            tolerance = options.type() == DataType.BFLOAT16 ? 0x1p-5 : 0x1p-18;
+        }
+
+        /** Runs the local experts, or their backward pass; checks the rows that stay empty. */
+        void experts(Buffer inputs, Buffer outputs, @org.jspecify.annotations.Nullable Buffer dy) {
+            int features = options.features();
+            for (int l = 0; l < layer.localExperts(); l++) {
+                double scale = ExpertReference.scale(rank * layer.localExperts() + l);
+                long from = layer.firstRow(l) * features;
+                for (long i = from; i < from + layer.rowCount(l) * features; i++) {
+                    double x = inputs.get(i);
+                    outputs.set(
+                            i, scale * (dy == null ? Math.sin(x) : Math.cos(x) * dy.get(i)));
+                }
+                if (options.fixedBlocks()) {
+                    long end = from + layer.blockRows() * features;
+                    for (long i = from + layer.rowCount(l) * features; i < end; i++) {
+                        assertEquals(0, inputs.get(i), "behind the tokens");
+                        assertEquals(0, dy == null ? 0 : dy.get(i), "behind the gradients");
+                    }
+                }
+            }
+        }
+
+        void forward(double[][] logits, double[][] x, double[][] results) {
+            ExpertRouter r = layer.router();
+            double[][] p = new double[logits.length][router.experts()];
+            for (int t = 0; t < p.length; t++) {
+                double[] exact = ExpertReference.softmax(logits[t]);
+                for (int e = 0; e < router.experts(); e++) {
+                    p[t][e] = r.gate(t, e);
+                    assertEquals(exact[e], p[t][e], 3e-7, "gate");
+                }
+            }
+            // From the router's gates, so that rounding does not decide which of two is larger.
+            wanted =
+                    router.choice() instanceof TokenChoice t
+                            ? ExpertReference.wanted(p, t.count())
+                            : List.of();
+            picks = ExpertReference.picks(p, router, wanted);
+            shares = ExpertReference.shares(p, router.experts());
+            List<Pick> found = new ArrayList<>();
+            Set<Pick> once = new HashSet<>();
+            for (int i = 0; i < r.assignments(); i++) {
+                Pick pick = new Pick(r.token(i), r.expert(i));
+                found.add(pick);
+                assertTrue(once.add(pick), "twice: " + pick);
+                double w = ExpertReference.weight(p[pick.token()], pick, router, wanted);
+                assertEquals(w, r.weight(i), 1e-6, "weight");
+            }
+            assertEquals(picks, found, () -> "assignments with " + router);
+            for (int e = 0; e < router.experts(); e++) {
+                assertTrue(r.count(e) <= r.capacity(), "capacity");
+            }
+            double[][] y = ExpertReference.forward(logits, x, router, picks, wanted);
+            for (int t = 0; t < y.length; t++) {
+                for (int f = 0; f < y[t].length; f++) {
+                    assertEquals(y[t][f], results[t][f], near(y[t][f]), "result");
+                }
+            }
+            if (logits.length > 0) {
+                double balance = ExpertReference.balanceLoss(logits, shares);
+                assertEquals(balance, r.balanceLoss(), 1e-5 * (1 + balance));
+                double z = ExpertReference.zLoss(logits);
+                assertEquals(z, r.zLoss(), 1e-5 * (1 + z));
+            }
+        }
+
+        private double near(double value) {
+            return tolerance * (1 + 2 * Math.abs(value));
+        }
+
+        private double loss(double[][] logits, double[][] x, double[][] g) {
+            double[][] y = ExpertReference.forward(logits, x, router, picks, wanted);
+            double sum =
+                    BALANCE * ExpertReference.balanceLoss(logits, shares)
+                            + Z * ExpertReference.zLoss(logits);
+            for (int t = 0; t < y.length; t++) {
+                for (int f = 0; f < y[t].length; f++) {
+                    sum += g[t][f] * y[t][f];
+                }
+            }
+            return sum;
+        }
+
+        /** Finite differences of the plain layer, who goes where being fixed. */
+        void backward(
+                double[][] logits,
+                double[][] x,
+                double[][] g,
+                double[][] dx,
+                double[][] dlogits,
+                Random random) {
+            double h = 1e-5;
+            for (int k = 0; k < 12 && logits.length > 0; k++) {
+                int t = random.nextInt(logits.length);
+                int f = random.nextInt(options.features());
+                double numeric = slope(logits, x, g, x[t], f, h);
+                assertEquals(numeric, dx[t][f], near(numeric) + 1e-6, "token's gradient");
+                int e = random.nextInt(router.experts());
+                double size = 0;
+                for (double v : g[t]) {
+                    size += Math.abs(v);
+                }
+                double slope = slope(logits, x, g, logits[t], e, h);
+                // A sum over features, of values that were rounded.
+                assertEquals(
+                        slope,
+                        dlogits[t][e],
+                        tolerance * (1 + size + Math.abs(slope)) + 1e-4,
+                        () -> "logit's gradient with " + options);
+            }
+        }
+
+        private double slope(
+                double[][] logits, double[][] x, double[][] g, double[] row, int i, double h) {
+            double at = row[i];
+            row[i] = at + h;
+            double above = loss(logits, x, g);
+            row[i] = at - h;
+            double below = loss(logits, x, g);
+            row[i] = at;
+            return (above - below) / (2 * h);
+        }
+
+        void statistics(Communicator c) {
+            ExpertStatistics s = layer.statistics();
+            long[] taken = new long[router.experts()];
+            for (Pick pick : picks) {
+                taken[pick.expert()]++;
+            }
+            long[] mine = Arrays.copyOf(taken, taken.length + 1);
+            mine[taken.length] =
+                    n[rank] - picks.stream().mapToInt(Pick::token).distinct().count();
+            long[] all = Agreement.gather(c, mine);
+            long untaken = 0;
+            long assignments = 0;
+            double squares = 0;
+            Arrays.fill(taken, 0);
+            for (int r = 0; r < c.size(); r++) {
+                for (int e = 0; e < taken.length; e++) {
+                    taken[e] += all[r * mine.length + e];
+                    assignments += all[r * mine.length + e];
+                }
+                untaken += all[(r + 1) * mine.length - 1];
+            }
+            for (int e = 0; e < taken.length; e++) {
+                assertEquals(taken[e], s.taken(e));
+                squares += (double) taken[e] * taken[e];
+            }
+            long tokens = Arrays.stream(n).sum();
+            assertEquals(tokens, s.tokens());
+            assertEquals(assignments, s.assignments());
+            if (tokens > 0) {
+                assertEquals((double) untaken / tokens, s.untakenShare(), 1e-12);
+                double choices = router.choice() instanceof TokenChoice t ? t.count() : 0;
+                assertEquals(
+                        choices == 0 ? 0 : (tokens * choices - assignments) / (tokens * choices),
+                        s.droppedShare(),
+                        1e-12);
+                double mean = (double) assignments / taken.length;
+                assertEquals(
+                        Arrays.stream(taken).max().orElseThrow() / mean, s.maxOverMean(), 1e-9);
+                // Var = E[n^2] - mean^2
+                assertEquals(
+                        Math.sqrt(Math.max(0, squares / taken.length - mean * mean)) / mean,
+                        s.coefficientOfVariation(),
+                        1e-6);
+                assertTrue(s.entropy() >= 0 && s.entropy() <= 1 + 1e-12, s::toString);
+            }
+            for (int l = 0; l < layer.localExperts(); l++) {
+                assertEquals(taken[rank * layer.localExperts() + l], layer.rowCount(l));
+            }
+        }
+    }
+}
