@@ -285,8 +285,9 @@ class FaultTest {
                 Workers three = new Workers(3, job, List.of(), Map.of())) {
             Worker first = two.start(0, FaultWorker.class, "hello", "5");
             Worker second = three.start(1, FaultWorker.class, "hello", "5");
-            Report.of(second).names("WORLD_SIZE 2", "with 3");
-            Report.of(first);
+            Report report = Report.of(second);
+            report.names("different world sizes", "rank 0 2 (", "rank 1 3 (", "WORLD_SIZE");
+            assertEquals(report.message, Report.of(first).message);
             assertEquals(0, first.join(PATIENCE));
             assertEquals(0, second.join(PATIENCE));
         }

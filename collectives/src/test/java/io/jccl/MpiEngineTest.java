@@ -24,6 +24,9 @@ abstract class MpiEngineTest extends EngineContractTest {
                     "-Djccl.mpi.limit=1000",
                     "-Djccl.mpi.piece=4096");
 
+    /** One thread at a time in MPI, and collectives that block. */
+    static final List<String> SERIALIZED = List.of("-Djccl.mpi.threads=serialized");
+
     private static final Duration PATIENCE = Duration.ofMinutes(5);
 
     @TempDir Path folder = Path.of("");

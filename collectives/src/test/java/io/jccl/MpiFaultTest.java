@@ -29,6 +29,8 @@ class MpiFaultTest {
     private static final String POLL = "poll";
     private static final String BLOCK = "block";
 
+    private static final List<String> SERIALIZED = List.of("-Djccl.mpi.threads=serialized");
+
     private record Outcome(int exit, List<String> lines) {
         String of(int rank) {
             return String.join(
@@ -54,8 +56,12 @@ class MpiFaultTest {
 
     private static Outcome run(
             MpiLauncher launcher, int ranks, String wait, String fault, long timeoutMillis) {
+        return run(launcher, ranks, List.of("-Djccl.mpi.wait=" + wait), fault, timeoutMillis);
+    }
+
+    private static Outcome run(
+            MpiLauncher launcher, int ranks, List<String> flags, String fault, long timeoutMillis) {
         launcher.assume();
-        List<String> flags = List.of("-Djccl.mpi.wait=" + wait);
         Worker job =
                 launcher.start(
                         ranks, flags, MpiFaultWorker.class, fault, Long.toString(timeoutMillis));
@@ -105,6 +111,41 @@ class MpiFaultTest {
                 "CollectiveTimeoutException",
                 "rank 1 has completed barrier",
                 "JCCL_MPI_WAIT=poll");
+    }
+
+    /** Where nobody else may call MPI meanwhile, a rank tells what it knows itself. */
+    @ParameterizedTest
+    @EnumSource
+    void aBlockingCallOfTheOneThreadIsEndedToo(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, SERIALIZED, "missing", 10_000);
+        assertNotEquals(0, o.exit);
+        o.says(
+                "cannot leave MPI",
+                "CollectiveTimeoutException",
+                "rank 0 is in allReduce(float, count 4, sum)",
+                "JCCL_MPI_THREADS=multiple");
+    }
+
+    /** Two streams, and ranks that come to them in opposite order: with one thread, for ever. */
+    @ParameterizedTest
+    @EnumSource
+    void aSecondThreadThatWouldWaitForEverIsTold(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, SERIALIZED, "crossed", 60_000);
+        assertNotEquals(0, o.exit);
+        o.says("another thread of this process has been in MPI", "JCCL_MPI_THREADS=multiple");
+        o = run(launcher, 2, List.of(), "crossed", 60_000);
+        assertEquals(0, o.exit, o::text);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void threadsThatTakeTurnsGoOn(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, SERIALIZED, "turns", 60_000);
+        assertEquals(0, o.exit, o::text);
+        List<String> polled = new ArrayList<>(SERIALIZED);
+        polled.add("-Djccl.mpi.wait=poll");
+        o = run(launcher, 2, polled, "beside", 60_000);
+        assertEquals(0, o.exit, o::text);
     }
 
     @ParameterizedTest

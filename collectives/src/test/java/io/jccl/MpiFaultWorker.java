@@ -8,6 +8,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.io.IOException;
 import java.time.Duration;
+import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -123,6 +124,33 @@ final class MpiFaultWorker {
             case "engine" -> {
                 try (Communicator chosen = Communicator.fromEnvironment()) {
                     say(comm.rank(), "chooses " + chosen.engine());
+                }
+            }
+            case "crossed" -> {
+                try (Communicator second = Objects.requireNonNull(comm.split(0, comm.rank()));
+                        Stream beside = Device.host().newStream();
+                        Buffer more = Device.host().allocate(DataType.FLOAT32, 4)) {
+                    comm.barrier(stream);
+                    // Rank 0 is first in one collective, rank 1 in the other, and stays there.
+                    (other ? second : comm).allReduce(data, ReduceOp.SUM, beside);
+                    Thread.sleep(300);
+                    (other ? comm : second).allReduce(more, ReduceOp.SUM, stream);
+                    beside.synchronize();
+                }
+            }
+            case "turns", "beside" -> {
+                try (Communicator second = Objects.requireNonNull(comm.split(0, comm.rank()));
+                        Stream beside = Device.host().newStream();
+                        Buffer more = Device.host().allocate(DataType.FLOAT32, 1 << 16)) {
+                    // In turn, or each as it comes: then no call may block.
+                    for (int i = 0; i < 200; i++) {
+                        second.allReduce(more, ReduceOp.MAX, beside);
+                        if (fault.equals("turns")) {
+                            beside.synchronize();
+                        }
+                        comm.allReduce(data, ReduceOp.MAX, stream);
+                    }
+                    beside.synchronize();
                 }
             }
             case "signals" -> signals();

@@ -117,6 +117,7 @@ public final class Main {
         COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
         // For bench/peers/adam alone.
         COMMANDS.put("adam-loop", new Entry("", args -> new AdamLoop()));
+        COMMANDS.put("ddp-loop", new Entry("", args -> new DdpLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 

@@ -293,6 +293,7 @@ public abstract class EngineCommunicator implements Communicator {
 
     @Override
     public final void barrier(Stream stream) {
+        checkUsable();
         Request r = begin(stream);
         r.op = Collective.BARRIER;
         r.type = DataType.INT8;
@@ -445,20 +446,7 @@ public abstract class EngineCommunicator implements Communicator {
         if (r != null) {
             long recvBlock = blockOf(r, "recv", op.manyRecv());
             if (s != null && recvBlock != block) {
-                throw new IllegalArgumentException(
-                        op.method()
-                                + ": send's count "
-                                + s.count()
-                                + " makes a block of "
-                                + block
-                                + " elements, recv's count "
-                                + r.count()
-                                + " one of "
-                                + recvBlock
-                                + "; with "
-                                + size
-                                + " ranks "
-                                + shape(op));
+                throw otherBlocks(op, s, block, r, recvBlock);
             }
             block = recvBlock;
         }
@@ -661,6 +649,24 @@ public abstract class EngineCommunicator implements Communicator {
         return block;
     }
 
+    private IllegalArgumentException otherBlocks(
+            Collective op, Buffer s, long block, Buffer r, long recvBlock) {
+        return new IllegalArgumentException(
+                op.method()
+                        + ": send's count "
+                        + s.count()
+                        + " makes a block of "
+                        + block
+                        + " elements, recv's count "
+                        + r.count()
+                        + " one of "
+                        + recvBlock
+                        + "; with "
+                        + size
+                        + " ranks "
+                        + shape(op));
+    }
+
     private String shape(Collective op) {
         String one = "the same count as the other buffer";
         String many = size + " times the other's count";
@@ -764,7 +770,6 @@ public abstract class EngineCommunicator implements Communicator {
     // ---- submission and groups
 
     private Request begin(Stream stream) {
-        checkUsable();
         Objects.requireNonNull(stream, "stream");
         boolean runsInline = runsInline(stream);
         if (groupDepth == 0) {

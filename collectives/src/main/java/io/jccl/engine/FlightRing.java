@@ -43,6 +43,9 @@ public final class FlightRing {
     private static final long GROUPED = 1L << 25;
     private static final long IN_PLACE = 1L << 26;
 
+    /** An entry's first word before there was any operation. */
+    static final long NOTHING = Collective.BARRIER.ordinal();
+
     private static final VarHandle LAST;
     private static final VarHandle COMPLETED;
 
@@ -86,7 +89,7 @@ public final class FlightRing {
     /** Writes down an operation that is about to be enqueued; gives it its number. */
     void note(Request r, boolean queued, boolean grouped) {
         long count = r.op.vector() ? r.vectorCount() : r.count;
-        long word =
+        r.word =
                 r.op.ordinal()
                         | (long) r.type.ordinal() << 8
                         | (long) r.reduceOp.kind().ordinal() << 16
@@ -95,7 +98,7 @@ public final class FlightRing {
                         | (r.inPlace ? IN_PLACE : 0)
                         | (long) r.root << 32;
         r.order = r.op.peerToPeer() ? 0 : ++collectives;
-        r.sequence = write(word, count, r.order);
+        r.sequence = write(r.word, count, r.order);
     }
 
     /** The same for an operation that only one engine has; returns its number. */
@@ -209,6 +212,16 @@ public final class FlightRing {
                 FlightAttendant.epochNanos(time),
                 completed,
                 site == null ? null : CallSite.text(site));
+    }
+
+    /** A collective by the first word of its entry, for messages. */
+    static String describe(long word, long count) {
+        return Request.describe(
+                COLLECTIVES[(int) (word & 0xff)],
+                TYPES[(int) (word >> 8 & 0xff)],
+                count,
+                KINDS[(int) (word >> 16 & 0xff)],
+                (int) (word >> 32));
     }
 
     /**

@@ -49,6 +49,9 @@ public final class Request extends QueuedWork {
     /** Its place among the operations that all ranks call alike; 0 if it is none of them. */
     long order;
 
+    /** Operation, type, reduction and root in one, as {@link FlightRing} writes them down. */
+    long word;
+
     /** Whether its stream works beside the caller. */
     boolean queued;
 
@@ -126,11 +129,9 @@ public final class Request extends QueuedWork {
      * What an operation was, kept after its request is reused. Written by one thread, read by any.
      */
     public static final class Description {
-        private Collective op = Collective.BARRIER;
-        private DataType type = DataType.INT8;
-        private ReduceOp.Kind kind = ReduceOp.Kind.SUM;
+        private long word = FlightRing.NOTHING;
         private long count;
-        private int root;
+        private int peer;
         private long number;
         private long order;
 
@@ -144,11 +145,8 @@ public final class Request extends QueuedWork {
          *     none of them
          */
         public void set(Request r, long number, long order) {
-            this.op = r.op;
-            this.type = r.type;
-            this.kind = r.reduceOp.kind();
+            this.word = r.word;
             this.count = r.count;
-            this.root = r.root;
             this.number = number;
             this.order = order;
             this.name = null;
@@ -157,7 +155,7 @@ public final class Request extends QueuedWork {
         /** What only one engine has; with a peer, or a negative number if there is none. */
         public void set(String name, int peer, long number) {
             this.name = name;
-            this.root = peer;
+            this.peer = peer;
             this.number = number;
             this.order = 0;
         }
@@ -176,8 +174,8 @@ public final class Request extends QueuedWork {
         public String toString() {
             String own = name;
             return own == null
-                    ? describe(op, type, count, kind, root)
-                    : root < 0 ? own : own + "(peer " + root + ")";
+                    ? FlightRing.describe(word, count)
+                    : peer < 0 ? own : own + "(peer " + peer + ")";
         }
     }
 

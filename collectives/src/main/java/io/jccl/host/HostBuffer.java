@@ -15,6 +15,7 @@ public final class HostBuffer implements Buffer {
 
     private final HostDevice device;
     private final MemorySegment segment;
+    private final MemorySegment.Scope scope;
     private final DataType type;
     private final long count;
 
@@ -22,6 +23,7 @@ public final class HostBuffer implements Buffer {
     private final @Nullable Object base;
 
     private final long address;
+    private final boolean plain;
 
     /** Where other processes find the elements: a chunk of this process's shared heap. */
     private final int chunk;
@@ -53,6 +55,8 @@ public final class HostBuffer implements Buffer {
         this.count = count;
         this.base = segment.heapBase().orElse(null);
         this.address = segment.address();
+        this.plain = base == null && (address & (type.size() - 1)) == 0;
+        this.scope = segment.scope();
         this.chunk = chunk;
         this.chunkAt = chunkAt;
         this.owner = owner == null ? this : owner;
@@ -144,9 +148,14 @@ public final class HostBuffer implements Buffer {
         return base;
     }
 
+    /** Whether this is native memory that C takes as it is: aligned for its type. */
+    public boolean isPlain() {
+        return plain;
+    }
+
     boolean isOpen() {
         HostBuffer o = owner;
-        return !o.closed && segment.scope().isAlive() && (o.lender == null || o.lender.isOpen());
+        return !o.closed && scope.isAlive() && (o.lender == null || o.lender.isOpen());
     }
 
     private MemorySegment open() {

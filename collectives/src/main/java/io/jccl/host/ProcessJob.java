@@ -28,7 +28,7 @@ import org.jspecify.annotations.Nullable;
  * deletes when it leaves, survivors delete for the dead, and the next run deletes otherwise.
  */
 final class ProcessJob {
-    private static final String CONTROL = "ctl-0";
+    static final String CONTROL = "ctl-0";
     private static final long POLL_NANOS = 200_000;
 
     private final SharedFolder folder;
@@ -209,12 +209,16 @@ final class ProcessJob {
 
     private Control host(Arena arena, long deadline, CommunicatorOptions options) {
         folder.deleteLeftovers(size);
+        Arrivals.forget(folder);
+        long number = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
+        Arrivals arrivals = new Arrivals(folder, rank, size);
+        arrivals.come(number);
         MemorySegment memory =
                 folder.create(CONTROL, Control.size(size), arena, "the control memory");
         Control control = new Control(memory, size);
         control.set(Control.RANKS_AT, size);
         control.set(Control.MAGIC_AT, Control.MAGIC);
-        control.release(Control.NONCE_AT, ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE));
+        control.release(Control.NONCE_AT, number);
         List<Integer> missing = new ArrayList<>();
         do {
             missing.clear();
@@ -228,6 +232,7 @@ final class ProcessJob {
                 }
             }
             if (!missing.isEmpty()) {
+                arrivals.checkVerdict(number);
                 if (System.nanoTime() > deadline) {
                     folder.delete(CONTROL);
                     throw absent(missing, options);
@@ -237,27 +242,37 @@ final class ProcessJob {
         } while (!missing.isEmpty());
         control.release(Control.GO_AT, 1);
         folder.delete(CONTROL);
+        Arrivals.forget(folder);
         return control;
     }
 
     private Control attach(Arena arena, long deadline, CommunicatorOptions options) {
         long token = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
+        Arrivals arrivals = new Arrivals(folder, rank, size);
         @Nullable Control control = null;
         long nonce = 0;
         while (true) {
             // Another number under the same name: rank 0 found the old file stale. Map the new one.
             long now = folder.word(CONTROL, Control.NONCE_AT);
             if (now != 0 && now != nonce) {
-                control = open(arena);
-                if (control != null) {
-                    nonce = now;
-                    control.release(control.state(rank) + Control.JOIN, token);
+                arrivals.come(now);
+                if (arrivals.fits(now)) {
+                    control = open(arena);
+                    if (control != null) {
+                        nonce = now;
+                        control.release(control.state(rank) + Control.JOIN, token);
+                    }
+                } else {
+                    arrivals.judge(now, deadline);
                 }
             }
             if (control != null
                     && control.acquire(control.state(rank) + Control.JOIN_ECHO) == token
                     && control.acquire(Control.GO_AT) == 1) {
                 return control;
+            }
+            if (now != 0) {
+                arrivals.checkVerdict(now);
             }
             if (System.nanoTime() > deadline) {
                 List<Integer> missing = new ArrayList<>();

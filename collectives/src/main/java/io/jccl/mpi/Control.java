@@ -11,7 +11,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.locks.ReentrantLock;
+import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -25,6 +25,9 @@ final class Control {
     private static final int BYTES = 1 << 18; // a row of text for each of a thousand ranks
     private static final int TEXT = 48;
 
+    /** For the turn: a thread in a blocking call may not give it back. */
+    private static final long WAIT_NANOS = TimeUnit.MILLISECONDS.toNanos(5);
+
     private static final long ASK = 1;
     private static final long ANSWER = 2;
     private static final long FAIL = 3;
@@ -32,7 +35,7 @@ final class Control {
     private record Sending(Arena arena, MemorySegment request) {}
 
     private final MpiApi mpi;
-    private final @Nullable ReentrantLock lock;
+    private final @Nullable Turn turn;
     private final long comm;
     private final int rank;
     private final int size;
@@ -43,9 +46,9 @@ final class Control {
     private final int source;
     private volatile boolean broken;
 
-    Control(MpiApi mpi, @Nullable ReentrantLock lock, long comm, int rank, int size) {
+    Control(MpiApi mpi, @Nullable Turn turn, long comm, int rank, int size) {
         this.mpi = mpi;
-        this.lock = lock;
+        this.turn = turn;
         this.comm = comm;
         this.rank = rank;
         this.size = size;
@@ -63,15 +66,14 @@ final class Control {
         broken = true;
     }
 
-    private void begin() {
-        if (lock != null) {
-            lock.lock();
-        }
+    /** Whether MPI may be called now; then comes {@link #end}. */
+    private boolean begin() {
+        return turn == null || turn.take(WAIT_NANOS);
     }
 
     private void end() {
-        if (lock != null) {
-            lock.unlock();
+        if (turn != null) {
+            turn.give();
         }
     }
 
@@ -82,7 +84,9 @@ final class Control {
         }
         int any = (int) mpi.abi().constant("MPI_ANY_SOURCE");
         for (int i = 0; i < 256; i++) {
-            begin();
+            if (!begin()) {
+                return;
+            }
             try {
                 int code = mpi.MPI_Iprobe(any, TAG, comm, flag, status);
                 if (code != 0 || flag.get(ValueLayout.JAVA_INT, 0) == 0) {
@@ -181,7 +185,10 @@ final class Control {
         message.set(ValueLayout.JAVA_INT, 24, bits);
         message.set(ValueLayout.JAVA_INT, 28, length);
         MemorySegment.copy(bytes, 0, message, ValueLayout.JAVA_BYTE, TEXT, length);
-        begin();
+        if (!begin()) {
+            arena.close();
+            return;
+        }
         try {
             int code =
                     mpi.MPI_Isend(
@@ -206,7 +213,9 @@ final class Control {
     private void sweep() {
         for (int i = sending.size() - 1; i >= 0; i--) {
             Sending s = sending.get(i);
-            begin();
+            if (!begin()) {
+                return;
+            }
             try {
                 int code = mpi.MPI_Test(s.request, flag, mpi.statusIgnore());
                 if (code == 0 && flag.get(ValueLayout.JAVA_INT, 0) != 0) {

@@ -21,6 +21,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -63,6 +64,9 @@ final class MpiCommunicator extends HostRank {
     private volatile @Nullable RuntimeException failure;
     private volatile boolean closed;
 
+    /** Closed or failed: what every operation asks. */
+    private volatile boolean unusable;
+
     private MpiCommunicator(
             MpiProcess process, long id, int rank, int[] worldRanks, CommunicatorOptions options) {
         super(rank, worldRanks.length, HostDevice.local());
@@ -83,7 +87,7 @@ final class MpiCommunicator extends HostRank {
         Arrays.setAll(all, r -> r);
         long id = OPENED.incrementAndGet();
         MpiCommunicator c = new MpiCommunicator(process, id, s.rank(), all, options);
-        c.open("fromEnvironment", false, () -> c.calls.duplicate(s.world()));
+        c.open("fromEnvironment", false, () -> c.calls.link().duplicate(s.world()));
         return c;
     }
 
@@ -156,6 +160,7 @@ final class MpiCommunicator extends HostRank {
                 return;
             }
             failure = why;
+            unusable = true;
         }
         if (tell) {
             process.errand(() -> {
@@ -169,6 +174,27 @@ final class MpiCommunicator extends HostRank {
         if (printer == rank()) {
             logStandings(String.valueOf(why.getMessage()));
         }
+    }
+
+    /** Whether nobody else may call MPI while an operation of this communicator blocks in it. */
+    boolean isAlone() {
+        return mpi.blocking() && mpi.turn() != null;
+    }
+
+    /** Another thread has been in MPI for too long, and there may only be one. */
+    JcclException noTurn() {
+        String others =
+                process.communicators.values().stream()
+                        .filter(c -> c != this && c.watch.stuck())
+                        .map(c -> c.watch.toString())
+                        .collect(Collectors.joining(", "));
+        return new JcclException(
+                watch
+                        + ": another thread of this process has been in MPI for a second ("
+                        + (others.isEmpty() ? "it has left by now" : others)
+                        + "), and with JCCL_MPI_THREADS=serialized only one at a time may be: two"
+                        + " that wait for each other's ranks would wait for ever. Use one stream for"
+                        + " all communicators, or JCCL_MPI_THREADS=multiple");
     }
 
     /** A thread is in a call of MPI that nothing ends: the story, and the end of the job. */
@@ -203,6 +229,12 @@ final class MpiCommunicator extends HostRank {
 
     @Override
     protected void checkUsable() {
+        if (unusable) {
+            throwUnusable();
+        }
+    }
+
+    private void throwUnusable() {
         if (closed) {
             throw new IllegalStateException("the communicator of rank " + rank() + " is closed");
         }
@@ -243,7 +275,7 @@ final class MpiCommunicator extends HostRank {
                 if (q.op.peerToPeer()) {
                     watch.enter(q, false);
                     messages = true;
-                    calls.post(q);
+                    calls.messages().post(q);
                 }
             }
             for (int i = 0; i < batch.size(); i++) {
@@ -255,7 +287,7 @@ final class MpiCommunicator extends HostRank {
             }
             if (messages) {
                 watch.enter("sends and receives of a group", false);
-                calls.finish();
+                calls.messages().finish();
             }
         } catch (RuntimeException e) {
             throw failed(e);
@@ -272,7 +304,7 @@ final class MpiCommunicator extends HostRank {
                     case JcclException j -> j;
                     default -> new JcclException("rank " + rank() + " failed: " + e, e);
                 };
-        calls.giveUp();
+        calls.messages().giveUp();
         fail(f, true, -1);
         flightFailed(f);
         return Objects.requireNonNullElse(failure, f);
@@ -280,7 +312,7 @@ final class MpiCommunicator extends HostRank {
 
     private RuntimeException translated(MpiException e) {
         String text = String.valueOf(e.getMessage());
-        int errorClass = calls.errorClass(e.code());
+        int errorClass = calls.link().errorClass(e.code());
         if (errorClass == mpi.abi().constant("MPI_ERR_TRUNCATE")) {
             return new CollectiveMismatchException(
                     watch + ": another rank sent more than this one expects: " + text);
@@ -313,9 +345,9 @@ final class MpiCommunicator extends HostRank {
                 colour < 0 ? null : new MpiCommunicator(process, child, own, world, options);
         watch.enter("split", true);
         try {
-            long handle = calls.split(colour, own);
+            long handle = calls.link().split(colour, own);
             if (made != null) {
-                made.calls.adopt(handle);
+                made.calls.link().adopt(handle);
                 process.communicators.put(child, made);
             }
             return made;
@@ -342,6 +374,7 @@ final class MpiCommunicator extends HostRank {
                 return;
             }
             closed = true;
+            unusable = true;
         }
         closeDriver();
         flightEnded();

@@ -20,7 +20,6 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
-import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -32,6 +31,9 @@ import org.jspecify.annotations.Nullable;
 final class MpiProcess {
     /** How often the service thread looks around. */
     private static final long TICK_NANOS = 20_000_000;
+
+    /** Every how many of those it receives what others ask, where only one thread may call MPI. */
+    private static final int TICKS_ALONE = 5;
 
     /** How long the end of the JVM waits for MPI's. */
     private static final Duration FINALIZE_WAIT = Duration.ofSeconds(10);
@@ -62,12 +64,18 @@ final class MpiProcess {
     private final Thread service;
     private volatile @Nullable RuntimeException failure;
     private volatile boolean ending;
+
+    /** Of the service thread. */
+    private long ticks;
+
     private volatile @Nullable State state;
 
     /**
      * What there is once MPI is initialized.
      *
      * @param job the same on all ranks, and in no other job
+     * @param blocking whether collectives block; the same on all ranks
+     * @param turn of the one thread at a time that may call MPI; null if all may
      */
     record State(
             MpiApi mpi,
@@ -78,7 +86,7 @@ final class MpiProcess {
             int size,
             long job,
             boolean blocking,
-            @Nullable ReentrantLock lock,
+            @Nullable Turn turn,
             Control control) {}
 
     private MpiProcess() {
@@ -139,7 +147,8 @@ final class MpiProcess {
         // Whatever was said last should still leave.
         tick(s);
         if (communicators.values().stream().noneMatch(c -> c.watch().stuck())
-                && !s.control.broken()) {
+                && !s.control.broken()
+                && (s.turn == null || s.turn.take())) {
             s.mpi.MPI_Finalize();
         }
         finished.countDown();
@@ -149,7 +158,10 @@ final class MpiProcess {
         for (Runnable errand = errands.poll(); errand != null; errand = errands.poll()) {
             errand.run();
         }
-        s.control.receive(communicators);
+        // A thread in a blocking call has the turn nearly always: looking for it costs that one.
+        if (s.turn == null || !s.blocking || ticks++ % TICKS_ALONE == 0) {
+            s.control.receive(communicators);
+        }
         long now = System.nanoTime();
         for (MpiCommunicator c : communicators.values()) {
             c.watch().look(now);
@@ -167,14 +179,17 @@ final class MpiProcess {
         System.err.println(story);
         System.err.flush();
         State s = state();
-        Thread.ofPlatform()
-                .daemon()
-                .name("jccl-mpi-abort")
-                .start(() -> s.mpi.MPI_Abort(s.mpi.MPI_COMM_WORLD(), ABORTED));
-        try {
-            Thread.sleep(ABORT_WAIT);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+        // Where another thread is in MPI and no two may be, the launcher has to see what it can.
+        if (s.turn == null || s.turn.take(0)) {
+            Thread.ofPlatform()
+                    .daemon()
+                    .name("jccl-mpi-abort")
+                    .start(() -> s.mpi.MPI_Abort(s.mpi.MPI_COMM_WORLD(), ABORTED));
+            try {
+                Thread.sleep(ABORT_WAIT);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
         }
         Runtime.getRuntime().halt(ABORTED);
     }
@@ -196,6 +211,7 @@ final class MpiProcess {
     // ---- initialization, on the service thread
 
     private static State initialize(Map<String, String> env) {
+        MpiSettings settings = MpiSettings.of(env);
         prepareEnvironment(env);
         MpiApi mpi = NativeLibraries.mpi();
         MpiAbi abi = mpi.abi();
@@ -210,10 +226,7 @@ final class MpiProcess {
             mpi.check(mpi.MPI_Query_thread(number), "MPI_Query_thread");
             provided = number.get(ValueLayout.JAVA_INT, 0);
         } else {
-            int wanted =
-                    "serialized".equals(System.getProperty("jccl.mpi.threads"))
-                            ? serialized
-                            : multiple;
+            int wanted = settings.serialized() ? serialized : multiple;
             mpi.check(
                     mpi.MPI_Init_thread(MemorySegment.NULL, MemorySegment.NULL, wanted, number),
                     "MPI_Init_thread");
@@ -235,10 +248,23 @@ final class MpiProcess {
         int rank = integer(mpi, mpi.MPI_Comm_rank(mpi.MPI_COMM_WORLD(), number), number);
         int size = integer(mpi, mpi.MPI_Comm_size(mpi.MPI_COMM_WORLD(), number), number);
         checkLauncher(env, mpi, size);
+        try {
+            new MpiRollCall(mpi, mpi.MPI_COMM_WORLD(), rank, size)
+                    .answer(MpiRollCall.facts(mpi, settings));
+        } catch (JcclException e) {
+            // All ranks are here with the same error: MPI can end in order.
+            mpi.MPI_Finalize();
+            throw e;
+        }
         long world = duplicate(mpi, number);
         long control = duplicate(mpi, number);
-        boolean blocking = agree(mpi, world, provided >= multiple && !polls(env));
-        ReentrantLock lock = provided < multiple ? new ReentrantLock() : null;
+        // Where nobody chose one thread at a time, several may well be in collectives.
+        boolean blocking =
+                agree(
+                        mpi,
+                        world,
+                        !settings.polls() && (provided >= multiple || settings.serialized()));
+        Turn turn = provided < multiple ? new Turn() : null;
         return new State(
                 mpi,
                 abi,
@@ -248,20 +274,8 @@ final class MpiProcess {
                 size,
                 most(mpi, world, new SecureRandom().nextLong()),
                 blocking,
-                lock,
-                new Control(mpi, lock, control, rank, size));
-    }
-
-    private static boolean polls(Map<String, String> env) {
-        String value =
-                System.getProperty("jccl.mpi.wait", env.getOrDefault("JCCL_MPI_WAIT", "block"));
-        return switch (value) {
-            case "block" -> false;
-            case "poll" -> true;
-            default ->
-                    throw new IllegalArgumentException(
-                            "JCCL_MPI_WAIT is '" + value + "', expected block or poll");
-        };
+                turn,
+                new Control(mpi, turn, control, rank, size));
     }
 
     /** Blocking and non-blocking collectives do not match each other, so all ranks do alike. */

@@ -20,8 +20,10 @@ import java.lang.foreign.MemorySegment;
 final class MpiTypes {
     private final long[] types = new long[DataType.values().length];
 
-    /** Operations by kernel and type; narrow floats have none. */
-    private final long[][] ops = new long[Kernel.Op.values().length][types.length];
+    private final int many = types.length;
+
+    /** Operations by kind and type; narrow floats have none. */
+    private final long[] ops = new long[ReduceOp.Kind.values().length * many];
 
     MpiTypes(MpiApi mpi) {
         for (DataType type : DataType.values()) {
@@ -52,7 +54,11 @@ final class MpiTypes {
     }
 
     private void set(Kernel.Op op, DataType type, long handle) {
-        ops[op.ordinal()][type.ordinal()] = handle;
+        for (ReduceOp.Kind kind : ReduceOp.Kind.values()) {
+            if (kernel(kind) == op) {
+                ops[kind.ordinal() * many + type.ordinal()] = handle;
+            }
+        }
     }
 
     private static long create(MpiApi mpi, DataType type, Kernel.Op op) {
@@ -74,13 +80,15 @@ final class MpiTypes {
 
     /** The operation for elements of a type that is no narrow float. */
     long op(ReduceOp.Kind kind, DataType type) {
-        Kernel.Op op =
-                switch (kind) {
-                    case SUM, AVG, PRE_MUL_SUM -> Kernel.Op.ADD;
-                    case PROD -> Kernel.Op.MUL;
-                    case MIN -> Kernel.Op.MIN;
-                    case MAX -> Kernel.Op.MAX;
-                };
-        return ops[op.ordinal()][type.ordinal()];
+        return ops[kind.ordinal() * many + type.ordinal()];
+    }
+
+    private static Kernel.Op kernel(ReduceOp.Kind kind) {
+        return switch (kind) {
+            case SUM, AVG, PRE_MUL_SUM -> Kernel.Op.ADD;
+            case PROD -> Kernel.Op.MUL;
+            case MIN -> Kernel.Op.MIN;
+            case MAX -> Kernel.Op.MAX;
+        };
     }
 }

@@ -33,6 +33,12 @@ final class Watch {
 
     private static final int STANDING_ROOM = 2048;
 
+    private static final String SILENT = "does not answer (stopped, ended, or out of reach)";
+
+    /** Where a rank in a blocking call cannot. */
+    private static final String SILENT_ALONE =
+            "does not answer (in a blocking call of MPI, stopped, ended, or out of reach)";
+
     private static final VarHandle ENTERED;
     private static final VarHandle LEFT;
 
@@ -155,6 +161,12 @@ final class Watch {
             return;
         }
         long waited = now - since;
+        if ((e & 1) == 1 && comm.isAlone()) {
+            if (waited > timeoutNanos) {
+                comm.fail(aloneTimeout(), false, comm.rank());
+            }
+            return;
+        }
         if (answers == null && (waited > nextAsk || waited > timeoutNanos)) {
             answers = new Answer[comm.size()];
             answersBy = now + ANSWER_NANOS;
@@ -240,6 +252,27 @@ final class Watch {
         }
     }
 
+    /** This rank's story, where it cannot ask the others. */
+    private CollectiveTimeoutException aloneTimeout() {
+        Answer own = answer();
+        String table = Standing.table(List.of(comm.where()));
+        return new CollectiveTimeoutException(
+                "rank "
+                        + comm.rank()
+                        + " of "
+                        + comm.size()
+                        + " waited "
+                        + comm.options().timeout()
+                        + ": rank "
+                        + comm.rank()
+                        + ' '
+                        + own.text
+                        + ". Where the others are it cannot ask: with JCCL_MPI_THREADS=serialized"
+                        + " nobody else may call MPI meanwhile; JCCL_MPI_THREADS=multiple or"
+                        + " JCCL_MPI_WAIT=poll tells. "
+                        + table);
+    }
+
     private static String withoutNumber(String text) {
         return text.substring(0, Math.max(0, text.lastIndexOf('#')));
     }
@@ -250,7 +283,7 @@ final class Watch {
         for (int r = 0; all != null && r < all.length; r++) {
             Answer a = r == comm.rank() ? own : all[r];
             b.append(r == 0 ? " " : "; ").append("rank ").append(r).append(' ');
-            b.append(a == null ? "does not answer (stopped, ended, or out of reach)" : a.text);
+            b.append(a == null ? comm.isAlone() ? SILENT_ALONE : SILENT : a.text);
         }
         return b.toString();
     }

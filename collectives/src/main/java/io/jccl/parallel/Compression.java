@@ -21,11 +21,12 @@ public sealed interface Compression {
     record None() implements Compression {}
 
     /**
-     * Rounded to a type of 16 bits, half the bytes. Each rank's gradient is rounded to nearest even;
-     * the rounded values are added and divided in float32 and the mean is rounded once more, so all
-     * ranks get the same bits and only contributions can overflow, not their sum. A mean differs
-     * from the exact one by at most 2<sup>-8</sup> of the largest contribution with bfloat16,
-     * 2<sup>-11</sup> of its power of two with float16 in its normal range.
+     * Rounded to a type of 16 bits, half the bytes. Each rank's gradient is rounded to nearest
+     * even; the rounded values are added and divided in float32 and the mean is rounded once more,
+     * so all ranks get the same bits and only contributions can overflow, not their sum. The mean
+     * is off by at most 2<sup>-7</sup> of the largest contribution with bfloat16, and
+     * 2<sup>-10</sup> with float16 in its normal range: two roundings, each by half a unit in the
+     * last place.
      *
      * @param type {@link DataType#BFLOAT16} or {@link DataType#FLOAT16}
      */
@@ -67,11 +68,11 @@ public sealed interface Compression {
     }
 
     /**
-     * Each matrix as a product of two thin ones, by one step of power iteration that starts from the
-     * last result (Vogels et al., <a href="https://arxiv.org/abs/1905.13727">arXiv 1905.13727</a>,
-     * algorithm 1). A matrix of <i>a</i> x <i>b</i> takes <i>r</i>(<i>a</i> + <i>b</i>) elements
-     * instead of <i>ab</i>; vectors, and matrices that it would not make smaller, travel as they
-     * are.
+     * Each matrix as a product of two thin ones, by one step of power iteration that starts from
+     * the last result (Vogels et al., <a href="https://arxiv.org/abs/1905.13727">arXiv
+     * 1905.13727</a>, algorithm 1). A matrix of <i>a</i> x <i>b</i> takes <i>r</i>(<i>a</i> +
+     * <i>b</i>) elements instead of <i>ab</i>; vectors, and matrices that it would not make
+     * smaller, travel as they are.
      *
      * @param rank columns <i>r</i> of the thin matrices, 1 to 64
      * @param seed of the first factors, which are random; the same on all ranks

@@ -42,8 +42,8 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Unused parameters:</b> a parameter is unused in a step if no pass since the last
  * communication said it was ready. With {@link ReducerOptions#findUnused} its gradient on this rank
  * counts as zero, and {@link #isUsed} says afterwards whether any rank used it; if none did, its
- * gradient is zero. Without, {@link #finish} throws {@link IllegalStateException} that names it, and
- * every other rank gets a {@link io.jccl.RankFailedException} that names it too.
+ * gradient is zero. Without, {@link #finish} throws {@link IllegalStateException} that names it,
+ * and every other rank gets a {@link io.jccl.RankFailedException} that names it too.
  *
  * <p><b>Devices:</b> with GPUs, gradients are averaged by NCCL as they are, and {@link #ready(int,
  * Stream)} takes the stream on which they are made. {@link Compression} needs host memory.
@@ -206,10 +206,10 @@ public final class GradientReducer implements AutoCloseable {
      * @param parameters in the order in which forward uses them, the same on all ranks
      * @param options settings, the same on all ranks
      * @return this rank's reducer
-     * @throws IllegalArgumentException if there are no parameters, a type has no mean, or compression
-     *     is asked for on a GPU; on all ranks
-     * @throws io.jccl.CollectiveMismatchException if the ranks disagree; the message names the first
-     *     parameter or setting in which they do
+     * @throws IllegalArgumentException if there are no parameters, a type has no mean, or
+     *     compression is asked for on a GPU; on all ranks
+     * @throws io.jccl.CollectiveMismatchException if the ranks disagree; the message names the
+     *     first parameter or setting in which they do
      * @throws JcclException if there is too little memory
      */
     public static GradientReducer create(
@@ -305,8 +305,8 @@ public final class GradientReducer implements AutoCloseable {
      * made on the default stream.
      *
      * @param parameter its place in the list
-     * @throws IllegalStateException if no pass was begun, or the parameter was ready before; nothing
-     *     has changed then
+     * @throws IllegalStateException if no pass was begun, or the parameter was ready before;
+     *     nothing has changed then
      * @throws JcclException if another rank has failed
      */
     public void ready(int parameter) {
@@ -318,8 +318,8 @@ public final class GradientReducer implements AutoCloseable {
      *
      * @param parameter its place in the list
      * @param madeOn the stream, one of the communicator's device
-     * @throws IllegalStateException if no pass was begun, or the parameter was ready before; nothing
-     *     has changed then
+     * @throws IllegalStateException if no pass was begun, or the parameter was ready before;
+     *     nothing has changed then
      * @throws JcclException if another rank has failed
      */
     public void ready(int parameter, Stream madeOn) {
@@ -360,8 +360,8 @@ public final class GradientReducer implements AutoCloseable {
     }
 
     /**
-     * Ends a pass, and after {@code begin(true)} waits until all gradients are the mean. Collectives
-     * have the timeout of the communicator.
+     * Ends a pass, and after {@code begin(true)} waits until all gradients are the mean.
+     * Collectives have the timeout of the communicator.
      *
      * @throws IllegalStateException if no pass was begun, or a parameter was not used that had to
      *     be; the message names it

@@ -1,7 +1,9 @@
 package io.jccl.parallel;
 
+import io.jccl.cuda.CudaDevice;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.parallel.gemm.CudaMatmul;
 import io.jccl.parallel.gemm.HostMatmul;
 
 /**
@@ -14,6 +16,9 @@ import io.jccl.parallel.gemm.HostMatmul;
  * as slow. An element of the result has the same bits for any number of threads, and whatever other
  * rows and columns are computed with it: its products are added in the order of k, in blocks of
  * 256.
+ *
+ * <p>On a GPU cuBLAS computes, with float32 sums and without TF32; not yet run on a GPU. Both
+ * factors have to be of one type there.
  *
  * <p>Nothing is allocated per product once the largest has been computed.
  *
@@ -29,9 +34,12 @@ public interface Matmul extends AutoCloseable {
      *     to 1024. Ignored on a GPU
      * @return products on that device, which the caller closes
      * @throws IllegalArgumentException if threads is out of range
+     * @throws io.jccl.bindings.JcclException if cuBLAS is not there, or cannot be set up
      */
     static Matmul of(Device device, int threads) {
-        return new HostMatmul(device, threads);
+        return device instanceof CudaDevice cuda
+                ? new CudaMatmul(cuda)
+                : new HostMatmul(device, threads);
     }
 
     /**

@@ -227,13 +227,12 @@ public final class Mesh implements AutoCloseable {
             }
         }
         throw new IllegalArgumentException(
-                "there is no axis '"
-                        + axis
-                        + "', but "
-                        + axes.stream().map(Axis::name).toList());
+                "there is no axis '" + axis + "', but " + axes.stream().map(Axis::name).toList());
     }
 
-    /** Closes the groups, the last one made first, but not the world. Closing twice does nothing. */
+    /**
+     * Closes the groups, the last one made first, but not the world. Closing twice does nothing.
+     */
     @Override
     public void close() {
         closed = true;

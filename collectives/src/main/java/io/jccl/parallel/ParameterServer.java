@@ -140,16 +140,16 @@ public final class ParameterServer implements AutoCloseable {
      * Makes this rank a worker or a server. All ranks call it; it waits for them. Afterwards all
      * workers and the servers have the parameters of rank 0.
      *
-     * @param world workers and servers; it has to outlive the parameter server, which does not close
-     *     it
-     * @param parameters on a worker, its copy of all parameters, float32 or float64, in host memory;
-     *     ignored and may be null on a server
+     * @param world workers and servers; it has to outlive the parameter server, which does not
+     *     close it
+     * @param parameters on a worker, its copy of all parameters, float32 or float64, in host
+     *     memory; ignored and may be null on a server
      * @param gradients on a worker, as many elements of the same type; ignored and may be null on a
      *     server
      * @param options settings, the same on all ranks
      * @return this rank's end
-     * @throws IllegalArgumentException if there are not both workers and servers, the buffers do not
-     *     fit each other, or the ranks compute on GPUs; on all ranks, if all pass the same
+     * @throws IllegalArgumentException if there are not both workers and servers, the buffers do
+     *     not fit each other, or the ranks compute on GPUs; on all ranks, if all pass the same
      * @throws io.jccl.CollectiveMismatchException if the ranks disagree
      */
     public static ParameterServer create(

@@ -16,8 +16,9 @@ import java.util.zip.CRC32C;
 /**
  * Makes replicas equal at the start, and finds where they are not later.
  *
- * <p>For host memory and GPUs. All ranks call these methods with the same tensors in the same order;
- * they wait on the calling thread. They are for the start and for checks now and then, and allocate.
+ * <p>For host memory and GPUs. All ranks call these methods with the same tensors in the same
+ * order; they wait on the calling thread. They are for the start and for checks now and then, and
+ * allocate.
  *
  * <p><b>Threads:</b> the one that uses the communicator.
  */
@@ -156,10 +157,9 @@ public final class ParameterSync {
      */
     public static void requireEqual(Communicator c, List<Tensor> tensors) {
         compare(c, tensors)
-                .ifPresent(
-                        d -> {
-                            throw new IllegalStateException("replicas have diverged: " + d);
-                        });
+                .ifPresent(d -> {
+                    throw new IllegalStateException("replicas have diverged: " + d);
+                });
     }
 
     private static void describe(Communicator c, List<Tensor> tensors) {
@@ -167,13 +167,12 @@ public final class ParameterSync {
                 c,
                 "the tensors",
                 tensors.stream()
-                        .map(
-                                t ->
-                                        t.name
-                                                + ", "
-                                                + t.values.count()
-                                                + " of "
-                                                + t.values.dataType().label())
+                        .map(t ->
+                                t.name
+                                        + ", "
+                                        + t.values.count()
+                                        + " of "
+                                        + t.values.dataType().label())
                         .toList());
     }
 

@@ -318,8 +318,7 @@ final class PowerSgdExchange extends Exchange {
 
     private static void copy(
             MemorySegment from, long at, MemorySegment to, long toAt, long elements) {
-        MemorySegment.copy(
-                from, at * Float.BYTES, to, toAt * Float.BYTES, elements * Float.BYTES);
+        MemorySegment.copy(from, at * Float.BYTES, to, toAt * Float.BYTES, elements * Float.BYTES);
     }
 
     @Override

@@ -6,8 +6,8 @@ import java.util.Objects;
  * Settings of a {@link GradientReducer}. All ranks pass the same ones.
  *
  * @param bucketBytes how large a bucket may grow, in bytes; a larger parameter has one of its own.
- *     Default 25 MiB, as in PyTorch (Li et al., <a
- *     href="https://arxiv.org/abs/2006.15704">arXiv 2006.15704</a>, section 4.2)
+ *     Default 25 MiB, as in PyTorch (Li et al., <a href="https://arxiv.org/abs/2006.15704">arXiv
+ *     2006.15704</a>, section 4.2)
  * @param firstBucketBytes the same for the first bucket of each type, which holds the last layers
  *     and is ready first; small, so that communication starts early. Default 1 MiB
  * @param findUnused whether a pass may leave parameters out. It costs one small allReduce a step

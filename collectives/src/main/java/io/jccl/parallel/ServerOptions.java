@@ -10,10 +10,10 @@ import java.util.Objects;
  * @param consistency how far workers may run apart
  * @param update what servers do with gradients
  * @param timeout how long a server lets a worker wait for slower ones before it gives up; the
- *     communicator's own timeout counts as well, and also for the time between two calls of a worker
+ *     communicator's own timeout counts as well, and also for the time between two calls of a
+ *     worker
  */
-public record ServerOptions(
-        int servers, Consistency consistency, Update update, Duration timeout) {
+public record ServerOptions(int servers, Consistency consistency, Update update, Duration timeout) {
     /** How far workers may run apart. */
     public sealed interface Consistency {
         /**
@@ -26,8 +26,8 @@ public record ServerOptions(
          * Stale synchronous parallel (Ho et al., <a
          * href="https://papers.nips.cc/paper/4894-more-effective-distributed-ml-via-a-stale-synchronous-parallel-parameter-server">
          * NIPS 2013</a>): each gradient makes an update of its own when it comes, and a worker that
-         * has pushed <i>c</i> times waits in its pull until every worker has pushed <i>c - bound</i>
-         * times.
+         * has pushed <i>c</i> times waits in its pull until every worker has pushed <i>c -
+         * bound</i> times.
          *
          * @param bound how many steps the fastest worker may be ahead of the slowest; 0 or more
          */

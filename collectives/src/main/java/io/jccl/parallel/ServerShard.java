@@ -243,8 +243,8 @@ final class ServerShard implements AutoCloseable {
     }
 
     /**
-     * Waits until the slowest worker is at most so many steps behind this one; when all are in step,
-     * until this worker's last gradient is in an update.
+     * Waits until the slowest worker is at most so many steps behind this one; when all are in
+     * step, until this worker's last gradient is in an update.
      */
     private synchronized void awaitProgress(int worker, long ahead) {
         long deadline = System.nanoTime() + Streams.nanos(options.timeout());

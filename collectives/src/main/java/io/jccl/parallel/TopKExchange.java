@@ -19,6 +19,7 @@ import java.util.Arrays;
  */
 final class TopKExchange extends Exchange {
     private static final int MAGNITUDE = 0x7fffffff;
+    private static final int[] SHIFTS = {20, 10, 0};
 
     private final Communicator c;
     private final Buffer bucket;
@@ -68,27 +69,34 @@ final class TopKExchange extends Exchange {
         MemorySegment gradient = bucket.asSegment();
         MemorySegment kept = residual.asSegment();
         MemorySegment out = send.asSegment();
-        for (int i = 0; i < count; i++) {
-            float sum = kept.getAtIndex(JAVA_FLOAT, i) + gradient.getAtIndex(JAVA_FLOAT, i);
-            kept.setAtIndex(JAVA_FLOAT, i, sum);
-        }
+        // Each digit of the threshold, from the highest; the first count adds the gradient as well.
         int prefix = 0;
+        int above = Integer.SIZE - 1;
         int left = k;
         for (int shift : SHIFTS) {
             Arrays.fill(histogram, 0);
-            int above = shift == SHIFTS[0] ? 31 : shift == SHIFTS[1] ? SHIFTS[0] : SHIFTS[1];
-            int mask = (1 << above - shift) - 1;
-            for (int i = 0; i < count; i++) {
-                int m = kept.getAtIndex(JAVA_INT, i) & MAGNITUDE;
-                if (m >>> above == prefix) {
-                    histogram[m >>> shift & mask]++;
+            int digits = above - shift;
+            int mask = (1 << digits) - 1;
+            if (shift == SHIFTS[0]) {
+                for (int i = 0; i < count; i++) {
+                    float sum = kept.getAtIndex(JAVA_FLOAT, i) + gradient.getAtIndex(JAVA_FLOAT, i);
+                    kept.setAtIndex(JAVA_FLOAT, i, sum);
+                    histogram[(Float.floatToRawIntBits(sum) & MAGNITUDE) >>> shift]++;
+                }
+            } else {
+                for (int i = 0; i < count; i++) {
+                    int m = kept.getAtIndex(JAVA_INT, i) & MAGNITUDE;
+                    if (m >>> above == prefix) {
+                        histogram[m >>> shift & mask]++;
+                    }
                 }
             }
             int digit = mask;
             while (histogram[digit] < left) {
                 left -= histogram[digit--];
             }
-            prefix = prefix << above - shift | digit;
+            prefix = (prefix << digits) | digit;
+            above = shift;
         }
         // All above the threshold, and of those equal to it the first.
         int threshold = prefix;
@@ -104,8 +112,6 @@ final class TopKExchange extends Exchange {
             }
         }
     }
-
-    private static final int[] SHIFTS = {20, 10, 0};
 
     /** Adds what all ranks sent, in rank order, so that all ranks get the same bits. */
     private void add() {

@@ -54,6 +54,9 @@ public record LaunchEnvironment(
         }
     }
 
+    /** Tells that MPICH's launcher has started this process, but not in which run of it. */
+    private static final String HYDRA = "HYDI_CONTROL_FD";
+
     private static final String LOCAL_RANK = "LOCAL_RANK";
     private static final String LOCAL_SIZE = "LOCAL_WORLD_SIZE";
 
@@ -93,7 +96,7 @@ public record LaunchEnvironment(
                             "MPI_LOCALRANKID",
                             "MPI_LOCALNRANKS",
                             List.of(),
-                            List.of("PMI_ID_JOB", "HYDI_CONTROL_FD")),
+                            List.of("PMI_ID_JOB", HYDRA)),
                     new Launcher(
                             "Slurm",
                             "SLURM_PROCID",
@@ -242,7 +245,10 @@ public record LaunchEnvironment(
             return given.trim();
         }
         StringBuilder id = new StringBuilder();
-        for (String name : l.job) {
+        if (l.job.contains(HYDRA) && env.containsKey(HYDRA)) {
+            id.append(HydraJob.find().orElse(""));
+        }
+        for (String name : id.isEmpty() ? l.job : List.<String>of()) {
             @Nullable String v = env.get(name);
             if (v != null && !v.isBlank()) {
                 id.append(id.isEmpty() ? "" : "-").append(v.trim());

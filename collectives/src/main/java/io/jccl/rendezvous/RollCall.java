@@ -3,17 +3,11 @@ package io.jccl.rendezvous;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.JcclException;
-import java.lang.module.ModuleDescriptor;
-import java.net.InetAddress;
-import java.net.UnknownHostException;
+import io.jccl.engine.RankCard;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
-import java.util.TreeMap;
-import java.util.TreeSet;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
@@ -35,12 +29,7 @@ public final class RollCall {
      */
     private static final Duration REST = Duration.ofSeconds(2);
 
-    /** A number of ranks that is still read one by one. */
-    private static final int MANY = 8;
-
     private static final int MOST_RANKS = 1 << 20;
-
-    private static final String NONE = "none";
 
     /**
      * What a rank says of itself that all ranks have to say alike.
@@ -85,39 +74,6 @@ public final class RollCall {
         }
     }
 
-    private record Card(int rank, String process, int size, Map<String, Fact> facts) {
-        private static final String BETWEEN = "\t";
-
-        String write() {
-            return process
-                    + "\n"
-                    + size
-                    + facts.values().stream()
-                            .map(f ->
-                                    "\n"
-                                            + flat(f.name)
-                                            + BETWEEN
-                                            + flat(f.value)
-                                            + BETWEEN
-                                            + flat(f.remedy))
-                            .collect(Collectors.joining());
-        }
-
-        private static String flat(String text) {
-            return text.replaceAll("[\t\n\r]", " ");
-        }
-
-        static Card read(int rank, String text) {
-            List<String> lines = text.lines().toList();
-            Map<String, Fact> facts = new LinkedHashMap<>();
-            for (String line : lines.subList(2, lines.size())) {
-                String[] f = line.split(BETWEEN, 3);
-                facts.put(f[0], new Fact(f[0], f[1], f[2]));
-            }
-            return new Card(rank, lines.get(0), Integer.parseInt(lines.get(1)), facts);
-        }
-    }
-
     /**
      * Says that this rank is here, and waits until it is known whether all are and fit each other.
      *
@@ -143,12 +99,7 @@ public final class RollCall {
     public void answer(
             List<Fact> facts, Duration timeout, @Nullable Supplier<@Nullable String> broken) {
         long deadline = System.nanoTime() + Waiting.nanos(timeout);
-        Map<String, Fact> all = new LinkedHashMap<>();
-        all.put(
-                "versions of JCCL",
-                new Fact("versions of JCCL", version(), "give all ranks the same jars"));
-        facts.forEach(f -> all.put(f.name, f));
-        String mine = new Card(rank, process(), size, all).write();
+        String mine = RankCard.own(rank, size, facts).write();
         if (!store.compareAndSet(key("card-" + rank), null, bytes(mine))) {
             claimedTwice(mine);
             return;
@@ -168,9 +119,7 @@ public final class RollCall {
     }
 
     private static boolean differs(String mine, String other) {
-        Card a = Card.read(0, mine);
-        Card b = Card.read(0, other);
-        return a.size != b.size || !a.facts.equals(b.facts);
+        return !RankCard.read(0, mine).fits(RankCard.read(0, other));
     }
 
     private void claimedTwice(String mine) {
@@ -181,9 +130,9 @@ public final class RollCall {
                         + " of communicator '"
                         + name
                         + "': "
-                        + Card.read(rank, before).process
+                        + RankCard.read(rank, before).process()
                         + " and "
-                        + Card.read(rank, mine).process
+                        + RankCard.read(rank, mine).process()
                         + "; give each process a rank of its own, or, if the first is of an"
                         + " earlier run, this run a store of its own";
         String said = verdict(Verdict.DIFFERENT, story);
@@ -202,22 +151,22 @@ public final class RollCall {
         }
     }
 
-    private static int largest(List<Card> cards) {
-        return cards.stream().mapToInt(Card::size).max().orElse(0);
+    private static int largest(List<RankCard> cards) {
+        return cards.stream().mapToInt(RankCard::size).max().orElse(0);
     }
 
     /** The cards of all ranks that are here, also of those that this rank's size does not have. */
-    private List<Card> cards() {
-        List<Card> cards = new ArrayList<>();
+    private List<RankCard> cards() {
+        List<RankCard> cards = new ArrayList<>();
         long here = store.add(key("here"), 0);
         int until = size;
         // Not all numbers below a size that nobody can mean.
         for (int r = 0; r < Math.min(until, MOST_RANKS) && cards.size() < here; r++) {
             String text = read("card-" + r);
             if (text != null) {
-                Card card = Card.read(r, text);
+                RankCard card = RankCard.read(r, text);
                 cards.add(card);
-                until = Math.max(until, card.size);
+                until = Math.max(until, card.size());
             }
         }
         return cards;
@@ -225,59 +174,13 @@ public final class RollCall {
 
     /** Looks at all that are here; says what is wrong, or that nothing is if none is missing. */
     private void judge() {
-        List<Card> cards = cards();
-        List<String> wrong = new ArrayList<>();
-        Map<String, List<Card>> sizes = new TreeMap<>();
-        cards.forEach(c ->
-                sizes.computeIfAbsent(Integer.toString(c.size), s -> new ArrayList<>()).add(c));
-        if (sizes.size() > 1) {
-            wrong.add(
-                    different("world sizes", sizes)
-                            + "; start all with one size (WORLD_SIZE, or the launcher's -n)");
-        }
-        TreeSet<String> names = new TreeSet<>();
-        cards.forEach(c -> names.addAll(c.facts.keySet()));
-        for (String n : names) {
-            Map<String, List<Card>> values = new TreeMap<>();
-            String remedy = "";
-            for (Card c : cards) {
-                Fact f = c.facts.get(n);
-                remedy = f == null ? remedy : f.remedy;
-                values.computeIfAbsent(f == null ? NONE : f.value, v -> new ArrayList<>()).add(c);
-            }
-            if (values.size() > 1) {
-                wrong.add(different(n, values) + (remedy.isEmpty() ? "" : "; " + remedy));
-            }
-        }
-        if (!wrong.isEmpty()) {
-            String unused =
-                    verdict(
-                            Verdict.DIFFERENT,
-                            "the ranks of communicator '"
-                                    + name
-                                    + "' have "
-                                    + String.join(". They also have ", wrong));
+        List<RankCard> cards = cards();
+        String wrong = RankCard.differences("communicator '" + name + "'", cards);
+        if (wrong != null) {
+            String unused = verdict(Verdict.DIFFERENT, wrong);
         } else if (cards.size() == size) {
             String unused = verdict(Verdict.ALL_HERE, "");
         }
-    }
-
-    /** Those with the same value together; of most of them, one as an example. */
-    private static String different(String what, Map<String, List<Card>> values) {
-        StringBuilder text = new StringBuilder("different ").append(what).append(": ");
-        int most = values.values().stream().mapToInt(List::size).max().orElse(0);
-        int all = values.values().stream().mapToInt(List::size).sum();
-        List<String> parts = new ArrayList<>();
-        values.forEach((value, cards) -> {
-            int named = all > MANY && cards.size() == most ? 1 : Math.min(cards.size(), 2 * MANY);
-            for (Card c : cards.subList(0, named)) {
-                parts.add("rank " + c.rank + " " + value + " (" + c.process + ")");
-            }
-            if (named < cards.size()) {
-                parts.add(cards.size() - named + " more ranks " + value);
-            }
-        });
-        return text.append(String.join(", ", parts)).toString();
     }
 
     private String await(
@@ -301,7 +204,7 @@ public final class RollCall {
     }
 
     private String missing(Duration timeout) {
-        List<Card> cards = cards();
+        List<RankCard> cards = cards();
         String missing = missing(cards);
         if (missing.isEmpty()) {
             return "all ranks of communicator '"
@@ -312,8 +215,8 @@ public final class RollCall {
         }
         String here =
                 cards.stream()
-                        .limit(2 * MANY)
-                        .map(c -> "rank " + c.rank + " (" + c.process + ")")
+                        .limit(2 * RankCard.MANY)
+                        .map(c -> "rank " + c.rank() + " (" + c.process() + ")")
                         .collect(Collectors.joining(", "));
         return "rank(s) "
                 + missing
@@ -325,18 +228,18 @@ public final class RollCall {
                 + timeout
                 + ": look at their output, or raise the timeout; here are "
                 + here
-                + (cards.size() > 2 * MANY ? " and " + (cards.size() - 2 * MANY) + " more" : "");
+                + (cards.size() > 2 * RankCard.MANY ? " and " + (cards.size() - 2 * RankCard.MANY) + " more" : "");
     }
 
     /** The numbers between those of cards in order, such as {@code 0, 3-7, 9}. */
-    private String missing(List<Card> cards) {
+    private String missing(List<RankCard> cards) {
         List<String> parts = new ArrayList<>();
         int next = 0;
-        for (Card c : cards) {
-            if (c.rank > next) {
-                parts.add(range(next, c.rank - 1));
+        for (RankCard c : cards) {
+            if (c.rank() > next) {
+                parts.add(range(next, c.rank() - 1));
             }
-            next = c.rank + 1;
+            next = c.rank() + 1;
         }
         if (next < size) {
             parts.add(range(next, size - 1));
@@ -411,23 +314,5 @@ public final class RollCall {
     private @Nullable String read(String what) {
         byte[] value = store.get(key(what));
         return value == null ? null : new String(value, StandardCharsets.UTF_8);
-    }
-
-    /** This process as the operator of a cluster knows it: {@code host:pid}. */
-    static String process() {
-        String host = System.getenv("HOSTNAME");
-        if (host == null || host.isBlank()) {
-            try {
-                host = InetAddress.getLocalHost().getHostName();
-            } catch (UnknownHostException e) {
-                host = "unknown-host";
-            }
-        }
-        return host + ":" + ProcessHandle.current().pid();
-    }
-
-    private static String version() {
-        ModuleDescriptor d = RollCall.class.getModule().getDescriptor();
-        return d == null ? "unknown" : d.rawVersion().orElse("unknown");
     }
 }

@@ -55,7 +55,8 @@ class CompressionTest {
     }
 
     private void seeded(String what, int ranks) {
-        System.out.println("CompressionTest." + what + ": " + ranks + " ranks, -Djccl.seed=" + seed);
+        System.out.println(
+                "CompressionTest." + what + ": " + ranks + " ranks, -Djccl.seed=" + seed);
     }
 
     /** Rounded, added in float32 in the order of ranks, divided, rounded: bit for bit. */
@@ -68,8 +69,7 @@ class CompressionTest {
         Communicator.runLocal(
                 ranks,
                 c -> {
-                    ReducerOptions options =
-                            OPTIONS.withCompression(new Compression.Cast(type));
+                    ReducerOptions options = OPTIONS.withCompression(new Compression.Cast(type));
                     float[][][] all = new float[ranks][parameters.size()][];
                     for (int rank = 0; rank < ranks; rank++) {
                         Random random = new Random(seed + rank);
@@ -213,9 +213,7 @@ class CompressionTest {
     }
 
     private static double[][] zeros(List<Parameter> parameters) {
-        return parameters.stream()
-                .map(p -> new double[(int) p.count()])
-                .toArray(double[][]::new);
+        return parameters.stream().map(p -> new double[(int) p.count()]).toArray(double[][]::new);
     }
 
     private static void add(double[][] sums, GradientReducer r) {
@@ -229,8 +227,7 @@ class CompressionTest {
     @Test
     void nanIsSent() {
         List<Parameter> parameters = List.of(new Parameter("w", 50, 40, DataType.FLOAT32));
-        List<Compression> forms =
-                List.of(new Compression.TopK(0.01), new Compression.PowerSgd(2));
+        List<Compression> forms = List.of(new Compression.TopK(0.01), new Compression.PowerSgd(2));
         Communicator.runLocal(
                 2,
                 c -> {
@@ -240,8 +237,7 @@ class CompressionTest {
                             step(
                                     r,
                                     new Parameters(
-                                            1,
-                                            (p, i) -> i == 7 && c.rank() == 1 ? Float.NaN : 1));
+                                            1, (p, i) -> i == 7 && c.rank() == 1 ? Float.NaN : 1));
                             assertTrue(Double.isNaN(r.gradient(0).get(7)), form.toString());
                         }
                     }
@@ -299,8 +295,7 @@ class CompressionTest {
                                 assertEquals(exact, r.gradient(1).get(i), 2e-3, "step " + s);
                             }
                             for (int i = 0; i < 30; i++) {
-                                assertEquals(
-                                        (float) (i + (ranks - 1) / 2.0), r.gradient(0).get(i));
+                                assertEquals((float) (i + (ranks - 1) / 2.0), r.gradient(0).get(i));
                             }
                         }
                         assertEquals(4L * (2 * (rows + columns) + 30), r.wireBytes());
@@ -333,8 +328,7 @@ class CompressionTest {
                                     new Parameters(
                                             1,
                                             (p, i) ->
-                                                    ParallelBodies.value(
-                                                            seed, c.rank(), 0, p, i)));
+                                                    ParallelBodies.value(seed, c.rank(), 0, p, i)));
                             add(sums, r);
                             if (s == 1 || s == steps) {
                                 double square = 0;
@@ -353,7 +347,11 @@ class CompressionTest {
                     }
                     assertTrue(
                             lastError < firstError / 10,
-                            "error " + firstError + " after one step, " + lastError + " in the end");
+                            "error "
+                                    + firstError
+                                    + " after one step, "
+                                    + lastError
+                                    + " in the end");
                 });
     }
 
@@ -373,7 +371,8 @@ class CompressionTest {
                             float scale = s < 3 ? 0 : 1e-30f;
                             step(
                                     r,
-                                    new Parameters(1, (p, i) -> scale * (1 + i / 20) * (1 + i % 20)));
+                                    new Parameters(
+                                            1, (p, i) -> scale * (1 + i / 20) * (1 + i % 20)));
                             for (long i = 0; i < 600; i++) {
                                 double exact = scale * (1 + i / 20) * (1 + i % 20);
                                 assertEquals(

@@ -1,9 +1,13 @@
 package io.jccl.parallel;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
+import io.jccl.RankFailedException;
+import io.jccl.bindings.JcclException;
+import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -149,8 +153,17 @@ final class ParallelBodies {
                     int passes = 1 + random.nextInt(3);
                     for (int pass = 0; pass < passes; pass++) {
                         boolean last = pass == passes - 1;
-                        pass(reducer, parameters, c, seed, step * 8 + pass, pass > 0, last, own,
-                                random.nextBoolean() ? compute : c.device().defaultStream(), host);
+                        pass(
+                                reducer,
+                                parameters,
+                                c,
+                                seed,
+                                step * 8 + pass,
+                                pass > 0,
+                                last,
+                                own,
+                                random.nextBoolean() ? compute : c.device().defaultStream(),
+                                host);
                     }
                     check(reducer, parameters, c.size(), seed, step * 8, passes);
                 }
@@ -319,8 +332,7 @@ final class ParallelBodies {
                                         * (type == DataType.FLOAT32
                                                 ? (float) sum / workers
                                                 : sum / workers);
-                        expected[i] =
-                                type == DataType.FLOAT32 ? (float) expected[i] : expected[i];
+                        expected[i] = type == DataType.FLOAT32 ? (float) expected[i] : expected[i];
                         gradients.set(i, value(seed, c.rank(), step, 0, i));
                     }
                     server.push();
@@ -340,8 +352,7 @@ final class ParallelBodies {
         ServerOptions options =
                 ServerOptions.synchronous(1)
                         .withServers(servers)
-                        .withConsistency(
-                                new ServerOptions.Consistency.BoundedStaleness(bound));
+                        .withConsistency(new ServerOptions.Consistency.BoundedStaleness(bound));
         try (Buffer parameters = c.device().allocate(DataType.FLOAT32, count);
                 Buffer gradients = c.device().allocate(DataType.FLOAT32, count)) {
             double[] expected = new double[count];
@@ -447,5 +458,38 @@ final class ParallelBodies {
             sum += value(seed, r, 0, parameter, element);
         }
         return sum / ranks;
+    }
+
+    /** Rank 1 leaves a parameter out that it had to use: all ranks are told which. */
+    static void unused(Communicator c) {
+        List<Parameter> parameters = new ArrayList<>();
+        for (int p = 0; p < 3; p++) {
+            parameters.add(new Parameter("w" + p, 1000 * (1 + p), DataType.FLOAT32));
+        }
+        ReducerOptions options = ReducerOptions.DEFAULT.withBuckets(4000, 4000);
+        GradientReducer r = GradientReducer.create(c, parameters, options);
+        r.begin(true);
+        r.ready(2);
+        r.ready(0);
+        if (c.rank() == 1) {
+            String m = Messages.of(IllegalStateException.class, r::finish);
+            assertTrue(m.contains("'w1'") && m.contains("rank 1"), m);
+        } else {
+            String m =
+                    Messages.of(
+                            RankFailedException.class,
+                            () -> {
+                                r.ready(1);
+                                r.finish();
+                            });
+            assertTrue(m.contains("'w1'") && m.contains("rank 1"), m);
+        }
+        String later = Messages.of(JcclException.class, () -> r.begin(true));
+        assertTrue(later.contains("unusable") && later.contains("'w1'"), later);
+        r.close();
+        r.close();
+        assertThrows(IllegalStateException.class, () -> r.begin(true));
+        // Only the reducer's own communicator has failed.
+        assertEquals(c.size(), Agreement.gather(c, 1).length);
     }
 }

@@ -115,6 +115,13 @@ class ParallelEnginesTest {
     }
 
     @Test
+    void unusedIsNamedOnAllGpus() {
+        TestDouble.use();
+        List<Device> devices = List.of(Cuda.device(0), Cuda.device(1), Cuda.device(2));
+        Communicator.runLocal(devices, CommunicatorOptions.DEFAULT, ParallelBodies::unused);
+    }
+
+    @Test
     void whatNeedsHostMemoryIsRefusedOnGpus() {
         TestDouble.use();
         Communicator.runLocal(

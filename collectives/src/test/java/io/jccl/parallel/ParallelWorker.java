@@ -67,6 +67,10 @@ final class ParallelWorker {
         ParallelBodies.compressed(c, seed);
         ParallelBodies.sync(c, seed);
         if (c.size() > 1) {
+            if (!c.engine().equals("mpi")) {
+                // Blocking MPI ends the job.
+                ParallelBodies.unused(c);
+            }
             ParallelBodies.serverInStep(c, seed);
             ParallelBodies.serverBounded(c, seed);
         }

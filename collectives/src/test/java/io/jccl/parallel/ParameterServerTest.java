@@ -133,12 +133,11 @@ class ParameterServerTest {
     @Test
     void updateThatThrowsEndsAll() {
         ServerOptions options =
-                OPTIONS.withUpdate(
-                        (parameters, gradient, first, step) -> {
-                            if (step == 2) {
-                                throw new IllegalStateException("no update today");
-                            }
-                        });
+                OPTIONS.withUpdate((parameters, gradient, first, step) -> {
+                    if (step == 2) {
+                        throw new IllegalStateException("no update today");
+                    }
+                });
         Communicator.runLocal(
                 3,
                 c -> {
@@ -155,7 +154,9 @@ class ParameterServerTest {
                                                             server.pull();
                                                         }
                                                     }));
-                    assertTrue(String.valueOf(e.getMessage()).contains("no update today"), e::toString);
+                    assertTrue(
+                            String.valueOf(e.getMessage()).contains("no update today"),
+                            e::toString);
                 });
     }
 
@@ -181,8 +182,7 @@ class ParameterServerTest {
                             assertThrows(JcclException.class, () -> run(c, options, body));
                     over.countDown();
                     if (c.rank() == 2) {
-                        assertTrue(
-                                e.getCause() instanceof CollectiveTimeoutException, e::toString);
+                        assertTrue(e.getCause() instanceof CollectiveTimeoutException, e::toString);
                         String m = String.valueOf(e.getMessage());
                         assertTrue(m.contains("worker rank 0") && m.contains("[1, 0]"), m);
                     }
@@ -216,7 +216,8 @@ class ParameterServerTest {
                                                     null,
                                                     null,
                                                     OPTIONS.withServers(1 + c.rank())));
-                    assertTrue(differ.contains("1 servers") && differ.contains("2 servers"), differ);
+                    assertTrue(
+                            differ.contains("1 servers") && differ.contains("2 servers"), differ);
                     try (Buffer p = c.device().allocate(DataType.FLOAT32, 10);
                             Buffer g = c.device().allocate(DataType.FLOAT32, 10);
                             ParameterServer server = ParameterServer.create(c, p, g, OPTIONS)) {
@@ -235,7 +236,6 @@ class ParameterServerTest {
                     }
                 });
         assertThrows(IllegalArgumentException.class, () -> OPTIONS.withServers(0));
-        assertThrows(
-                IllegalArgumentException.class, () -> new Consistency.BoundedStaleness(-1));
+        assertThrows(IllegalArgumentException.class, () -> new Consistency.BoundedStaleness(-1));
     }
 }

@@ -46,8 +46,7 @@ class ParameterSyncTest {
                         tensors.get(1).values().set(2_345_678, -0.0);
                         tensors.get(2).values().set(0, 1);
                     }
-                    ParameterSync.Difference d =
-                            ParameterSync.compare(c, tensors).orElseThrow();
+                    ParameterSync.Difference d = ParameterSync.compare(c, tensors).orElseThrow();
                     assertEquals("t1", d.tensor());
                     assertEquals(1, d.index());
                     assertEquals(0, d.reference());
@@ -74,8 +73,7 @@ class ParameterSyncTest {
                 c -> {
                     List<Tensor> tensors = tensors(c, DataType.BFLOAT16, 7);
                     tensors.getFirst().values().set(6, c.rank() == 0 ? 3 : 5);
-                    ParameterSync.Difference d =
-                            ParameterSync.compare(c, tensors).orElseThrow();
+                    ParameterSync.Difference d = ParameterSync.compare(c, tensors).orElseThrow();
                     assertEquals(1, d.reference());
                     assertEquals(List.of(0), d.ranks());
                     assertEquals(6, d.element());

@@ -16,6 +16,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
@@ -92,6 +93,18 @@ class LaunchEnvironmentTest {
             })
     void eachLauncherIsUnderstood(String variables, String expected) {
         assertEquals(expected, place(variables));
+    }
+
+    @Test
+    void whatTellsRunsOfMpichApart() {
+        assertEquals(
+                Optional.of("node:40413-0"),
+                HydraJob.of(
+                        List.of(
+                                "--control-port", "node:40413", "--rmk", "user", "--pgid", "0",
+                                "--retries", "10")));
+        assertEquals(Optional.empty(), HydraJob.of(List.of("--pgid", "0", "--control-port")));
+        assertEquals(Optional.empty(), HydraJob.of(List.of()));
     }
 
     /** Whoever is inside counts: the program was started by that launcher. */

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.JcclException;
+import io.jccl.engine.RankCard;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -32,7 +33,7 @@ class RollCallTest {
     /** Never waited for: a bad rank ends all at once. */
     private static final Duration LONG = Duration.ofMinutes(10);
 
-    private static final String HERE = RollCall.process();
+    private static final String HERE = RankCard.here();
 
     private record Rank(int rank, int size, String version, long afterMillis) {
         static Rank of(int rank, int size) {

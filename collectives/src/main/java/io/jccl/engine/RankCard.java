@@ -1,0 +1,144 @@
+package io.jccl.engine;
+
+import io.jccl.rendezvous.RollCall.Fact;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.stream.Collectors;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What a rank says of itself before a communicator is made, and what differs between those of all.
+ *
+ * @param rank which
+ * @param process its machine and process
+ * @param size how many ranks it expects
+ * @param facts what all ranks have to say alike, by name
+ */
+public record RankCard(int rank, String process, int size, Map<String, Fact> facts) {
+    private static final String BETWEEN = "\t";
+    private static final String NONE = "none";
+
+    /** A number of ranks that is still read one by one. */
+    public static final int MANY = 8;
+
+    /** This process's; the version of JCCL is added to the facts. */
+    public static RankCard own(int rank, int size, Collection<Fact> facts) {
+        Map<String, Fact> all = new LinkedHashMap<>();
+        String versions = "versions of JCCL";
+        all.put(versions, new Fact(versions, Release.version(), "give all ranks the same jars"));
+        facts.forEach(f -> all.put(f.name(), f));
+        return new RankCard(rank, here(), size, all);
+    }
+
+    /** This process as the operator of a cluster knows it: {@code host:pid}. */
+    public static String here() {
+        String host = System.getenv("HOSTNAME");
+        if (host == null || host.isBlank()) {
+            try {
+                host = InetAddress.getLocalHost().getHostName();
+            } catch (UnknownHostException e) {
+                host = "unknown-host";
+            }
+        }
+        return host + ":" + ProcessHandle.current().pid();
+    }
+
+    /** As text, for {@link #read}. */
+    public String write() {
+        return process + "\n" + size + says();
+    }
+
+    /** The facts alone, as text. */
+    public String says() {
+        return facts.values().stream()
+                .map(f ->
+                        "\n"
+                                + flat(f.name())
+                                + BETWEEN
+                                + flat(f.value())
+                                + BETWEEN
+                                + flat(f.remedy()))
+                .collect(Collectors.joining());
+    }
+
+    private static String flat(String text) {
+        return text.replaceAll("[\t\n\r]", " ");
+    }
+
+    /** What {@link #write} wrote. */
+    public static RankCard read(int rank, String text) {
+        List<String> lines = text.lines().toList();
+        Map<String, Fact> facts = new LinkedHashMap<>();
+        for (String line : lines.subList(2, lines.size())) {
+            String[] f = line.split(BETWEEN, 3);
+            facts.put(f[0], new Fact(f[0], f[1], f[2]));
+        }
+        return new RankCard(rank, lines.get(0), Integer.parseInt(lines.get(1)), facts);
+    }
+
+    /** Whether two ranks fit each other. */
+    public boolean fits(RankCard other) {
+        return size == other.size && says().equals(other.says());
+    }
+
+    /**
+     * What differs between ranks, who has what, and what to do.
+     *
+     * @param where whose ranks they are, such as {@code "communicator 'world'"}
+     * @param cards those of all ranks that are here, by rank
+     * @return a sentence; null if they fit each other
+     */
+    public static @Nullable String differences(String where, List<RankCard> cards) {
+        List<String> wrong = new ArrayList<>();
+        Map<String, List<RankCard>> sizes = new TreeMap<>();
+        cards.forEach(c ->
+                sizes.computeIfAbsent(Integer.toString(c.size), s -> new ArrayList<>()).add(c));
+        if (sizes.size() > 1) {
+            wrong.add(
+                    different("world sizes", sizes)
+                            + "; start all with one size (WORLD_SIZE, or the launcher's -n)");
+        }
+        TreeSet<String> names = new TreeSet<>();
+        cards.forEach(c -> names.addAll(c.facts.keySet()));
+        for (String n : names) {
+            Map<String, List<RankCard>> values = new TreeMap<>();
+            String remedy = "";
+            for (RankCard c : cards) {
+                Fact f = c.facts.get(n);
+                remedy = f == null ? remedy : f.remedy();
+                values.computeIfAbsent(f == null ? NONE : f.value(), v -> new ArrayList<>()).add(c);
+            }
+            if (values.size() > 1) {
+                wrong.add(different(n, values) + (remedy.isEmpty() ? "" : "; " + remedy));
+            }
+        }
+        return wrong.isEmpty()
+                ? null
+                : "the ranks of " + where + " have " + String.join(". They also have ", wrong);
+    }
+
+    /** Those with the same value together; of most of them, one as an example. */
+    private static String different(String what, Map<String, List<RankCard>> values) {
+        StringBuilder text = new StringBuilder("different ").append(what).append(": ");
+        int most = values.values().stream().mapToInt(List::size).max().orElse(0);
+        int all = values.values().stream().mapToInt(List::size).sum();
+        List<String> parts = new ArrayList<>();
+        values.forEach((value, cards) -> {
+            int named = all > MANY && cards.size() == most ? 1 : Math.min(cards.size(), 2 * MANY);
+            for (RankCard c : cards.subList(0, named)) {
+                parts.add("rank " + c.rank + " " + value + " (" + c.process + ")");
+            }
+            if (named < cards.size()) {
+                parts.add(cards.size() - named + " more ranks " + value);
+            }
+        });
+        return text.append(String.join(", ", parts)).toString();
+    }
+}

@@ -1,0 +1,53 @@
+package io.jccl.engine;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.lang.module.InvalidModuleDescriptorException;
+import java.lang.module.ModuleDescriptor;
+import java.net.URI;
+import java.net.URL;
+import org.jspecify.annotations.Nullable;
+
+/** Which JCCL this is. */
+final class Release {
+    private static final String UNKNOWN = "unknown";
+
+    /** Set by tests. */
+    private static volatile @Nullable String pretended;
+
+    private Release() {}
+
+    /** The version that the module has, also where the jar is on the class path. */
+    static String version() {
+        String p = pretended;
+        if (p != null) {
+            return p;
+        }
+        ModuleDescriptor own = Release.class.getModule().getDescriptor();
+        if (own == null) {
+            own = besideThisClass();
+        }
+        return own == null ? UNKNOWN : own.rawVersion().orElse(UNKNOWN);
+    }
+
+    /** The descriptor in this class's own jar or folder: there is one in every module's. */
+    private static @Nullable ModuleDescriptor besideThisClass() {
+        URL here = Release.class.getResource("Release.class");
+        String path = Release.class.getName().replace('.', '/') + ".class";
+        if (here == null || !here.toString().endsWith(path)) {
+            return null;
+        }
+        String root = here.toString().substring(0, here.toString().length() - path.length());
+        try (InputStream in = URI.create(root + "module-info.class").toURL().openStream()) {
+            ModuleDescriptor found = ModuleDescriptor.read(in);
+            // A jar made of many has one of them, or none.
+            return found.name().startsWith("io.jccl") ? found : null;
+        } catch (IOException | IllegalArgumentException | InvalidModuleDescriptorException e) {
+            return null;
+        }
+    }
+
+    static void pretend(String version) {
+        pretended = version;
+    }
+}

@@ -1,0 +1,218 @@
+package io.jccl.mpi;
+
+import io.jccl.bindings.MpiAbi;
+import io.jccl.bindings.MpiApi;
+import io.jccl.bindings.MpiException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One communicator of MPI's, and how its calls are made: in turn where MPI wants that, and waited
+ * for where they do not block.
+ */
+final class MpiLink {
+    private static final int SPINS = 2000;
+    private static final int YIELDS = 2000;
+    private static final long PARK_NANOS = 50_000;
+
+    private final MpiProcess.State process;
+    private final MpiApi mpi;
+    private final MpiAbi abi;
+    private final @Nullable Turn turn;
+    private final boolean blocking;
+    private final MpiCommunicator owner;
+    private final Arena arena = Arena.ofShared();
+    private final MemorySegment request = arena.allocate(8, 8);
+    private final MemorySegment flag = arena.allocate(8, 8);
+    private final MemorySegment ignore;
+
+    /** MPI's communicator. */
+    private long comm;
+
+    MpiLink(MpiProcess.State process, MpiCommunicator owner) {
+        this.process = process;
+        this.mpi = process.mpi();
+        this.abi = process.abi();
+        this.turn = process.turn();
+        this.blocking = process.blocking();
+        this.ignore = mpi.statusIgnore();
+        this.owner = owner;
+    }
+
+    MpiProcess.State process() {
+        return process;
+    }
+
+    MpiCommunicator owner() {
+        return owner;
+    }
+
+    /** MPI's handle. */
+    long comm() {
+        return comm;
+    }
+
+    /** Where a non-blocking collective puts its request, for {@link #complete}. */
+    MemorySegment request() {
+        return request;
+    }
+
+    /** Memory that lives as long as this. */
+    MemorySegment allocate(long bytes) {
+        return arena.allocate(bytes, 8);
+    }
+
+    // ---- the communicator itself
+
+    /** Makes MPI's communicator out of another. */
+    void duplicate(long other) {
+        MemorySegment made = arena.allocate(8, 8);
+        begin();
+        int code;
+        try {
+            code = mpi.MPI_Comm_idup(other, made, request);
+        } finally {
+            end();
+        }
+        check(code, "MPI_Comm_idup");
+        poll("MPI_Comm_idup");
+        adopt(abi.handle(made, 0));
+    }
+
+    /** Takes over MPI's communicator. */
+    void adopt(long handle) {
+        comm = handle;
+        begin();
+        int code;
+        try {
+            code = mpi.MPI_Comm_set_errhandler(handle, mpi.MPI_ERRORS_RETURN());
+        } finally {
+            end();
+        }
+        check(code, "MPI_Comm_set_errhandler");
+    }
+
+    /** Splits MPI's communicator; ranks of a negative colour get none. */
+    long split(int colour, int key) {
+        MemorySegment made = arena.allocate(8, 8);
+        int c = colour < 0 ? (int) abi.constant("MPI_UNDEFINED") : colour;
+        begin();
+        int code;
+        try {
+            code = mpi.MPI_Comm_split(comm, c, key, made);
+        } finally {
+            end();
+        }
+        check(code, "MPI_Comm_split");
+        return abi.handle(made, 0);
+    }
+
+
+    /** Frees everything; no request may be under way. */
+    void close() {
+        if (tryBegin()) {
+            try {
+                abi.setHandle(request, 0, comm);
+                mpi.MPI_Comm_free(request);
+            } finally {
+                end();
+            }
+        } else {
+            process.control().setBroken();
+        }
+        arena.close();
+    }
+
+    // MPI 4.1 lets errors be asked for by any thread, whatever the thread level (11.4.1).
+
+    int errorClass(int code) {
+        try (Arena own = Arena.ofConfined()) {
+            MemorySegment result = own.allocate(ValueLayout.JAVA_INT);
+            return mpi.MPI_Error_class(code, result) == 0
+                    ? result.get(ValueLayout.JAVA_INT, 0)
+                    : -1;
+        }
+    }
+
+    /** What an error code means. */
+    MpiException error(int code, String operation) {
+        return MpiException.of(mpi, code, operation);
+    }
+
+    // ---- calls
+
+    /** Before a call of MPI; then comes {@link #end}. */
+    void begin() {
+        Turn t = turn;
+        if (t != null && !t.take()) {
+            throw owner.noTurn();
+        }
+    }
+
+    /** The same where there is a way to go on without. */
+    boolean tryBegin() {
+        return turn == null || turn.take(Turn.WAIT_NANOS);
+    }
+
+    void end() {
+        Turn t = turn;
+        if (t != null) {
+            t.give();
+        }
+    }
+
+    void check(int code, String operation) {
+        if (code != 0) {
+            throw error(code, operation);
+        }
+    }
+
+    /** After a collective: waits for it, unless it has blocked. */
+    void complete(int code, String operation) {
+        check(code, operation);
+        if (!blocking) {
+            poll(operation);
+        }
+    }
+
+    /** Waits for {@link #request}. */
+    private void poll(String operation) {
+        for (int i = 0; ; i++) {
+            begin();
+            int code;
+            try {
+                code = mpi.MPI_Test(request, flag, ignore);
+            } finally {
+                end();
+            }
+            check(code, operation);
+            if (flag.get(ValueLayout.JAVA_INT, 0) != 0) {
+                return;
+            }
+            try {
+                pause(i);
+            } catch (RuntimeException e) {
+                process.control().setBroken();
+                throw e;
+            }
+        }
+    }
+
+    /** Between two looks at what is not there yet. */
+    void pause(int round) {
+        RuntimeException failure = owner.failure();
+        if (failure != null) {
+            throw failure;
+        }
+        if (round < SPINS) {
+            Thread.onSpinWait();
+        } else if (round < SPINS + YIELDS) {
+            Thread.yield();
+        } else {
+            LockSupport.parkNanos(PARK_NANOS);
+        }
+    }
+}

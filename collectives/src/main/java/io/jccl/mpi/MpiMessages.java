@@ -1,0 +1,257 @@
+package io.jccl.mpi;
+
+import io.jccl.CollectiveMismatchException;
+import io.jccl.bindings.MpiAbi;
+import io.jccl.bindings.MpiApi;
+import io.jccl.device.DataType;
+import io.jccl.engine.Collective;
+import io.jccl.engine.Request;
+import io.jccl.host.HostBuffer;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/** Sends and receives of one communicator that are under way. */
+final class MpiMessages {
+    private static final int TAG_USER = 1;
+
+    /** Of messages that are part of a collective. */
+    static final int TAG_OURS = 2;
+
+    private static final long LIMIT = MpiCalls.LIMIT;
+
+    private final MpiLink link;
+    private final MpiApi mpi;
+    private final MpiAbi abi;
+    private final MpiTypes types;
+    private final int statusBytes;
+    private final MemorySegment flag;
+    private MemorySegment requests;
+    private MemorySegment statuses;
+    private int open;
+
+    /** Buffers of messages that travel as copies, and whether to copy them back. */
+    private final List<HostBuffer> moved = new ArrayList<>();
+
+    private final List<Boolean> movedBack = new ArrayList<>();
+    private final List<Scratch> scratches = new ArrayList<>();
+    private long[] expected = new long[8];
+    private long[] messageType = new long[8];
+
+    MpiMessages(MpiLink link) {
+        this.link = link;
+        this.mpi = link.process().mpi();
+        this.abi = link.process().abi();
+        this.types = link.process().types();
+        this.statusBytes = (int) abi.constant("sizeof(MPI_Status)");
+        this.flag = link.allocate(8);
+        this.requests = link.allocate(8L * 8);
+        this.statuses = link.allocate(8L * statusBytes);
+    }
+
+    /** How many there are. */
+    int open() {
+        return open;
+    }
+
+    void free() {
+        scratches.forEach(Scratch::free);
+    }
+
+    /** Starts a send or receive of the user's. */
+    void post(Request q) {
+        boolean sends = q.op == Collective.SEND;
+        HostBuffer b = (HostBuffer) (sends ? q.sendBuffer() : q.recvBuffer());
+        long address = b.address();
+        if (!b.isPlain()) {
+            Scratch own = scratch(moved.size());
+            MemorySegment copy = own.atLeast(b.byteSize());
+            MemorySegment.copy(b.segment(), 0, copy, 0, b.byteSize());
+            address = copy.address();
+            moved.add(b);
+            movedBack.add(!sends);
+        }
+        if (sends) {
+            postSend(address, q.count, q.type, q.root, TAG_USER);
+        } else {
+            postRecv(address, q.count, q.type, q.root, TAG_USER);
+        }
+    }
+
+    private Scratch scratch(int i) {
+        if (i == scratches.size()) {
+            scratches.add(new Scratch());
+        }
+        return scratches.get(i);
+    }
+
+    void postSend(long at, long count, DataType type, int to, int tag) {
+        for (long done = 0; ; done += LIMIT) {
+            long m = Math.min(LIMIT, count - done);
+            int slot = slot(-1, type);
+            link.begin();
+            int code;
+            try {
+                code =
+                        mpi.MPI_Isend(
+                                at + done * type.size(),
+                                (int) m,
+                                types.type(type),
+                                to,
+                                tag,
+                                link.comm(),
+                                requests.asSlice((long) slot * abi.handleBytes()));
+            } finally {
+                link.end();
+            }
+            link.check(code, "MPI_Isend");
+            open++;
+            if (count - done <= LIMIT) {
+                return;
+            }
+        }
+    }
+
+    void postRecv(long at, long count, DataType type, int from, int tag) {
+        for (long done = 0; ; done += LIMIT) {
+            long m = Math.min(LIMIT, count - done);
+            int slot = slot(m, type);
+            link.begin();
+            int code;
+            try {
+                code =
+                        mpi.MPI_Irecv(
+                                at + done * type.size(),
+                                (int) m,
+                                types.type(type),
+                                from,
+                                tag,
+                                link.comm(),
+                                requests.asSlice((long) slot * abi.handleBytes()));
+            } finally {
+                link.end();
+            }
+            link.check(code, "MPI_Irecv");
+            open++;
+            if (count - done <= LIMIT) {
+                return;
+            }
+        }
+    }
+
+    private int slot(long count, DataType type) {
+        if (open == expected.length) {
+            int room = 2 * open;
+            MemorySegment more = link.allocate(8L * room);
+            MemorySegment.copy(requests, 0, more, 0, requests.byteSize());
+            requests = more;
+            statuses = link.allocate((long) room * statusBytes);
+            expected = Arrays.copyOf(expected, room);
+            messageType = Arrays.copyOf(messageType, room);
+        }
+        expected[open] = count;
+        messageType[open] = types.type(type);
+        return open;
+    }
+
+    /** Completes all messages. */
+    void finish() {
+        finish(0);
+        for (int i = 0; i < moved.size(); i++) {
+            if (movedBack.get(i)) {
+                HostBuffer b = moved.get(i);
+                MemorySegment.copy(scratch(i).atLeast(0), 0, b.segment(), 0, b.byteSize());
+            }
+        }
+        moved.clear();
+        movedBack.clear();
+    }
+
+    /** Completes the messages from one on. */
+    void finish(int first) {
+        int many = open - first;
+        if (many == 0) {
+            return;
+        }
+        MemorySegment own = requests.asSlice((long) first * abi.handleBytes());
+        for (int i = 0; ; i++) {
+            link.begin();
+            int code;
+            try {
+                code = mpi.MPI_Testall(many, own, flag, statuses);
+            } finally {
+                link.end();
+            }
+            if (code != 0) {
+                throw messageError(code, many);
+            }
+            if (flag.get(ValueLayout.JAVA_INT, 0) != 0) {
+                break;
+            }
+            link.pause(i);
+        }
+        open = first;
+        for (int i = 0; i < many; i++) {
+            if (expected[first + i] >= 0) {
+                checkReceived(i, first + i);
+            }
+        }
+    }
+
+    private void checkReceived(int status, int i) {
+        link.begin();
+        int code;
+        try {
+            code =
+                    mpi.MPI_Get_count(
+                            statuses.asSlice((long) status * statusBytes), messageType[i], flag);
+        } finally {
+            link.end();
+        }
+        link.check(code, "MPI_Get_count");
+        int got = flag.get(ValueLayout.JAVA_INT, 0);
+        if (got != expected[i]) {
+            throw new CollectiveMismatchException(
+                    link.owner().watch()
+                            + ": a rank sent "
+                            + (got < 0 ? "part of an element more than some" : got)
+                            + " elements, but this one receives "
+                            + expected[i]);
+        }
+    }
+
+    private RuntimeException messageError(int code, int many) {
+        int errorClass = link.errorClass(code);
+        int at = (int) abi.constant("offsetof(MPI_Status,MPI_ERROR)");
+        int pending = (int) abi.constant("MPI_ERR_PENDING");
+        for (int i = 0; errorClass == abi.constant("MPI_ERR_IN_STATUS") && i < many; i++) {
+            int one = statuses.get(ValueLayout.JAVA_INT, (long) i * statusBytes + at);
+            if (one != 0 && link.errorClass(one) != pending) {
+                code = one;
+                break;
+            }
+        }
+        return link.error(code, "MPI_Testall");
+    }
+
+    /** After an error: messages under way will not be waited for. */
+    void giveUp() {
+        if (open > 0) {
+            link.process().control().setBroken();
+            if (link.tryBegin()) {
+                for (int i = 0; i < open; i++) {
+                    if (expected[i] >= 0) {
+                        // So that nothing is written any more to memory that may be freed.
+                        mpi.MPI_Cancel(requests.asSlice((long) i * abi.handleBytes()));
+                    }
+                }
+                link.end();
+            }
+            open = 0;
+        }
+        moved.clear();
+        movedBack.clear();
+    }
+}

@@ -1,0 +1,228 @@
+package io.jccl.mpi;
+
+import io.jccl.ReduceOp;
+import io.jccl.bindings.MpiAbi;
+import io.jccl.bindings.MpiApi;
+import io.jccl.device.DataType;
+import io.jccl.engine.Collective;
+import io.jccl.engine.Request;
+import io.jccl.host.HostBuffer;
+import io.jccl.host.Reducer;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+
+/**
+ * Reductions as calls of MPI: one for each, or for each piece where elements are converted first
+ * (narrow floats travel as float32 and are rounded once; pre-multiplied sums are scaled), or where
+ * there are more of them than a C int counts.
+ */
+final class MpiReductions {
+    private static final long LIMIT = MpiCalls.LIMIT;
+
+    /** Bytes of converted elements in one piece. */
+    private static final long PIECE = Long.getLong("jccl.mpi.piece", 1 << 20);
+
+    private final MpiLink link;
+    private final Staging staging;
+    private final MpiApi mpi;
+    private final MpiAbi abi;
+    private final MpiTypes types;
+    private final boolean blocking;
+    private final long inPlace;
+    private final int n;
+    private final int rank;
+    private final Reducer reducer;
+    private final MemorySegment counts;
+
+    MpiReductions(MpiLink link, Staging staging) {
+        this.link = link;
+        this.staging = staging;
+        this.mpi = link.process().mpi();
+        this.abi = link.process().abi();
+        this.types = link.process().types();
+        this.blocking = link.process().blocking();
+        this.inPlace = mpi.inPlace();
+        this.n = link.owner().size();
+        this.rank = link.owner().rank();
+        this.reducer = new Reducer(n);
+        this.counts = link.allocate(4L * n);
+    }
+
+    private static boolean converts(Request q) {
+        return q.type.isNarrowFloat() || q.reduceOp.kind() == ReduceOp.Kind.PRE_MUL_SUM;
+    }
+
+    /**
+     * MPICH 4.0.2 reads from MPI_IN_PLACE where the root is not the first rank of its machine. It
+     * may also be what has the standard binary interface.
+     */
+    private boolean avoids(Request q) {
+        return abi != MpiAbi.OPEN_MPI && q.op == Collective.REDUCE && q.root != 0;
+    }
+
+    void reduce(Request q) {
+        if (converts(q)) {
+            reducePieces(q);
+            return;
+        }
+        boolean target = q.op == Collective.ALL_REDUCE || rank == q.root;
+        HostBuffer source = (HostBuffer) q.sendBuffer();
+        HostBuffer result = target ? (HostBuffer) q.recvBuffer() : source;
+        boolean own = target && q.inPlace && !avoids(q);
+        long send = own ? inPlace : target && q.inPlace ? staging.copyOf(source) : staging.in(source);
+        long recv = target ? staging.out(result) : 0;
+        int size = q.type.size();
+        for (long at = 0; ; at += LIMIT) {
+            int m = (int) Math.min(LIMIT, q.count - at);
+            combine(q, own ? send : send + at * size, target ? recv + at * size : 0, m, q.type);
+            if (q.count - at <= LIMIT) {
+                break;
+            }
+        }
+        if (target) {
+            staging.back(result, recv);
+            if (q.reduceOp.kind() == ReduceOp.Kind.AVG) {
+                reducer.begin(q.type, ReduceOp.Kind.AVG)
+                        .store(result.segment(), 0, result.segment(), 0, q.count);
+            }
+        }
+    }
+
+    private void combine(Request q, long send, long recv, int m, DataType type) {
+        long mpiType = types.type(type);
+        long op = types.op(q.reduceOp.kind(), type);
+        boolean all = q.op == Collective.ALL_REDUCE;
+        link.begin();
+        int code;
+        try {
+            if (blocking) {
+                code =
+                        all
+                                ? mpi.MPI_Allreduce(send, recv, m, mpiType, op, link.comm())
+                                : mpi.MPI_Reduce(send, recv, m, mpiType, op, q.root, link.comm());
+            } else {
+                code =
+                        all
+                                ? mpi.MPI_Iallreduce(send, recv, m, mpiType, op, link.comm(), link.request())
+                                : mpi.MPI_Ireduce(
+                                        send, recv, m, mpiType, op, q.root, link.comm(), link.request());
+            }
+        } finally {
+            link.end();
+        }
+        link.complete(code, all ? "MPI_Allreduce" : "MPI_Reduce");
+    }
+
+    /** Piece by piece: to the type that is reduced in, reduced in place, and back. */
+    private void reducePieces(Request q) {
+        DataType wide = Reducer.wide(q.type);
+        boolean target = q.op == Collective.ALL_REDUCE || rank == q.root;
+        long most = Math.min(LIMIT, Math.max(1, PIECE / wide.size()));
+        MemorySegment piece = staging.send().atLeast(Math.min(most, q.count) * wide.size());
+        boolean own = target && !avoids(q);
+        MemorySegment result = own ? piece : staging.recv().atLeast(piece.byteSize());
+        MemorySegment source = ((HostBuffer) q.sendBuffer()).segment();
+        long factor = q.reduceOp.factorBits(q.type);
+        reducer.begin(q.type, q.reduceOp.kind());
+        int size = q.type.size();
+        for (long at = 0; at == 0 || at < q.count; at += most) {
+            int m = (int) Math.min(most, q.count - at);
+            reducer.load(source, at * size, factor, piece, 0, m);
+            combine(q, own ? inPlace : piece.address(), target ? result.address() : 0, m, wide);
+            if (target) {
+                reducer.store(result, 0, ((HostBuffer) q.recvBuffer()).segment(), at * size, m);
+            }
+        }
+    }
+
+    void reduceScatter(Request q) {
+        boolean vector = q.op == Collective.REDUCE_SCATTERV;
+        long longest = q.count;
+        long total = n * q.count;
+        if (vector) {
+            total = 0;
+            for (int r = 0; r < n; r++) {
+                longest = Math.max(longest, q.sendCounts[r]);
+                total += q.sendCounts[r];
+            }
+        }
+        if (converts(q) || total > LIMIT) {
+            reduceScatterPieces(q, vector, longest);
+            return;
+        }
+        HostBuffer target = (HostBuffer) q.recvBuffer();
+        long send = staging.in((HostBuffer) q.sendBuffer());
+        // MPI's form in place puts the result somewhere else.
+        // So does an empty block in place, which overlaps nothing but has the same address.
+        boolean aside = q.inPlace || !target.isPlain() || target.byteSize() == 0;
+        long recv = aside ? staging.recv().atLeast(target.byteSize()).address() : target.address();
+        if (vector) {
+            for (int r = 0; r < n; r++) {
+                counts.setAtIndex(ValueLayout.JAVA_INT, r, (int) q.sendCounts[r]);
+            }
+        }
+        scatterReduced(q, vector, send, recv, (int) q.count, q.type);
+        if (aside) {
+            MemorySegment.copy(staging.recv().atLeast(0), 0, target.segment(), 0, target.byteSize());
+        }
+        if (q.reduceOp.kind() == ReduceOp.Kind.AVG) {
+            reducer.begin(q.type, ReduceOp.Kind.AVG)
+                    .store(target.segment(), 0, target.segment(), 0, target.count());
+        }
+    }
+
+    private void scatterReduced(
+            Request q, boolean vector, long send, long recv, int m, DataType type) {
+        long mpiType = types.type(type);
+        long op = types.op(q.reduceOp.kind(), type);
+        link.begin();
+        int code;
+        try {
+            if (vector) {
+                code =
+                        blocking
+                                ? mpi.MPI_Reduce_scatter(send, recv, counts, mpiType, op, link.comm())
+                                : mpi.MPI_Ireduce_scatter(
+                                        send, recv, counts, mpiType, op, link.comm(), link.request());
+            } else {
+                code =
+                        blocking
+                                ? mpi.MPI_Reduce_scatter_block(send, recv, m, mpiType, op, link.comm())
+                                : mpi.MPI_Ireduce_scatter_block(
+                                        send, recv, m, mpiType, op, link.comm(), link.request());
+            }
+        } finally {
+            link.end();
+        }
+        link.complete(code, vector ? "MPI_Reduce_scatter" : "MPI_Reduce_scatter_block");
+    }
+
+    /** Pieces of all blocks at once, packed one behind the other. */
+    private void reduceScatterPieces(Request q, boolean vector, long longest) {
+        DataType wide = Reducer.wide(q.type);
+        int size = q.type.size();
+        long most = Math.max(1, Math.min(LIMIT, PIECE / wide.size()) / n);
+        long room = Math.min(most, longest) * wide.size();
+        MemorySegment piece = staging.send().atLeast(n * room);
+        MemorySegment result = staging.recv().atLeast(room);
+        MemorySegment source = ((HostBuffer) q.sendBuffer()).segment();
+        HostBuffer target = (HostBuffer) q.recvBuffer();
+        long factor = q.reduceOp.factorBits(q.type);
+        reducer.begin(q.type, q.reduceOp.kind());
+        for (long at = 0; at == 0 || at < longest; at += most) {
+            long packed = 0;
+            int own = 0;
+            for (int r = 0; r < n; r++) {
+                long count = vector ? q.sendCounts[r] : q.count;
+                long from = vector ? q.sendDispls[r] : r * q.count;
+                int m = (int) Math.max(0, Math.min(most, count - at));
+                reducer.load(source, (from + at) * size, factor, piece, packed * wide.size(), m);
+                packed += m;
+                counts.setAtIndex(ValueLayout.JAVA_INT, r, m);
+                own = r == rank ? m : own;
+            }
+            scatterReduced(q, vector, piece.address(), result.address(), own, wide);
+            reducer.store(result, 0, target.segment(), at * size, own);
+        }
+    }
+}

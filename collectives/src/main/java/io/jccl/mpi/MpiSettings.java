@@ -1,0 +1,40 @@
+package io.jccl.mpi;
+
+import java.util.List;
+import java.util.Map;
+
+/**
+ * What the environment says of how MPI is used; the same on all ranks.
+ *
+ * @param waiting whether collectives block or are polled
+ * @param threads how many threads may be in MPI at a time
+ */
+record MpiSettings(String waiting, String threads) {
+    static final String WAIT = "JCCL_MPI_WAIT";
+    static final String THREADS = "JCCL_MPI_THREADS";
+
+    static MpiSettings of(Map<String, String> env) {
+        return new MpiSettings(
+                value(env, WAIT, "jccl.mpi.wait", List.of("block", "poll")),
+                value(env, THREADS, "jccl.mpi.threads", List.of("multiple", "serialized")));
+    }
+
+    /** What is set, by the system property in the first place; the first of the words if nothing. */
+    private static String value(
+            Map<String, String> env, String name, String property, List<String> words) {
+        String value = System.getProperty(property, env.getOrDefault(name, words.getFirst()));
+        if (!words.contains(value.strip())) {
+            throw new IllegalArgumentException(
+                    name + " is '" + value + "', expected " + String.join(" or ", words));
+        }
+        return value.strip();
+    }
+
+    boolean polls() {
+        return waiting.equals("poll");
+    }
+
+    boolean serialized() {
+        return threads.equals("serialized");
+    }
+}

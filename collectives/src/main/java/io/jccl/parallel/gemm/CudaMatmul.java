@@ -1,0 +1,214 @@
+package io.jccl.parallel.gemm;
+
+import io.jccl.bindings.CublasApi;
+import io.jccl.bindings.NativeLibraries;
+import io.jccl.bindings.generated.cublas.cublas_h;
+import io.jccl.cuda.CudaBuffer;
+import io.jccl.cuda.CudaDevice;
+import io.jccl.cuda.CudaStream;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import io.jccl.parallel.Matmul;
+import io.jccl.parallel.Matrix;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+
+/**
+ * Products on a GPU, by {@code cublasGemmEx}. Sums are float32; TF32 is off, since cuBLAS uses it
+ * only under another math mode than the default.
+ *
+ * <p>cuBLAS stores matrices by columns. A matrix by rows is, to it, the transpose; so it is asked
+ * for the transpose of c, which is the transpose of b times that of a.
+ */
+public final class CudaMatmul implements Matmul {
+    private final CudaDevice device;
+    private final CublasApi api;
+    private final Arena arena = Arena.ofShared();
+    private final MemorySegment alpha;
+    private final MemorySegment beta;
+    private final long handle;
+    private long stream;
+    private boolean closed;
+
+    /** On a device, with the cuBLAS of this process. */
+    public CudaMatmul(CudaDevice device) {
+        this(device, NativeLibraries.cublas());
+    }
+
+    CudaMatmul(CudaDevice device, CublasApi api) {
+        this.device = device;
+        this.api = api;
+        this.alpha = arena.allocate(ValueLayout.JAVA_FLOAT);
+        this.beta = arena.allocate(ValueLayout.JAVA_FLOAT);
+        alpha.set(ValueLayout.JAVA_FLOAT, 0, 1);
+        MemorySegment slot = arena.allocate(ValueLayout.JAVA_LONG);
+        int previous = device.enter();
+        long made = 0;
+        boolean done = false;
+        try {
+            api.check(api.cublasCreate(slot), "cublasCreate");
+            made = slot.get(ValueLayout.JAVA_LONG, 0);
+            api.check(
+                    api.cublasSetPointerMode(made, cublas_h.CUBLAS_POINTER_MODE_HOST()),
+                    "cublasSetPointerMode");
+            api.check(
+                    api.cublasSetMathMode(made, cublas_h.CUBLAS_DEFAULT_MATH()),
+                    "cublasSetMathMode");
+            done = true;
+        } finally {
+            if (!done) {
+                if (made != 0) {
+                    api.cublasDestroy(made);
+                }
+                arena.close();
+            }
+            device.exit(previous);
+        }
+        this.handle = made;
+    }
+
+    @Override
+    public synchronized void multiply(Matrix a, Matrix b, Matrix c, float beta, Stream stream) {
+        Shapes.check(a, b, c);
+        if (a.dataType() != b.dataType()) {
+            throw new IllegalArgumentException(
+                    "a holds "
+                            + a.dataType().label()
+                            + ", b "
+                            + b.dataType().label()
+                            + "; cuBLAS multiplies factors of one type, so convert one of them");
+        }
+        check(a, "a");
+        check(b, "b");
+        check(c, "c");
+        long queue = CudaStream.of(stream, device).handle();
+        if (closed) {
+            throw new IllegalStateException("the Matmul is closed; make a new one");
+        }
+        if (c.rows() == 0 || c.columns() == 0) {
+            return;
+        }
+        // c by columns is its transpose by rows.
+        if (c.columnStride() != 1 && c.columns() != 1) {
+            gemm(b, true, a, true, c.rows(), c.columnStride(), c, beta, queue);
+        } else {
+            gemm(a, false, b, false, c.columns(), c.rowStride(), c, beta, queue);
+        }
+    }
+
+    /**
+     * The product, by rows, of two matrices or of their transposes.
+     *
+     * @param width columns of the result
+     * @param pitch elements from row to row of it
+     */
+    private void gemm(
+            Matrix left,
+            boolean leftTurned,
+            Matrix right,
+            boolean rightTurned,
+            long width,
+            long pitch,
+            Matrix c,
+            float beta,
+            long queue) {
+        long height = leftTurned ? left.columns() : left.rows();
+        long k = leftTurned ? left.rows() : left.columns();
+        boolean turnLeft = byRows(left) == leftTurned;
+        boolean turnRight = byRows(right) == rightTurned;
+        this.beta.set(ValueLayout.JAVA_FLOAT, 0, beta);
+        int type =
+                left.dataType() == DataType.FLOAT32
+                        ? cublas_h.CUDA_R_32F()
+                        : cublas_h.CUDA_R_16BF();
+        int previous = device.enter();
+        try {
+            if (queue != stream) {
+                api.check(api.cublasSetStream(handle, queue), "cublasSetStream");
+                stream = queue;
+            }
+            api.check(
+                    api.cublasGemmEx(
+                            handle,
+                            turnRight ? cublas_h.CUBLAS_OP_T() : cublas_h.CUBLAS_OP_N(),
+                            turnLeft ? cublas_h.CUBLAS_OP_T() : cublas_h.CUBLAS_OP_N(),
+                            number(width),
+                            number(height),
+                            number(k),
+                            alpha,
+                            start(right),
+                            type,
+                            number(leading(right)),
+                            start(left),
+                            type,
+                            number(leading(left)),
+                            this.beta,
+                            start(c),
+                            cublas_h.CUDA_R_32F(),
+                            number(Math.max(pitch, width)),
+                            cublas_h.CUBLAS_COMPUTE_32F(),
+                            cublas_h.CUBLAS_GEMM_DEFAULT()),
+                    "cublasGemmEx");
+        } finally {
+            device.exit(previous);
+        }
+    }
+
+    private static boolean byRows(Matrix x) {
+        return x.columnStride() == 1;
+    }
+
+    /** At least as many as a run has: of a single run the stride may be anything. */
+    private static long leading(Matrix x) {
+        return byRows(x)
+                ? Math.max(x.rowStride(), Math.max(1, x.columns()))
+                : Math.max(x.columnStride(), Math.max(1, x.rows()));
+    }
+
+    private static long start(Matrix x) {
+        return x.buffer().address() + x.offset() * x.dataType().size();
+    }
+
+    private static int number(long value) {
+        if (value > Integer.MAX_VALUE) {
+            throw new IllegalArgumentException(
+                    "a dimension or stride is "
+                            + value
+                            + ", cuBLAS takes up to "
+                            + Integer.MAX_VALUE
+                            + "; multiply parts of the matrices");
+        }
+        return (int) value;
+    }
+
+    private void check(Matrix m, String name) {
+        if (!(m.buffer() instanceof CudaBuffer b) || b.device() != device) {
+            throw new IllegalArgumentException(
+                    name + " lies on " + m.buffer().device() + ", this Matmul computes on " + device);
+        }
+        if (!b.isOpen()) {
+            throw new IllegalStateException(name + " is closed: " + b);
+        }
+    }
+
+    @Override
+    public synchronized void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        int previous = device.enter();
+        try {
+            api.check(api.cublasDestroy(handle), "cublasDestroy");
+        } finally {
+            device.exit(previous);
+            arena.close();
+        }
+    }
+
+    @Override
+    public String toString() {
+        return "Matmul[" + device + ", cuBLAS]";
+    }
+}

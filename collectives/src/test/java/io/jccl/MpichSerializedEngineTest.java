@@ -1,0 +1,22 @@
+package io.jccl;
+
+import io.jccl.contract.MpiLauncher;
+import java.util.List;
+
+/** The contract on MPICH with collectives that block and one thread at a time in MPI. */
+class MpichSerializedEngineTest extends MpiEngineTest {
+    @Override
+    protected MpiLauncher launcher() {
+        return MpiLauncher.MPICH;
+    }
+
+    @Override
+    protected List<String> jvmFlags() {
+        return SERIALIZED;
+    }
+
+    @Override
+    protected int thinness(int ranks) {
+        return 8;
+    }
+}
