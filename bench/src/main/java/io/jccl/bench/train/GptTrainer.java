@@ -7,6 +7,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.parallel.ExpertStatistics;
 import io.jccl.parallel.Matmul;
 import io.jccl.parallel.Mesh;
 import io.jccl.parallel.Pipeline;
@@ -17,6 +18,7 @@ import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
@@ -120,6 +122,7 @@ public final class GptTrainer implements AutoCloseable {
                                     techniques.sequenceParallel(),
                                     owned),
                             mesh.group(TENSOR),
+                            mesh.group(EXPERT),
                             batches,
                             new Stage.Options(
                                     settings.sequences(),
@@ -320,9 +323,17 @@ public final class GptTrainer implements AutoCloseable {
         return List.of(report.computed(), report.measured());
     }
 
-    /** What the router says of balance; empty without experts. */
+    /** What the routers of this rank's blocks say of balance; empty without experts. */
     Map<String, Double> balance() {
-        return Map.of();
+        Map<String, Double> balance = new LinkedHashMap<>();
+        List<Experts> blocks = stage.experts();
+        for (int b = 0; b < blocks.size() && step > 0; b++) {
+            ExpertStatistics s = blocks.get(b).statistics();
+            String name = "block" + (part.firstBlock() + b);
+            balance.put(name + " fullest expert, times the mean", s.maxOverMean());
+            balance.put(name + " share dropped", s.droppedShare());
+        }
+        return balance;
     }
 
     /**

@@ -7,6 +7,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.parallel.PipelineStage;
 import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
@@ -20,6 +21,10 @@ final class Stage implements PipelineStage {
     private final ParameterStore store;
     private final @Nullable ParameterStore experts;
     private final @Nullable Communicator tensor;
+    private final Communicator expertRanks;
+    private final Experts.@Nullable Room room;
+    private final List<Experts> balanced = new ArrayList<>();
+    private final Owned owned;
     private final Batches batches;
     private final boolean recompute;
     private final int sequences;
@@ -68,7 +73,8 @@ final class Stage implements PipelineStage {
             ParameterStore store,
             @Nullable ParameterStore experts,
             Products products,
-            @Nullable Communicator tensor,
+            Communicator tensor,
+            Communicator expertRanks,
             Batches batches,
             Options options,
             Device device,
@@ -76,6 +82,8 @@ final class Stage implements PipelineStage {
         this.part = part;
         this.store = store;
         this.experts = experts;
+        this.expertRanks = expertRanks;
+        this.owned = owned;
         this.tensor = options.shared() ? tensor : null;
         this.batches = batches;
         this.recompute = options.recompute();
@@ -86,6 +94,11 @@ final class Stage implements PipelineStage {
         GptShape shape = part.shape();
         work = new Work(shape, sequences, part.tensorRanks(), options.shared(), device, owned);
         shareFrom = options.shared() ? part.tensorRank() * work.shareRows : 0;
+        room =
+                experts == null
+                        ? null
+                        : new Experts.Room(
+                                shape, work.rows, expertRanks.size(), part.experts(), device, owned);
         long share = (long) work.shareRows * work.hidden;
         x = new Buffer[part.blocks() + 1][slotCount];
         for (Buffer[] slots : x) {
@@ -184,10 +197,27 @@ final class Stage implements PipelineStage {
                                 work.wideGradient);
             }
         }
-        if (part.shape().experts() > 0) {
-            throw new IllegalArgumentException("experts");
-        }
         Inner inner = new Dense(up, down, raised, work.squared, work.wideGradient);
+        if (experts != null && room != null) {
+            Buffer[] routed = new Buffer[slotCount];
+            for (int s = 0; s < slotCount; s++) {
+                routed[s] = kept[s].middleNormed;
+            }
+            Experts own =
+                    new Experts(
+                            expertRanks,
+                            part,
+                            block,
+                            store,
+                            experts,
+                            products,
+                            work,
+                            room,
+                            routed,
+                            owned);
+            balanced.add(own);
+            inner = own;
+        }
         return new Block(work, sequences, x[block], x[block + 1], kept, qkv, out, inner);
     }
 
@@ -334,6 +364,11 @@ final class Stage implements PipelineStage {
         }
         tensor.allGather(share, rows, stream);
         return rows;
+    }
+
+    /** The experts of each block; empty if there are none. */
+    List<Experts> experts() {
+        return balanced;
     }
 
     /** The sum of the losses of all rows since the last call; 0 where the head is not. */

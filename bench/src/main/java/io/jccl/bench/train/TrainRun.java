@@ -4,7 +4,6 @@ import io.jccl.Communicator;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -156,7 +155,7 @@ public final class TrainRun {
                 axes,
                 known ? w.steps : 0,
                 trainer.bubble(),
-                new LinkedHashMap<>(trainer.balance()));
+                trainer.balance());
     }
 
     /** The first step, which warms up, is left out if there are others. */

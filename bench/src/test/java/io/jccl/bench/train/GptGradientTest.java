@@ -68,6 +68,7 @@ class GptGradientTest {
                                     false,
                                     owned),
                             comm,
+                            comm,
                             new Batches(corpus, 3, SEQUENCES, SEQUENCES, 0, shape.context()),
                             new Stage.Options(SEQUENCES, 1, 1, recompute, false),
                             device,
