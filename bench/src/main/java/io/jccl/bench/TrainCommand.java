@@ -16,6 +16,7 @@ import java.io.PrintWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.AbstractMap;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -246,7 +247,7 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private static Map.Entry<String, @Nullable Path> entry(String name, @Nullable Path file) {
-        return new java.util.AbstractMap.SimpleEntry<>(name, file);
+        return new AbstractMap.SimpleEntry<>(name, file);
     }
 
     private static void require(boolean holds, String message) {

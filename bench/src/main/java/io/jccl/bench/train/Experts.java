@@ -226,6 +226,11 @@ final class Experts implements Inner {
         Functions.sum(normedGradient, branch, normedGradient, work.normedGradient.count());
     }
 
+    /** The loss of uneven use, by its weight, of the first slot's last micro-batch. */
+    double balanceLoss() {
+        return BALANCE * slots[0].dispatch.router().balanceLoss();
+    }
+
     /** How evenly the experts were used in the last micro-batch of the first slot. */
     ExpertStatistics statistics() {
         return slots[0].dispatch.statistics();

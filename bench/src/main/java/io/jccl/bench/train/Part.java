@@ -1,6 +1,9 @@
 package io.jccl.bench.train;
 
+import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
+
 import io.jccl.bench.train.GptShape.Weight;
+import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -77,11 +80,10 @@ record Part(
     }
 
     /**
-     * Initial values, which depend on seed, layer, weight and place in the whole matrix alone.
-     *
-     * @param block the layer's name up to a dot, so that experts may move
+     * Initial values, which depend on seed, block, weight and place in the whole matrix alone, not
+     * on the number of ranks.
      */
-    void initialize(long seed, Layer layer, Weight w, java.lang.foreign.MemorySegment values) {
+    void initialize(long seed, Layer layer, Weight w, MemorySegment values) {
         int dot = layer.name().indexOf('.');
         String block = dot < 0 ? layer.name() : layer.name().substring(0, dot);
         long stream =
@@ -91,7 +93,7 @@ record Part(
             long bits = Corpus.mix(stream + w.index(i, tensorRank, tensorRanks));
             double unit = (bits >>> 11) * 0x1p-53;
             values.setAtIndex(
-                    java.lang.foreign.ValueLayout.JAVA_FLOAT,
+                    JAVA_FLOAT,
                     i,
                     (float) ((2 * unit - 1) * w.bound()));
         }

@@ -3,9 +3,16 @@ package io.jccl.bench.train;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Predicate;
 import jdk.jfr.Recording;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
@@ -26,20 +33,19 @@ final class Profile {
     private @Nullable Recording recording;
 
     /**
-     * Seconds of one kind of operation, the mean over ranks.
+     * Seconds, the mean over ranks.
      *
-     * @param inline on the thread that trains, which waits for it
-     * @param queued on a stream beside it
+     * @param axes in operations of each axis
+     * @param inline in operations on the threads that train, which wait for them
+     * @param queued in operations on streams beside them
      * @param queuedGathers the part of {@code queued} in allGathers
      */
-    record Times(double inline, double queued, double queuedGathers) {
-        static final Times NONE = new Times(0, 0, 0);
-
-        Times plus(Times t) {
-            return new Times(
-                    inline + t.inline, queued + t.queued, queuedGathers + t.queuedGathers);
-        }
+    record Times(Map<String, Double> axes, double inline, double queued, double queuedGathers) {
+        static final Times NONE = new Times(Map.of(), 0, 0, 0);
     }
+
+    /** One operation, in nanoseconds of the recording's clock. */
+    private record Span(long thread, String axis, boolean queued, boolean gathers, Instant from, Instant to) {}
 
     /** Says which ranks a communicator joins. */
     void name(String communicator, String axis) {
@@ -57,42 +63,71 @@ final class Profile {
      * Ends the recording.
      *
      * @param ranks ranks of this process
-     * @return seconds by axis; what no name is known for is the gradients'
+     * @return what it holds; operations of which no name is known are the gradients'
      */
-    Map<String, Times> stop(int ranks) throws IOException {
+    Times stop(int ranks) throws IOException {
         Recording r = recording;
-        Map<String, Times> sums = new TreeMap<>();
         if (r == null) {
-            return sums;
+            return Times.NONE;
         }
         recording = null;
+        List<Span> spans = new ArrayList<>();
         Path file = Files.createTempFile("jccl-train-", ".jfr");
         try (r) {
             r.stop();
             r.dump(file);
             try (RecordingFile events = new RecordingFile(file)) {
                 while (events.hasMoreEvents()) {
-                    add(events.readEvent(), ranks, sums);
+                    RecordedEvent e = events.readEvent();
+                    if (e.getEventType().getName().equals(EVENT)) {
+                        spans.add(span(e));
+                    }
                 }
             }
         } finally {
             Files.deleteIfExists(file);
         }
-        return sums;
+        Map<String, Double> axes = new TreeMap<>();
+        for (String axis : new TreeSet<>(spans.stream().map(Span::axis).toList())) {
+            axes.put(axis, seconds(spans, s -> s.axis.equals(axis)) / ranks);
+        }
+        return new Times(
+                axes,
+                seconds(spans, s -> !s.queued) / ranks,
+                seconds(spans, s -> s.queued) / ranks,
+                seconds(spans, s -> s.queued && s.gathers) / ranks);
     }
 
-    private void add(RecordedEvent e, int ranks, Map<String, Times> sums) {
-        if (!e.getEventType().getName().equals(EVENT)) {
-            return;
-        }
+    private Span span(RecordedEvent e) {
         String communicator = e.getString("communicator");
         String id = communicator.substring(communicator.indexOf(':') + 1);
-        String axis = names.getOrDefault(id, GptTrainer.DATA);
-        double seconds = e.getDuration().toNanos() * 1e-9 / ranks;
-        boolean queued = e.getBoolean("queued");
-        boolean gathers = queued && e.getString("operation").startsWith("allGather");
-        Times t =
-                new Times(queued ? 0 : seconds, queued ? seconds : 0, gathers ? seconds : 0);
-        sums.merge(axis, t, Times::plus);
+        return new Span(
+                e.getThread() == null ? 0 : e.getThread().getId(),
+                names.getOrDefault(id, GptTrainer.DATA),
+                e.getBoolean("queued"),
+                e.getString("operation").startsWith("allGather"),
+                e.getStartTime(),
+                e.getEndTime());
+    }
+
+    /** In any of some operations, of all threads; those of a group run at the same time. */
+    private static double seconds(List<Span> spans, Predicate<Span> which) {
+        Map<Long, List<Span>> threads = new TreeMap<>();
+        spans.stream()
+                .filter(which)
+                .sorted(Comparator.comparing(Span::from))
+                .forEach(s -> threads.computeIfAbsent(s.thread, t -> new ArrayList<>()).add(s));
+        double sum = 0;
+        for (List<Span> ofThread : threads.values()) {
+            Instant until = Instant.MIN;
+            for (Span s : ofThread) {
+                Instant from = s.from.isBefore(until) ? until : s.from;
+                if (from.isBefore(s.to)) {
+                    sum += Duration.between(from, s.to).toNanos() * 1e-9;
+                    until = s.to;
+                }
+            }
+        }
+        return sum;
     }
 }

@@ -68,12 +68,13 @@ public final class TrainRun {
             int count = Math.max(0, settings.steps() - first);
             double[] losses = new double[count];
             long[] nanos = new long[count];
-            boolean measures = localRanks == 1 || world.rank() == 0;
+            // Alone there is nothing to wait for.
+            boolean measures = world.size() > 1 && (localRanks == 1 || world.rank() == 0);
             int from = count / 2;
             int to = count < 4 ? from : Math.min(count, from + MEASURED);
             long waited = 0;
             long window = 0;
-            Map<String, Profile.Times> times = Map.of();
+            Profile.Times times = Profile.Times.NONE;
             long start = System.nanoTime();
             for (int i = 0; i < count; i++) {
                 if (i == from && to > from) {
@@ -117,8 +118,7 @@ public final class TrainRun {
     }
 
     /** What was measured over some steps. */
-    private record Window(
-            int steps, double waited, double seconds, Map<String, Profile.Times> times) {}
+    private record Window(int steps, double waited, double seconds, Profile.Times times) {}
 
     private TrainResult result(
             String engine,
@@ -128,21 +128,15 @@ public final class TrainRun {
             double stepSeconds,
             Window w,
             GptTrainer trainer) {
+        Profile.Times t = w.times;
+        boolean known = !t.axes().isEmpty();
         Map<String, Double> axes = new TreeMap<>();
-        double inline = 0;
-        double queued = 0;
-        double inStep = 0;
-        for (Map.Entry<String, Profile.Times> e : w.times.entrySet()) {
-            Profile.Times t = e.getValue();
-            axes.put(e.getKey(), (t.inline() + t.queued()) / w.steps);
-            inline += t.inline();
-            queued += t.queued();
-            // Stages 1 and 2 spread parameters within the update, which is not told from waiting.
-            int stage = settings.techniques().zero();
-            inStep += stage == 1 || stage == 2 ? t.queuedGathers() : 0;
-        }
-        double exposed = Math.min(queued, w.waited + inStep);
-        boolean known = !w.times.isEmpty();
+        t.axes().forEach((axis, all) -> axes.put(axis, all / w.steps));
+        // Stages 1 and 2 spread parameters within the update, which is not told from waiting.
+        int stage = settings.techniques().zero();
+        double inStep = stage == 1 || stage == 2 ? t.queuedGathers() : 0;
+        double exposed = Math.min(t.queued(), w.waited + inStep);
+        boolean beside = settings.techniques().data() > 1 && t.queued() > 0;
         return new TrainResult(
                 settings,
                 engine,
@@ -150,8 +144,8 @@ public final class TrainRun {
                 losses,
                 seconds,
                 stepSeconds,
-                known ? Math.min(1, (inline + exposed) / w.seconds) : Double.NaN,
-                known && queued > 0 ? 1 - exposed / queued : Double.NaN,
+                known ? Math.min(1, (t.inline() + exposed) / w.seconds) : Double.NaN,
+                known && beside ? 1 - exposed / t.queued() : Double.NaN,
                 axes,
                 known ? w.steps : 0,
                 trainer.bubble(),

@@ -36,7 +36,7 @@ class TechniquesTest {
     private static final double NARROW = 3e-3;
 
     /** A rounded gate may send a token to another expert. */
-    private static final double NARROW_EXPERTS = 2e-2;
+    private static final double NARROW_EXPERTS = 5e-2;
 
     private static final Corpus CORPUS = Corpus.grammar(1);
 
