@@ -44,7 +44,8 @@ public final class DdpLoop implements Callable<Integer> {
     }
 
     /** One way to make a step. */
-    private record Way(String name, Runnable step, long bytes, double[] millis) {}
+    private record Way(
+            String name, Runnable step, long bytes, double[] millis, double[] cpuMillis) {}
 
     @Option(names = "--workers", defaultValue = "2", description = "(default ${DEFAULT-VALUE})")
     private int workers;
@@ -117,7 +118,7 @@ public final class DdpLoop implements Callable<Integer> {
             List<Way> ways = new ArrayList<>();
             List<GradientReducer> reducers = new ArrayList<>();
             BusyWork work = new BusyWork();
-            long spins = spins(group, work);
+            long spins = spins(group);
             Runnable layer = () -> backward(work, spins);
             try {
                 add(ways, "compute only", 0, () -> repeat(layer));
@@ -147,7 +148,7 @@ public final class DdpLoop implements Callable<Integer> {
     }
 
     /** As many on all workers, so that none waits for a slower one. */
-    private long spins(Communicator group, BusyWork work) {
+    private long spins(Communicator group) {
         Stream stream = group.device().defaultStream();
         try (Buffer spins = group.device().allocate(DataType.INT64, 1)) {
             group.barrier(stream);
@@ -160,7 +161,7 @@ public final class DdpLoop implements Callable<Integer> {
     }
 
     private void add(List<Way> ways, String name, long bytes, Runnable step) {
-        ways.add(new Way(name, step, bytes, new double[steps]));
+        ways.add(new Way(name, step, bytes, new double[steps], new double[steps]));
     }
 
     private static void serve(ParameterServer one, ParameterServer two) {
@@ -238,17 +239,28 @@ public final class DdpLoop implements Callable<Integer> {
         for (int i = -warmUp; i < steps; i++) {
             for (Way way : ways) {
                 group.barrier(stream);
+                double cpu = cpuMillis();
                 long start = System.nanoTime();
                 way.step.run();
                 group.barrier(stream);
                 if (i >= 0) {
                     way.millis[i] = (System.nanoTime() - start) * 1e-6;
+                    way.cpuMillis[i] = cpuMillis() - cpu;
                 }
             }
         }
         if (group.rank() == 0) {
             report(group, ways);
         }
+    }
+
+    /** Of all threads of this process; it counts in steps of 10 ms, so only many steps tell. */
+    private static double cpuMillis() {
+        return ProcessHandle.current()
+                .info()
+                .totalCpuDuration()
+                .map(d -> d.toNanos() * 1e-6)
+                .orElse(Double.NaN);
     }
 
     private void report(Communicator group, List<Way> ways) {
@@ -267,10 +279,11 @@ public final class DdpLoop implements Callable<Integer> {
                 steps);
         out.printf(
                 Locale.ROOT,
-                "%-60s %10s %10s %10s %9s%n",
+                "%-60s %10s %10s %10s %10s %9s%n",
                 "step",
                 "median ms",
                 "least ms",
+                "CPU ms",
                 "MB sent",
                 "hidden");
         double alone = median(ways.get(0).millis);
@@ -281,10 +294,11 @@ public final class DdpLoop implements Callable<Integer> {
             @Nullable Double hidden = i == 2 ? 100 * (after - ms) / (after - alone) : null;
             out.printf(
                     Locale.ROOT,
-                    "%-60s %10.2f %10.2f %10.2f %9s%n",
+                    "%-60s %10.2f %10.2f %10.1f %10.2f %9s%n",
                     way.name,
                     ms,
                     Arrays.stream(way.millis).min().orElse(0),
+                    Arrays.stream(way.cpuMillis).average().orElse(0),
                     way.bytes * 1e-6,
                     hidden == null ? "" : String.format(Locale.ROOT, "%.0f %%", hidden));
         }

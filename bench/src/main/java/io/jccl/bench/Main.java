@@ -93,6 +93,11 @@ public final class Main {
                                 + " technique.",
                         args -> new FitDemo()));
         COMMANDS.put(
+                "matmul",
+                new Entry(
+                        "Multiply matrices that fit no single device.",
+                        args -> new MatmulCommand()));
+        COMMANDS.put(
                 "bandwidth",
                 new Entry(
                         "Measure copies between host, devices and drives.",
@@ -111,6 +116,7 @@ public final class Main {
                         args -> new SoakCommand()));
         // For bench/peers/run alone.
         COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
+        COMMANDS.put("expert-loop", new Entry("", args -> new ExpertLoop()));
         // For bench/peers/nvme alone.
         COMMANDS.put("nvme-loop", new Entry("", args -> new NvmeLoop()));
         // For the launcher's cache.

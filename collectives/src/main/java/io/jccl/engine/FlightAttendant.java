@@ -72,7 +72,7 @@ public final class FlightAttendant {
     private static void run() {
         for (int i = 0; i % 100 != 0 || goesOn(); i++) {
             now = System.nanoTime();
-            if (i % LOOK == 0) {
+            if (i % LOOK == 0 && !ASKED.isEmpty()) {
                 for (Runnable look : ASKED) {
                     try {
                         look.run();

@@ -44,6 +44,8 @@ final class Control {
     private final MemorySegment inbox = Arena.global().allocate(BYTES, 64);
     private final List<Sending> sending = new ArrayList<>();
     private final int source;
+    private final int anySource;
+    private final MemorySegment ignore;
     private volatile boolean broken;
 
     Control(MpiApi mpi, @Nullable Turn turn, long comm, int rank, int size) {
@@ -53,6 +55,8 @@ final class Control {
         this.rank = rank;
         this.size = size;
         this.status = Arena.global().allocate(mpi.abi().constant("sizeof(MPI_Status)"), 8);
+        this.anySource = (int) mpi.abi().constant("MPI_ANY_SOURCE");
+        this.ignore = mpi.statusIgnore();
         this.source = (int) mpi.abi().constant("offsetof(MPI_Status,MPI_SOURCE)");
     }
 
@@ -82,13 +86,12 @@ final class Control {
         if (size == 1) {
             return;
         }
-        int any = (int) mpi.abi().constant("MPI_ANY_SOURCE");
         for (int i = 0; i < 256; i++) {
             if (!begin()) {
                 return;
             }
             try {
-                int code = mpi.MPI_Iprobe(any, TAG, comm, flag, status);
+                int code = mpi.MPI_Iprobe(anySource, TAG, comm, flag, status);
                 if (code != 0 || flag.get(ValueLayout.JAVA_INT, 0) == 0) {
                     break;
                 }
@@ -101,7 +104,7 @@ final class Control {
                                 from,
                                 TAG,
                                 comm,
-                                mpi.statusIgnore());
+                                ignore);
                 if (code != 0) {
                     break;
                 }
@@ -217,7 +220,7 @@ final class Control {
                 return;
             }
             try {
-                int code = mpi.MPI_Test(s.request, flag, mpi.statusIgnore());
+                int code = mpi.MPI_Test(s.request, flag, ignore);
                 if (code == 0 && flag.get(ValueLayout.JAVA_INT, 0) != 0) {
                     s.arena.close();
                     sending.remove(i);

@@ -92,7 +92,7 @@ final class MpiCommunicator extends HostRank {
     }
 
     private void open(String what, boolean blocking, Runnable body) {
-        process.communicators.put(id, this);
+        process.opened(id, this);
         boolean done = false;
         watch.enter(what, blocking);
         try {
@@ -103,7 +103,7 @@ final class MpiCommunicator extends HostRank {
         } finally {
             watch.leave();
             if (!done) {
-                process.communicators.remove(id);
+                process.ended(id);
             }
         }
     }
@@ -184,7 +184,7 @@ final class MpiCommunicator extends HostRank {
     /** Another thread has been in MPI for too long, and there may only be one. */
     JcclException noTurn() {
         String others =
-                process.communicators.values().stream()
+                process.open().stream()
                         .filter(c -> c != this && c.watch.stuck())
                         .map(c -> c.watch.toString())
                         .collect(Collectors.joining(", "));
@@ -348,7 +348,7 @@ final class MpiCommunicator extends HostRank {
             long handle = calls.link().split(colour, own);
             if (made != null) {
                 made.calls.link().adopt(handle);
-                process.communicators.put(child, made);
+                process.opened(child, made);
             }
             return made;
         } catch (RuntimeException e) {
@@ -380,7 +380,7 @@ final class MpiCommunicator extends HostRank {
         flightEnded();
         CLOSED.put(id, true);
         if (failure == null && pending() == 0) {
-            process.communicators.remove(id);
+            process.ended(id);
             calls.close();
         } else {
             // MPI may still have requests on its memory.

@@ -60,7 +60,12 @@ final class MpiProcess {
     private final CountDownLatch ready = new CountDownLatch(1);
     private final CountDownLatch finished = new CountDownLatch(1);
     private final ConcurrentLinkedQueue<Runnable> errands = new ConcurrentLinkedQueue<>();
-    final ConcurrentHashMap<Long, MpiCommunicator> communicators = new ConcurrentHashMap<>();
+    private final ConcurrentHashMap<Long, MpiCommunicator> communicators =
+            new ConcurrentHashMap<>();
+
+    /** The same as a list: going through it makes no garbage. */
+    private volatile List<MpiCommunicator> open = List.of();
+
     private final Thread service;
     private volatile @Nullable RuntimeException failure;
     private volatile boolean ending;
@@ -146,7 +151,7 @@ final class MpiProcess {
         }
         // Whatever was said last should still leave.
         tick(s);
-        if (communicators.values().stream().noneMatch(c -> c.watch().stuck())
+        if (open.stream().noneMatch(c -> c.watch().stuck())
                 && !s.control.broken()
                 && (s.turn == null || s.turn.take())) {
             s.mpi.MPI_Finalize();
@@ -163,9 +168,25 @@ final class MpiProcess {
             s.control.receive(communicators);
         }
         long now = System.nanoTime();
-        for (MpiCommunicator c : communicators.values()) {
-            c.watch().look(now);
+        List<MpiCommunicator> all = open;
+        for (int i = 0; i < all.size(); i++) {
+            all.get(i).watch().look(now);
         }
+    }
+
+    /** All communicators of this process that are open. */
+    List<MpiCommunicator> open() {
+        return open;
+    }
+
+    synchronized void opened(long id, MpiCommunicator c) {
+        communicators.put(id, c);
+        open = List.copyOf(communicators.values());
+    }
+
+    synchronized void ended(long id) {
+        communicators.remove(id);
+        open = List.copyOf(communicators.values());
     }
 
     /** Has the service thread do something soon. */

@@ -86,13 +86,10 @@ public final class ExpertDispatch implements AutoCloseable {
     private final int record;
     private final long maxRows;
 
-    /** Whether rows need no exchange, since this is the only rank and they are in order. */
-    private final boolean direct;
-
-    /** Rows in the order of the assignments, to be sent or received. */
+    /** Rows to be sent to other ranks, or that came back from them, in the order of assignments. */
     private final Buffer staged;
 
-    /** What the experts of all ranks made of this rank's tokens, in the order of the assignments. */
+    /** What other ranks' experts made of this rank's tokens, kept for backward. */
     private final Buffer returned;
 
     private final Buffer inputs;
@@ -104,6 +101,13 @@ public final class ExpertDispatch implements AutoCloseable {
     private final long[] firstRow;
     private final long[] rowCount;
     private final Part[] parts;
+
+    /** The row of each assignment: in the experts' blocks if they are of this rank, else staged. */
+    private final long[] place;
+
+    // The assignments to experts of this rank, whose rows do not travel.
+    private int ownFrom;
+    private int ownTo;
 
     // What the group in progress moves; fields, since a lambda that captures them is garbage.
     private final Runnable exchange = this::exchangeAll;
@@ -145,10 +149,10 @@ public final class ExpertDispatch implements AutoCloseable {
                         ? Math.multiplyExact((long) local * ranks, r.capacity(r.maxTokens()))
                         : Math.multiplyExact(ranks, r.maxRowsTo(local));
         maxRows = options.maxRows() == 0 ? worst : Math.min(worst, options.maxRows());
-        direct = ranks == 1 && !options.fixedBlocks();
         firstRow = new long[local];
         rowCount = new long[local];
         parts = new Part[local];
+        place = new long[r.maxAssignments()];
         for (int l = 0; l < local; l++) {
             parts[l] = new Part(ranks);
             firstRow[l] = options.fixedBlocks() ? l * (maxRows / local) : 0;
@@ -159,8 +163,9 @@ public final class ExpertDispatch implements AutoCloseable {
             outputs = ownRows(maxRows);
             outputGradients = options.backward() ? ownRows(maxRows) : null;
             inputGradients = options.backward() ? ownRows(maxRows) : null;
-            staged = direct ? inputs : ownRows(r.maxAssignments());
-            returned = direct ? outputs : ownRows(r.maxAssignments());
+            long travelling = ranks == 1 ? 0 : r.maxAssignments();
+            staged = ownRows(travelling);
+            returned = ownRows(travelling);
         } catch (RuntimeException | Error e) {
             Closing.all(owned);
             throw e;
@@ -297,6 +302,9 @@ public final class ExpertDispatch implements AutoCloseable {
     /** Which rows go where. */
     private void layOut(MemorySegment all) {
         int features = options.features();
+        int own = comm.rank();
+        ownFrom = router.start(own * local);
+        ownTo = router.start((own + 1) * local);
         long next = 0;
         for (int l = 0; l < local; l++) {
             Part part = parts[l];
@@ -306,15 +314,32 @@ public final class ExpertDispatch implements AutoCloseable {
                 int e = r * local + l;
                 part.sendCounts[r] = (long) router.count(e) * features;
                 part.sendDispls[r] = (long) router.start(e) * features;
-                int n = getInt(all, r * record + comm.rank() * local + l);
+                int n = getInt(all, r * record + own * local + l);
                 part.recvCounts[r] = (long) n * features;
                 part.recvDispls[r] = row * features;
+                if (r == own) {
+                    part.sendCounts[r] = 0;
+                    part.recvCounts[r] = 0;
+                    for (int i = 0; i < n; i++) {
+                        place[router.start(e) + i] = row + i;
+                    }
+                }
                 row += n;
             }
             firstRow[l] = first;
             rowCount[l] = row - first;
             next = row;
         }
+        for (int i = 0; i < ownFrom; i++) {
+            place[i] = i;
+        }
+        for (int i = ownTo; i < router.assignments(); i++) {
+            place[i] = i;
+        }
+    }
+
+    private boolean isOwn(int assignment) {
+        return assignment >= ownFrom && assignment < ownTo;
     }
 
     /**
@@ -328,11 +353,12 @@ public final class ExpertDispatch implements AutoCloseable {
     public void dispatch(Buffer tokens) {
         check(Phase.ROUTED, tokens, "the tokens");
         MemorySegment from = tokens.asSegment();
-        MemorySegment to = staged.asSegment();
+        MemorySegment away = staged.asSegment();
+        MemorySegment here = inputs.asSegment();
         int[] token = router.tokenArray();
         int n = router.assignments();
         for (int i = 0; i < n; i++) {
-            rows.copy(from, token[i], to, i);
+            rows.copy(from, token[i], isOwn(i) ? here : away, place[i]);
         }
         move(staged, inputs, true);
         zeroRest(inputs);
@@ -340,7 +366,8 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /**
-     * Brings what the experts have written to {@link #outputs} back and adds it up.
+     * Brings what the experts have written to {@link #outputs} back and adds it up. For backward the
+     * outputs must stay as they are until {@link #combineBackward}.
      *
      * @param result as many tokens as were routed x features, overwritten; may be the buffer that
      *     was dispatched
@@ -350,12 +377,14 @@ public final class ExpertDispatch implements AutoCloseable {
     public void combine(Buffer result) {
         check(Phase.DISPATCHED, result, "the result");
         move(outputs, returned, false);
-        sum(returned.asSegment(), router.weightArray(), result.asSegment());
+        sum(outputs, returned, router.weightArray(), result.asSegment());
         phase = Phase.COMBINED;
     }
 
     /** Each token's sum over its assignments, weighted or not. */
-    private void sum(MemorySegment from, float @Nullable [] weights, MemorySegment to) {
+    private void sum(Buffer own, Buffer others, float @Nullable [] weights, MemorySegment to) {
+        MemorySegment here = own.asSegment();
+        MemorySegment away = others.asSegment();
         int[] assignments = router.assignmentsByToken();
         int tokens = router.tokens();
         for (int t = 0; t < tokens; t++) {
@@ -367,13 +396,14 @@ public final class ExpertDispatch implements AutoCloseable {
             }
             int i = assignments[first];
             if (end - first == 1 && (weights == null || weights[i] == 1)) {
-                rows.copy(from, i, to, t);
+                rows.copy(isOwn(i) ? here : away, place[i], to, t);
                 continue;
             }
-            rows.loadScaled(from, i, weights == null ? 1 : weights[i]);
+            rows.loadScaled(isOwn(i) ? here : away, place[i], weights == null ? 1 : weights[i]);
             for (int k = first + 1; k < end; k++) {
                 i = assignments[k];
-                rows.addScaled(from, i, weights == null ? 1 : weights[i]);
+                rows.addScaled(
+                        isOwn(i) ? here : away, place[i], weights == null ? 1 : weights[i]);
             }
             rows.store(to, t);
         }
@@ -393,9 +423,10 @@ public final class ExpertDispatch implements AutoCloseable {
         Buffer gradients = gradients(outputGradients);
         check(Phase.COMBINED, resultGradient, "the result's gradient");
         MemorySegment from = resultGradient.asSegment();
-        MemorySegment came = returned.asSegment();
-        Buffer send = direct ? gradients : staged;
-        MemorySegment to = send.asSegment();
+        MemorySegment resultsHere = outputs.asSegment();
+        MemorySegment resultsAway = returned.asSegment();
+        MemorySegment here = gradients.asSegment();
+        MemorySegment away = staged.asSegment();
         int[] assignments = router.assignmentsByToken();
         float[] weights = router.weightArray();
         int tokens = router.tokens();
@@ -407,11 +438,12 @@ public final class ExpertDispatch implements AutoCloseable {
             }
             for (int k = first; k < end; k++) {
                 int i = assignments[k];
-                router.setWeightGradient(i, rows.dot(came, i));
-                rows.storeScaled(weights[i], to, i);
+                boolean own = isOwn(i);
+                router.setWeightGradient(i, rows.dot(own ? resultsHere : resultsAway, place[i]));
+                rows.storeScaled(weights[i], own ? here : away, place[i]);
             }
         }
-        move(send, gradients, true);
+        move(staged, gradients, true);
         zeroRest(gradients);
         phase = Phase.OUTPUTS_BACK;
     }
@@ -426,9 +458,8 @@ public final class ExpertDispatch implements AutoCloseable {
     public void dispatchBackward(Buffer tokensGradient) {
         Buffer gradients = gradients(inputGradients);
         check(Phase.OUTPUTS_BACK, tokensGradient, "the tokens' gradient");
-        Buffer back = direct ? gradients : staged;
-        move(gradients, back, false);
-        sum(back.asSegment(), null, tokensGradient.asSegment());
+        move(gradients, staged, false);
+        sum(gradients, staged, null, tokensGradient.asSegment());
         phase = Phase.INPUTS_BACK;
     }
 
@@ -453,7 +484,7 @@ public final class ExpertDispatch implements AutoCloseable {
     // ---- rows between ranks
 
     private void move(Buffer from, Buffer to, boolean towardsExperts) {
-        if (direct) {
+        if (ranks == 1) {
             return;
         }
         moved = from;

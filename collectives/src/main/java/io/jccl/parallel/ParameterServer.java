@@ -181,13 +181,12 @@ public final class ParameterServer implements AutoCloseable {
         }
         boolean worker = world.rank() < workers;
         IllegalArgumentException wrong = worker ? wrong(parameters, gradients) : null;
-        boolean right = worker && parameters != null && wrong == null;
         // Servers say nothing, and hear what the workers have.
         long[] said =
-                Agreement.gather(
-                        world,
-                        right ? parameters.count() : -1,
-                        right ? parameters.dataType().code() : -1);
+                worker && parameters != null && wrong == null
+                        ? Agreement.gather(
+                                world, parameters.count(), parameters.dataType().code())
+                        : Agreement.gather(world, -1, -1);
         if (wrong != null) {
             throw wrong;
         }

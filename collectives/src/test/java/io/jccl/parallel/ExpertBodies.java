@@ -67,6 +67,31 @@ final class ExpertBodies {
         return all;
     }
 
+    /** Steps until something happens; whatever it is, closing has to work. */
+    static void forever(Communicator c) {
+        ExpertOptions options = ExpertOptions.of(RouterOptions.top2(6, 500), 100);
+        try (Buffer logits = c.device().allocate(DataType.FLOAT32, 3000);
+                Buffer x = c.device().allocate(DataType.FLOAT32, 50_000);
+                ExpertDispatch layer = ExpertDispatch.create(c, options)) {
+            fill(logits, new Random(c.rank()), 1);
+            for (int step = 0; ; step++) {
+                layer.route(logits, 500);
+                layer.dispatch(x);
+                layer.combine(x);
+                layer.combineBackward(x);
+                layer.dispatchBackward(x);
+                if (step == 20) {
+                    System.out.println("RUNNING");
+                }
+            }
+        }
+    }
+
+    /** One layer of the size of a small model's. */
+    static void largeLayer(Communicator c, long seed, RouterOptions router) {
+        layer(c, router, 512, DataType.FLOAT32, false, new Random(seed));
+    }
+
     private static int experts(Random random, int ranks) {
         return ranks * (1 + random.nextInt(16 / ranks));
     }
@@ -79,6 +104,16 @@ final class ExpertBodies {
         int features = 1 + random.nextInt(70);
         DataType type = random.nextInt(3) == 0 ? DataType.BFLOAT16 : DataType.FLOAT32;
         boolean fixed = router.overflow() != Overflow.NONE && random.nextBoolean();
+        layer(c, router, features, type, fixed, random);
+    }
+
+    private static void layer(
+            Communicator c,
+            RouterOptions router,
+            int features,
+            DataType type,
+            boolean fixed,
+            Random random) {
         ExpertOptions options =
                 ExpertOptions.of(router, features).withType(type).withFixedBlocks(fixed);
         int most = router.maxTokens();
@@ -234,15 +269,14 @@ final class ExpertBodies {
             return tolerance * (1 + 2 * Math.abs(value));
         }
 
-        private double loss(double[][] logits, double[][] x, double[][] g) {
-            double[][] y = ExpertReference.forward(logits, x, router, picks, wanted);
+        /** The loss, less the results of other tokens, which do not depend on this one's. */
+        private double loss(double[][] logits, double[][] x, double[][] g, int t) {
+            double[] y = ExpertReference.forward(logits, x, router, picks, wanted, t);
             double sum =
                     BALANCE * ExpertReference.balanceLoss(logits, shares)
                             + Z * ExpertReference.zLoss(logits);
-            for (int t = 0; t < y.length; t++) {
-                for (int f = 0; f < y[t].length; f++) {
-                    sum += g[t][f] * y[t][f];
-                }
+            for (int f = 0; f < y.length; f++) {
+                sum += g[t][f] * y[f];
             }
             return sum;
         }
@@ -255,18 +289,17 @@ final class ExpertBodies {
                 double[][] dx,
                 double[][] dlogits,
                 Random random) {
-            double h = 1e-5;
             for (int k = 0; k < 12 && logits.length > 0; k++) {
                 int t = random.nextInt(logits.length);
                 int f = random.nextInt(options.features());
-                double numeric = slope(logits, x, g, x[t], f, h);
+                double numeric = slope(logits, x, g, t, x[t], f);
                 assertEquals(numeric, dx[t][f], near(numeric) + 1e-6, "token's gradient");
                 int e = random.nextInt(router.experts());
                 double size = 0;
                 for (double v : g[t]) {
                     size += Math.abs(v);
                 }
-                double slope = slope(logits, x, g, logits[t], e, h);
+                double slope = slope(logits, x, g, t, logits[t], e);
                 // A sum over features, of values that were rounded.
                 assertEquals(
                         slope,
@@ -277,12 +310,13 @@ final class ExpertBodies {
         }
 
         private double slope(
-                double[][] logits, double[][] x, double[][] g, double[] row, int i, double h) {
+                double[][] logits, double[][] x, double[][] g, int t, double[] row, int i) {
+            double h = 1e-5;
             double at = row[i];
             row[i] = at + h;
-            double above = loss(logits, x, g);
+            double above = loss(logits, x, g, t);
             row[i] = at - h;
-            double below = loss(logits, x, g);
+            double below = loss(logits, x, g, t);
             row[i] = at;
             return (above - below) / (2 * h);
         }

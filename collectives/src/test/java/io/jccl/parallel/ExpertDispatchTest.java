@@ -1,5 +1,6 @@
 package io.jccl.parallel;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -24,12 +25,15 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -105,6 +109,245 @@ class ExpertDispatchTest {
         assertEquals(0, exit, () -> String.join("\n", job.lines()));
     }
 
+    /** Several thousand rows of 2 KiB, each way. */
+    @Test
+    void largeLayers() {
+        seeded("largeLayers", 2);
+        Communicator.runLocal(
+                2,
+                c -> {
+                    ExpertBodies.largeLayer(
+                            c, seed, RouterOptions.top2(16, 3000).withBatchPriority(true));
+                    ExpertBodies.largeLayer(c, seed, RouterOptions.expertChoice(8, 2000));
+                });
+    }
+
+    @Test
+    void ordersLikeAComparisonSort() {
+        seeded("order", 1);
+        Random random = new Random(seed);
+        DescendingOrder order = new DescendingOrder(5000);
+        for (int n : new int[] {0, 1, 2, 100, 5000}) {
+            float[] numbers = new float[n];
+            order.begin();
+            for (int i = 0; i < n; i++) {
+                numbers[i] =
+                        switch (random.nextInt(6)) {
+                            case 0 -> 0;
+                            case 1 -> 1;
+                            case 2 -> Float.MIN_VALUE * random.nextInt(5);
+                            case 3 -> random.nextInt(10) / 10f;
+                            default -> random.nextFloat();
+                        };
+                order.add(numbers[i]);
+            }
+            order.sort();
+            List<Integer> expected =
+                    IntStream.range(0, n)
+                            .boxed()
+                            .sorted(Comparator.comparingDouble(i -> -(double) numbers[i]))
+                            .toList();
+            assertEquals(expected, IntStream.range(0, n).map(order::get).boxed().toList());
+        }
+    }
+
+    /** The example of the documentation: a token goes round experts that its logits rule out. */
+    @Test
+    void minusInfinityRulesExpertsOut() {
+        ExpertRouter router = ExpertRouter.create(RouterOptions.top2(3, 2));
+        float never = Float.NEGATIVE_INFINITY;
+        try (Buffer x = Device.host().allocate(DataType.FLOAT32, 6)) {
+            x.copyFrom(new float[] {never, 1, 2, 3, never, 1});
+            router.route(x, 2);
+            assertEquals(0, router.gate(0, 0));
+            assertEquals(List.of(1, 1, 2), List.of(router.count(0), router.count(1), router.count(2)));
+            router.backward(x, 0.01, 0.001);
+            for (int i = 0; i < 6; i++) {
+                assertTrue(Double.isFinite(x.get(i)), "gradient " + i);
+            }
+        }
+    }
+
+    @Test
+    void faultyOptionsAreNamed() {
+        RouterOptions top1 = RouterOptions.top1(4, 8);
+        Map<String, Executable> faults =
+                Map.ofEntries(
+                        Map.entry("0 experts", () -> RouterOptions.top1(0, 8)),
+                        Map.entry("at most 0 tokens", () -> RouterOptions.top1(4, 0)),
+                        Map.entry("capacityFactor is 0", () -> top1.withCapacityFactor(0)),
+                        Map.entry(
+                                "capacityFactor is NaN", () -> top1.withCapacityFactor(Double.NaN)),
+                        Map.entry("chooses 2 of 1 experts", () -> RouterOptions.top2(1, 8)),
+                        Map.entry("chooses 0 experts", () -> new TokenChoice(0, false)),
+                        Map.entry("always 1", () -> new TokenChoice(1, true)),
+                        Map.entry(
+                                "batchPriority is set",
+                                () -> top1.withOverflow(Overflow.NONE).withBatchPriority(true)),
+                        Map.entry(
+                                "overflow is NEXT_BEST",
+                                () ->
+                                        RouterOptions.expertChoice(4, 8)
+                                                .withOverflow(Overflow.NEXT_BEST)),
+                        Map.entry("2^31", () -> RouterOptions.top1(1 << 16, 1 << 16)),
+                        Map.entry("0 features", () -> ExpertOptions.of(top1, 0)),
+                        Map.entry(
+                                "type half",
+                                () -> ExpertOptions.of(top1, 8).withType(DataType.FLOAT16)),
+                        Map.entry("maxRows is -1", () -> ExpertOptions.of(top1, 8).withMaxRows(-1)),
+                        Map.entry(
+                                "maxRows is 9",
+                                () -> ExpertOptions.of(top1, 8).withMaxRows(9).withFixedBlocks(true)),
+                        Map.entry(
+                                "fixedBlocks is set",
+                                () ->
+                                        ExpertOptions.of(top1.withOverflow(Overflow.NONE), 8)
+                                                .withFixedBlocks(true)));
+        faults.forEach(
+                (words, fault) -> {
+                    String m = Messages.of(IllegalArgumentException.class, fault);
+                    assertTrue(m.contains(words), m);
+                });
+    }
+
+    @Test
+    void ranksThatDisagreeOrDoNotDivideTheExpertsAreToldSo() {
+        Communicator.runLocal(
+                2,
+                c -> {
+                    String odd =
+                            Messages.of(
+                                    IllegalArgumentException.class,
+                                    () ->
+                                            ExpertDispatch.create(
+                                                    c, ExpertOptions.of(RouterOptions.top1(3, 8), 4)));
+                    assertTrue(odd.contains("3 experts") && odd.contains("2 ranks"), odd);
+                    ExpertOptions own = ExpertOptions.of(RouterOptions.top1(4, 8 + c.rank()), 4);
+                    String m =
+                            Messages.of(
+                                    CollectiveMismatchException.class,
+                                    () -> ExpertDispatch.create(c, own));
+                    assertTrue(m.contains("maxTokens=8") && m.contains("maxTokens=9"), m);
+                });
+    }
+
+    /** One rank's fault is an error of all, and the next step works. */
+    @Test
+    void aFaultyStepEndsOnAllRanksAlike() {
+        Communicator.runLocal(
+                3,
+                c -> {
+                    RouterOptions router =
+                            RouterOptions.top1(6, 8).withOverflow(Overflow.NONE);
+                    ExpertOptions options = ExpertOptions.of(router, 2).withMaxRows(10);
+                    try (ExpertDispatch layer = ExpertDispatch.create(c, options);
+                            Buffer logits = floats(48, new Random(c.rank()));
+                            Buffer x = floats(16, new Random(c.rank()))) {
+                        for (double bad :
+                                new double[] {Double.NaN, Double.POSITIVE_INFINITY}) {
+                            double before = logits.get(3 * 6 + 4);
+                            if (c.rank() == 1) {
+                                logits.set(3 * 6 + 4, bad);
+                            }
+                            String m =
+                                    Messages.of(
+                                            IllegalArgumentException.class,
+                                            () -> layer.route(logits, 8));
+                            assertTrue(
+                                    m.contains("rank 1") && m.contains("token 3 for expert 4"), m);
+                            logits.set(3 * 6 + 4, before);
+                        }
+                        // All to expert 2, on rank 1: 24 tokens where 10 have room.
+                        try (Buffer skewed = floats(48, new Random(1))) {
+                            for (int t = 0; t < 8; t++) {
+                                skewed.set(t * 6 + 2, 100);
+                            }
+                            String m =
+                                    Messages.of(
+                                            IllegalStateException.class,
+                                            () -> layer.route(skewed, 8));
+                            assertTrue(m.contains("rank 1") && m.contains("24 tokens"), m);
+                        }
+                        assertThrows(IllegalStateException.class, () -> layer.dispatch(x));
+                        layer.route(logits, 3);
+                        layer.dispatch(x);
+                        pass(c, layer, layer.inputs(), layer.outputs());
+                        layer.combine(x);
+                        assertEquals(9, layer.statistics().tokens());
+                        assertEquals(0, layer.statistics().droppedShare());
+                    }
+                });
+    }
+
+    @Test
+    void callsOutOfOrderAndWrongBuffersAreRefused() {
+        Communicator.runLocal(
+                1,
+                c -> {
+                    ExpertOptions options =
+                            ExpertOptions.of(RouterOptions.top1(2, 4), 3).withBackward(false);
+                    ExpertDispatch layer = ExpertDispatch.create(c, options);
+                    try (Buffer logits = floats(8, new Random(1));
+                            Buffer x = floats(12, new Random(1));
+                            Buffer few = floats(11, new Random(1));
+                            Buffer narrow = c.device().allocate(DataType.BFLOAT16, 12)) {
+                        refused("next one of the step is route", () -> layer.combine(x));
+                        wrong("5 tokens", () -> layer.route(logits, 5));
+                        wrong("-1 tokens", () -> layer.route(logits, -1));
+                        wrong("7 elements", () -> layer.route(logits.slice(0, 7), 4));
+                        wrong("bfloat16", () -> layer.route(narrow, 4));
+                        layer.route(logits, 4);
+                        refused("is dispatch", () -> layer.combine(x));
+                        wrong("11 elements", () -> layer.dispatch(few));
+                        wrong("bfloat16", () -> layer.dispatch(narrow));
+                        layer.dispatch(x);
+                        wrong("11 elements", () -> layer.combine(few));
+                        layer.combine(x);
+                        refused("withBackward(true)", () -> layer.combineBackward(x));
+                        refused("withBackward(true)", layer::inputGradients);
+                        refused("is combineBackward", () -> layer.routeBackward(logits, 0, 0));
+                        refused("withFixedBlocks", layer::blockRows);
+                        layer.close();
+                        refused("closed", () -> layer.route(logits, 4));
+                        layer.close();
+                    }
+                });
+    }
+
+    private static void refused(String words, Executable call) {
+        String m = Messages.of(IllegalStateException.class, call);
+        assertTrue(m.contains(words), m);
+    }
+
+    private static void wrong(String words, Executable call) {
+        String m = Messages.of(IllegalArgumentException.class, call);
+        assertTrue(m.contains(words) && m.contains("expected"), m);
+    }
+
+    @Test
+    void gpusAreRefusedWithAReason() {
+        TestDouble.use();
+        Communicator.runLocal(
+                List.of(Cuda.device(0), Cuda.device(1)),
+                CommunicatorOptions.DEFAULT,
+                c -> {
+                    ExpertOptions options = ExpertOptions.of(RouterOptions.top1(2, 8), 4);
+                    String m =
+                            Messages.of(
+                                    IllegalArgumentException.class,
+                                    () -> ExpertDispatch.create(c, options));
+                    assertTrue(m.contains("host memory") && m.contains("Stream.copy"), m);
+                    ExpertRouter router = ExpertRouter.create(options.router());
+                    try (Buffer logits = c.device().allocate(DataType.FLOAT32, 16)) {
+                        String r =
+                                Messages.of(
+                                        IllegalArgumentException.class,
+                                        () -> router.route(logits, 8));
+                        assertTrue(r.contains("host memory"), r);
+                    }
+                });
+    }
+
     /** Without a capacity no token is in another's way, so the spread over ranks does not matter. */
     @Test
     void droplessResultsAreTheSameBitByBitOnAnyNumberOfRanks() {
@@ -145,8 +388,8 @@ class ExpertDispatchTest {
                         }
                     });
         }
-        org.junit.jupiter.api.Assertions.assertArrayEquals(found[1], found[2]);
-        org.junit.jupiter.api.Assertions.assertArrayEquals(found[1], found[4]);
+        assertArrayEquals(found[1], found[2]);
+        assertArrayEquals(found[1], found[4]);
     }
 
     private static Buffer floats(int count, Random random) {

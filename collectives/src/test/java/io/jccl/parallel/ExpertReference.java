@@ -126,12 +126,39 @@ final class ExpertReference {
             List<List<Integer>> wanted) {
         double[][] y = new double[x.length][x.length == 0 ? 0 : x[0].length];
         for (Pick pick : picks) {
-            double w = weight(softmax(logits[pick.token]), pick, o, wanted);
-            for (int f = 0; f < y[pick.token].length; f++) {
-                y[pick.token][f] += w * scale(pick.expert) * Math.sin(x[pick.token][f]);
+            add(logits, x, o, pick, wanted, y[pick.token]);
+        }
+        return y;
+    }
+
+    /** One token's result. */
+    static double[] forward(
+            double[][] logits,
+            double[][] x,
+            RouterOptions o,
+            List<Pick> picks,
+            List<List<Integer>> wanted,
+            int token) {
+        double[] y = new double[x[token].length];
+        for (Pick pick : picks) {
+            if (pick.token == token) {
+                add(logits, x, o, pick, wanted, y);
             }
         }
         return y;
+    }
+
+    private static void add(
+            double[][] logits,
+            double[][] x,
+            RouterOptions o,
+            Pick pick,
+            List<List<Integer>> wanted,
+            double[] y) {
+        double w = weight(softmax(logits[pick.token]), pick, o, wanted);
+        for (int f = 0; f < y.length; f++) {
+            y[f] += w * scale(pick.expert) * Math.sin(x[pick.token][f]);
+        }
     }
 
     /** Switch, equation 4, with the shares f as given. */

@@ -123,8 +123,8 @@ final class ParallelBodies {
         List<Parameter> all = new ArrayList<>();
         int count = 1 + random.nextInt(12);
         for (int i = 0; i < count; i++) {
-            long rows = 1 + random.nextInt(40);
-            long columns = 1 + random.nextInt(60);
+            long rows = 1L + random.nextInt(40);
+            long columns = 1L + random.nextInt(60);
             all.add(new Parameter("p" + i, rows, columns, types[random.nextInt(types.length)]));
         }
         return all;
@@ -368,7 +368,7 @@ final class ParallelBodies {
                 if (server.isServer()) {
                     server.serve();
                     int own = c.rank() - workers;
-                    long each = ((count + servers - 1) / servers + 15) / 16 * 16;
+                    long each = (((long) count + servers - 1) / servers + 15) / 16 * 16;
                     for (long i = 0; i < server.part().count(); i++) {
                         assertEquals(
                                 expected[(int) (Math.min(count, own * each) + i)],
@@ -464,7 +464,7 @@ final class ParallelBodies {
     static void unused(Communicator c) {
         List<Parameter> parameters = new ArrayList<>();
         for (int p = 0; p < 3; p++) {
-            parameters.add(new Parameter("w" + p, 1000 * (1 + p), DataType.FLOAT32));
+            parameters.add(new Parameter("w" + p, 1000L * (1 + p), DataType.FLOAT32));
         }
         ReducerOptions options = ReducerOptions.DEFAULT.withBuckets(4000, 4000);
         GradientReducer r = GradientReducer.create(c, parameters, options);

@@ -159,7 +159,7 @@ class ParallelEnginesTest {
 
     /** In the middle of backward, or of a push or pull: of a worker, and of the server. */
     @ParameterizedTest
-    @CsvSource({"train, 1", "serve, 0", "serve, 2"})
+    @CsvSource({"train, 1", "serve, 0", "serve, 2", "experts-forever, 1"})
     void killedRankEndsTraining(String what, int victim) {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {

@@ -42,7 +42,8 @@ final class ParallelWorker {
             start = System.nanoTime();
             switch (args[0]) {
                 case "all" -> all(c, seed);
-                case "experts" -> ExpertBodies.layers(c, seed, 2);
+                case "experts" -> ExpertBodies.layers(c, seed, 1);
+                case "experts-forever" -> ExpertBodies.forever(c);
                 case "train" -> train(c);
                 case "serve" -> serve(c);
                 default -> throw new IllegalArgumentException(args[0]);

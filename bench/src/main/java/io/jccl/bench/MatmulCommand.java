@@ -1,0 +1,362 @@
+package io.jccl.bench;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.device.Buffer;
+import io.jccl.device.Device;
+import io.jccl.offload.TierStore;
+import io.jccl.rendezvous.LaunchEnvironment;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.Callable;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** The product of two matrices that fit no single device. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Elements are whole numbers from a seeded formula, small enough for float32 to be exact;"
+                    + " the product is checked against the formula: two of Freivalds' random vectors,"
+                    + " single elements, and up to --size 512 all of them.",
+            "Exit status: 0; 1 if the product was wrong or a rank failed; 2 for a mistake on the"
+                    + " command line.",
+        })
+final class MatmulCommand implements Callable<Integer> {
+    /** By default a device holds an eighth of one matrix. */
+    private static final int DEFAULT_SHARE = 8;
+
+    private final Consumer<List<Buffer>> afterProduct;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = {"-n", "--size"},
+            paramLabel = "<n>",
+            converter = PerfCommand.Count.class,
+            defaultValue = "4096",
+            description = "Rows and columns of all three matrices. Default: ${DEFAULT-VALUE}.")
+    private int size;
+
+    @Option(
+            names = {"-g", "--ngpus"},
+            paramLabel = "<count>",
+            converter = PerfCommand.Count.class,
+            description =
+                    "Ranks in this process (default: 2; 1 where a launcher started several"
+                            + " processes).")
+    private int ranks;
+
+    @Option(
+            names = "--engine",
+            paramLabel = "<host|mpi|nccl>",
+            converter = Engine.Converter.class,
+            description =
+                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
+    private @Nullable Engine engine;
+
+    @Option(
+            names = "--device-memory",
+            paramLabel = "<size>",
+            converter = Sizes.Converter.class,
+            description =
+                    "Most device memory of a rank; with the host engine host memory too. Default: an"
+                            + " eighth of one matrix.")
+    private @Nullable Long deviceMemory;
+
+    @Option(
+            names = "--tier",
+            paramLabel = "<pinned|nvme>",
+            defaultValue = "pinned",
+            description = "Where the matrices live. Default: ${DEFAULT-VALUE}.")
+    private String tier = "pinned";
+
+    @Option(
+            names = "--nvme",
+            paramLabel = "<folder>",
+            description = "A folder on the drive, for --tier nvme; its files are removed.")
+    private @Nullable Path nvme;
+
+    @Option(
+            names = "--threads",
+            paramLabel = "<count>",
+            converter = PerfCommand.Count.class,
+            description =
+                    "Threads of a rank's products on the host (default: cores of this process by"
+                            + " its ranks).")
+    private int threads;
+
+    @Option(
+            names = "--seed",
+            paramLabel = "<number>",
+            defaultValue = "1",
+            description = "Of the matrices. Default: ${DEFAULT-VALUE}.")
+    private long seed;
+
+    @Option(
+            names = {"-J", "--json"},
+            paramLabel = "<file>",
+            description = "Write the figures as JSON.")
+    private @Nullable Path json;
+
+    MatmulCommand() {
+        this(tiles -> {});
+    }
+
+    /**
+     * Creates the command.
+     *
+     * @param afterProduct sees each rank's tiles of the product before they are checked; for tests
+     *     that spoil them
+     */
+    MatmulCommand(Consumer<List<Buffer>> afterProduct) {
+        this.afterProduct = afterProduct;
+    }
+
+    @Override
+    public Integer call() throws Exception {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        CommandSpec s = spec;
+        check(s);
+        Engine chosen =
+                engine != null
+                        ? engine
+                        : Engine.of(System.getenv().getOrDefault(Engine.VARIABLE, "host"));
+        CommunicatorOptions options = CommunicatorOptions.DEFAULT;
+        LaunchEnvironment launch = LaunchEnvironment.of(System.getenv());
+        AtomicInteger wrong = new AtomicInteger();
+        if (launch.size() > 1 || chosen == Engine.MPI) {
+            try (Communicator comm = chosen.join(System.getenv(), options)) {
+                // The launcher's ranks of this machine share its cores.
+                rank(s, comm, plan(s, comm.size()), comm.size(), wrong);
+            }
+        } else {
+            int count = ranks > 0 ? ranks : 2;
+            MatmulPlan plan = plan(s, count);
+            Communicator.runLocal(
+                    chosen.devices(count), options, comm -> rank(s, comm, plan, count, wrong));
+        }
+        return wrong.get() == 0 ? 0 : 1;
+    }
+
+    private void check(CommandSpec s) {
+        if (size < 1 || size > MatmulInputs.MOST) {
+            throw mistake(
+                    s,
+                    "--size is "
+                            + size
+                            + ", expected 1 to "
+                            + MatmulInputs.MOST
+                            + ": up to there the product is exact");
+        }
+        boolean drive = tier.equals("nvme");
+        if (!drive && !tier.equals("pinned")) {
+            throw mistake(s, "--tier is '" + tier + "', expected pinned or nvme");
+        }
+        if (drive != (nvme != null)) {
+            throw mistake(
+                    s,
+                    drive
+                            ? "--tier nvme needs --nvme FOLDER, a folder on the drive"
+                            : "--nvme is given, but the tier is pinned; add --tier nvme");
+        }
+        if (nvme != null) {
+            Drives.checkFolder(s, "--nvme", nvme);
+        }
+        Path out = json == null ? null : json.toAbsolutePath().getParent();
+        if (out != null && !Files.isDirectory(out)) {
+            throw mistake(s, "--json: there is no folder " + out);
+        }
+    }
+
+    private static ParameterException mistake(CommandSpec s, String message) {
+        return new ParameterException(s.commandLine(), message);
+    }
+
+    private MatmulPlan plan(CommandSpec s, int count) {
+        try {
+            return MatmulPlan.of(size, count, memory());
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(s.commandLine(), String.valueOf(e.getMessage()), e);
+        }
+    }
+
+    private long memory() {
+        long matrix = (long) size * size * Float.BYTES;
+        // Small ones get what they need: there is nothing to show with them.
+        return deviceMemory != null ? deviceMemory : Math.max(matrix / DEFAULT_SHARE, 1L << 20);
+    }
+
+    private void rank(
+            CommandSpec s, Communicator comm, MatmulPlan plan, int sharing, AtomicInteger wrong)
+            throws Exception {
+        int mine =
+                threads > 0
+                        ? threads
+                        : Math.max(1, Runtime.getRuntime().availableProcessors() / sharing);
+        Path folder = nvme == null ? null : Files.createTempDirectory(nvme, "jccl-matmul-");
+        TierStore store = folder == null ? null : Drives.scratch(folder);
+        PrintWriter err = s.commandLine().getErr();
+        Progress progress = comm.rank() == 0 ? Progress.to(err) : Progress.none();
+        MatmulRun.Result result;
+        try (MatmulRun run =
+                new MatmulRun(
+                        comm, plan, seed, mine, memory(), store, progress, afterProduct)) {
+            result = run.run();
+        } finally {
+            Drives.close(store);
+            if (folder != null) {
+                Files.deleteIfExists(folder);
+            }
+        }
+        progress.erase();
+        if (result.wrong() != null) {
+            err.println(
+                    "jccl matmul: wrong result on rank "
+                            + comm.rank()
+                            + ": "
+                            + result.wrong()
+                            + "; please report it with this command line");
+            err.flush();
+        }
+        wrong.accumulateAndGet(result.wrongRanks(), Math::max);
+        if (comm.rank() == 0) {
+            print(s.commandLine().getOut(), comm, plan, mine, result);
+            if (json != null) {
+                write(json, document(comm, plan, mine, result));
+            }
+        }
+    }
+
+    private double gigaflops(MatmulRun.Result r) {
+        return 2e-9 * size * size * size / r.seconds();
+    }
+
+    private static double percent(double part, double whole) {
+        return whole == 0 ? 0 : 100 * part / whole;
+    }
+
+    private void print(
+            PrintWriter out, Communicator comm, MatmulPlan plan, int each, MatmulRun.Result r) {
+        out.printf(
+                Locale.ROOT,
+                "# jccl %s matmul: C = A B of %d x %d float32, %s each; %d ranks, %s, %s; seed %d%n",
+                Version.TEXT,
+                size,
+                size,
+                Amounts.text((double) size * size * Float.BYTES),
+                comm.size(),
+                comm.engine(),
+                comm.device().kind() == Device.Kind.HOST
+                        ? each + (each == 1 ? " thread each" : " threads each")
+                        : "cuBLAS",
+                seed);
+        out.printf(
+                Locale.ROOT,
+                "# a rank: %d rows of C in %d x %d tiles, panels of %d; matrices in %s%n",
+                plan.rows(0).count(),
+                plan.high(),
+                plan.strips(),
+                plan.depth(),
+                nvme == null ? "pinned host memory" : "files under " + nvme);
+        line(out, "time", "%.3f s", r.seconds());
+        line(out, "speed", "%.1f GFLOP/s", gigaflops(r));
+        line(
+                out,
+                "products",
+                "%.1f%% of the time",
+                percent(r.computeSeconds(), r.seconds()));
+        line(
+                out,
+                "communication",
+                "%.1f%% of the time, waits included, most of it beside products",
+                percent(r.broadcastSeconds(), r.seconds()));
+        line(
+                out,
+                "not hidden",
+                "%.1f%% of the time: no product ran",
+                percent(Math.max(0, r.seconds() - r.computeSeconds()), r.seconds()));
+        out.printf(
+                Locale.ROOT,
+                "%-16s %s, predicted %s%n",
+                "received",
+                Amounts.text((double) r.received()),
+                Amounts.text((double) plan.received(0)));
+        out.printf(
+                Locale.ROOT,
+                "%-16s %s, predicted %s%n",
+                "to the device",
+                Amounts.text((double) r.toDevice()),
+                Amounts.text((double) plan.toDevice(0)));
+        out.printf(
+                Locale.ROOT,
+                "%-16s %s of %s%n",
+                "device memory",
+                Amounts.text((double) r.devicePeak()),
+                Amounts.text((double) memory()));
+        out.println(
+                r.wrongRanks() == 0
+                        ? "# checked: right (2 random vectors, " + r.checked() + " elements)"
+                        : "# WRONG on " + r.wrongRanks() + " ranks");
+        out.flush();
+    }
+
+    private static void line(PrintWriter out, String name, String format, double value) {
+        out.printf(Locale.ROOT, "%-16s " + format + "%n", name, value);
+    }
+
+    private ObjectNode document(
+            Communicator comm, MatmulPlan plan, int each, MatmulRun.Result r) {
+        ObjectNode top = new ObjectMapper().createObjectNode();
+        top.put("version", Version.TEXT);
+        top.put("size", size);
+        top.put("type", "float32");
+        top.put("ranks", comm.size());
+        top.put("engine", comm.engine());
+        top.put("threads", each);
+        top.put("tier", tier);
+        top.put("seed", seed);
+        ObjectNode tiles = top.putObject("plan");
+        tiles.put("tilesDown", plan.high());
+        tiles.put("tilesAcross", plan.strips());
+        tiles.put("tileColumns", plan.width());
+        tiles.put("panelDepth", plan.depth());
+        tiles.put("deviceBytes", plan.deviceBytes());
+        tiles.put("receivedBytes", plan.received(0));
+        tiles.put("toDeviceBytes", plan.toDevice(0));
+        top.put("seconds", r.seconds());
+        top.put("gigaflops", gigaflops(r));
+        top.put("computeShare", r.computeSeconds() / r.seconds());
+        top.put("communicationShare", r.broadcastSeconds() / r.seconds());
+        top.put("notHiddenShare", Math.max(0, 1 - r.computeSeconds() / r.seconds()));
+        top.put("receivedBytes", r.received());
+        top.put("toDeviceBytes", r.toDevice());
+        top.put("devicePeakBytes", r.devicePeak());
+        top.put("deviceBudgetBytes", memory());
+        top.put("elementsChecked", r.checked());
+        top.put("wrongRanks", r.wrongRanks());
+        return top;
+    }
+
+    private static void write(Path file, ObjectNode document) throws IOException {
+        Files.writeString(file, document.toPrettyString() + System.lineSeparator());
+    }
+}

@@ -1,0 +1,68 @@
+package io.jccl.bench;
+
+import io.jccl.device.Buffer;
+import io.jccl.parallel.Part;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+
+/**
+ * The factors, element by element, by a seeded formula: whole numbers from -3 to 3. Sums of up to
+ * 1.8 million of their products are below 2^24, so that float32 holds them exactly, in whatever
+ * order they are added, and a product can be compared bit for bit.
+ *
+ * @param seed another one gives other matrices
+ */
+record MatmulInputs(long seed) {
+    /** The largest n for which everything is exact, in the check's float64 too. */
+    static final long MOST = 150_000;
+
+    static final int A = 1;
+    static final int B = 2;
+    private static final int VALUES = 7;
+    private static final int LARGEST = 3;
+
+    /** Numbers of the check's vectors: a wrong product goes unseen once in as many, per vector. */
+    private static final int RANGE = 1 << 15;
+
+    int value(int which, long row, long column) {
+        long x = mix(seed + which * 0x9E3779B97F4A7C15L + row * 0xD1342543DE82EF95L + column);
+        // The upper half times 7, over 2^32: as even as can be, and cheaper than a remainder.
+        return (int) ((x >>> 32) * VALUES >>> 32) - LARGEST;
+    }
+
+    /** An element of a vector of the check. */
+    double vector(int trial, long index) {
+        long x = mix(seed * 31 + 0x632BE59BD9B4E019L * (trial + 1) + index);
+        return (double) ((x >>> 40) % (2 * RANGE)) - RANGE;
+    }
+
+    /** The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). */
+    private static long mix(long z) {
+        long x = (z ^ (z >>> 30)) * 0xBF58476D1CE4E5B9L;
+        x = (x ^ (x >>> 27)) * 0x94D049BB133111EBL;
+        return x ^ (x >>> 31);
+    }
+
+    /** Writes a part of a factor, row after row. */
+    void fill(int which, Part rows, Part columns, Buffer to) {
+        MemorySegment s = to.asSegment();
+        long at = 0;
+        for (long i = 0; i < rows.count(); i++) {
+            for (long j = 0; j < columns.count(); j++) {
+                s.setAtIndex(
+                        ValueLayout.JAVA_FLOAT,
+                        at++,
+                        value(which, rows.from() + i, columns.from() + j));
+            }
+        }
+    }
+
+    /** An element of the product, from the formula alone. */
+    double product(long n, long row, long column) {
+        long sum = 0;
+        for (long k = 0; k < n; k++) {
+            sum += (long) value(A, row, k) * value(B, k, column);
+        }
+        return sum;
+    }
+}

@@ -1,0 +1,137 @@
+package io.jccl.bench;
+
+import io.jccl.parallel.Part;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * How a product of two n x n matrices is cut. Every rank has some rows of A, B and C. It computes
+ * its rows of C tile by tile; for each tile the panels of B come by broadcast from the ranks that
+ * have them (SUMMA: van de Geijn and Watts, "SUMMA: Scalable Universal Matrix Multiplication
+ * Algorithm", Concurrency 9:4, 1997, with ranks in one column), and those of A from this rank's
+ * memory.
+ *
+ * @param n rows and columns
+ * @param ranks how many
+ * @param high tiles that a rank's rows of C are cut into
+ * @param width columns of a tile at most
+ * @param depth rows of a panel of B, columns of one of A, at most
+ */
+record MatmulPlan(long n, int ranks, int high, long width, long depth) {
+    private static final int SIZE = Float.BYTES;
+    private static final long DEEPEST = 512;
+    private static final long SHALLOWEST = 8;
+
+    /** What a tile's memory is rounded up to, and how many there are. */
+    private static final long ROUND = 4096;
+
+    private static final int BLOCKS = 8;
+
+    /** Slots for panels: one computes while the next comes. */
+    static final int SLOTS = 2;
+
+    /** A panel of B: rows of one rank. */
+    record Panel(int owner, long from, long count) {}
+
+    /**
+     * The plan with the fewest bytes to move.
+     *
+     * @param deviceBytes most device memory of a rank
+     * @throws IllegalArgumentException if there is none; the message says how much is needed
+     */
+    static MatmulPlan of(long n, int ranks, long deviceBytes) {
+        if (n < ranks) {
+            throw new IllegalArgumentException(
+                    "--size is " + n + ", expected at least one row for each of " + ranks + " ranks");
+        }
+        long most = Part.of(n, 0, ranks).count();
+        long least = Part.of(n, ranks - 1, ranks).count();
+        MatmulPlan best = null;
+        for (long depth = Math.min(most, DEEPEST);
+                best == null && depth >= Math.min(most, SHALLOWEST);
+                depth /= 2) {
+            for (int high = 1; high <= least; high = Math.max(high + 1, high * 5 / 4)) {
+                long rows = (most + high - 1) / high;
+                long room = (deviceBytes - BLOCKS * ROUND) / SIZE - SLOTS * rows * depth;
+                long width = Math.min(n, room / (SLOTS * rows + 2 * SLOTS * depth));
+                if (width < Math.min(n, 16)) {
+                    continue;
+                }
+                // Whole vectors, and strips of one width.
+                long strips = (n + width - 1) / width;
+                width = Math.min(width, ((n + strips - 1) / strips + 15) / 16 * 16);
+                MatmulPlan plan = new MatmulPlan(n, ranks, high, width, depth);
+                if (best == null || plan.moved() < best.moved()) {
+                    best = plan;
+                }
+            }
+        }
+        if (best == null) {
+            throw new IllegalArgumentException(
+                    "--device-memory is "
+                            + deviceBytes
+                            + " bytes, but the smallest tiles of a product of "
+                            + n
+                            + " need "
+                            + new MatmulPlan(
+                                            n,
+                                            ranks,
+                                            (int) least,
+                                            Math.min(n, 16),
+                                            Math.min(most, SHALLOWEST))
+                                    .deviceBytes()
+                            + "; raise it");
+        }
+        return best;
+    }
+
+    /** Device memory that a rank needs: two each of tiles of C, panels of A, and of B twice. */
+    long deviceBytes() {
+        long rows = (Part.of(n, 0, ranks).count() + high - 1) / high;
+        return SIZE * (SLOTS * rows * width + SLOTS * rows * depth + 2 * SLOTS * depth * width)
+                + BLOCKS * ROUND;
+    }
+
+    int strips() {
+        return Math.toIntExact((n + width - 1) / width);
+    }
+
+    Part strip(int j) {
+        long from = j * width;
+        return new Part(from, Math.min(width, n - from));
+    }
+
+    Part rows(int rank) {
+        return Part.of(n, rank, ranks);
+    }
+
+    /** Rows of a tile, counted within the rank's. */
+    Part tile(int rank, int i) {
+        return Part.of(rows(rank).count(), i, high);
+    }
+
+    List<Panel> panels() {
+        List<Panel> all = new ArrayList<>();
+        for (int r = 0; r < ranks; r++) {
+            Part rows = rows(r);
+            for (long at = 0; at < rows.count(); at += depth) {
+                all.add(new Panel(r, rows.from() + at, Math.min(depth, rows.count() - at)));
+            }
+        }
+        return all;
+    }
+
+    /** Bytes that a rank gets from others: all of B but its own rows, for every row of tiles. */
+    long received(int rank) {
+        return SIZE * high * n * (n - rows(rank).count());
+    }
+
+    /** Bytes that go to a rank's device: its A for every strip, its B for every row of tiles. */
+    long toDevice(int rank) {
+        return SIZE * rows(rank).count() * n * (strips() + (long) high);
+    }
+
+    private long moved() {
+        return received(0) + toDevice(0);
+    }
+}

@@ -1,0 +1,554 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
+import io.jccl.offload.Completion;
+import io.jccl.offload.Layer;
+import io.jccl.offload.LayerSchedule;
+import io.jccl.offload.LayerTensor;
+import io.jccl.offload.PoolOptions;
+import io.jccl.offload.ScheduleOptions;
+import io.jccl.offload.Tier;
+import io.jccl.offload.TierStore;
+import io.jccl.offload.Tiers;
+import io.jccl.offload.Transfer;
+import io.jccl.offload.TransferEngine;
+import io.jccl.offload.TransferOptions;
+import io.jccl.parallel.Matmul;
+import io.jccl.parallel.Matrix;
+import io.jccl.parallel.Part;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Random;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rank's part of a product. Panels of B go through one schedule into the stream of broadcasts,
+ * panels of A through another into the stream of products, which waits for the broadcasts; both run
+ * ahead of the other as far as slots reach.
+ */
+final class MatmulRun implements AutoCloseable {
+    private static final Duration PATIENCE = Duration.ofMinutes(30);
+    private static final int TRIALS = 2;
+    private static final int SPOTS = 64;
+    private static final long ALL_UP_TO = 512;
+    private static final long LARGEST_SLAB = 256L << 20;
+    private static final long SMALLEST_SLAB = 1L << 20;
+
+    /** Sums up how long a stream spends between two marks; used by that stream's thread. */
+    private static final class Clock {
+        private long began;
+        private volatile long sum;
+        final Runnable start = this::begin;
+        final Runnable stop = this::end;
+
+        private void begin() {
+            began = System.nanoTime();
+        }
+
+        private void end() {
+            sum = sum + System.nanoTime() - began;
+        }
+    }
+
+    /**
+     * What all ranks spent.
+     *
+     * @param seconds from the first rank's start to the last one's end
+     * @param computeSeconds of products, mean over ranks
+     * @param broadcastSeconds of broadcasts with their waits, mean over ranks
+     * @param received bytes that this rank got from others
+     * @param toDevice bytes that this rank's device got from its host
+     * @param devicePeak most bytes of device memory, over ranks
+     * @param checked elements that were compared one by one, over ranks
+     * @param wrong what was wrong on this rank; null if nothing was
+     * @param wrongRanks ranks on which something was wrong
+     */
+    record Result(
+            double seconds,
+            double computeSeconds,
+            double broadcastSeconds,
+            long received,
+            long toDevice,
+            long devicePeak,
+            long checked,
+            @Nullable String wrong,
+            int wrongRanks) {}
+
+    private final Communicator comm;
+    private final MatmulPlan plan;
+    private final MatmulInputs inputs;
+    private final Consumer<List<Buffer>> afterProduct;
+    private final Progress progress;
+    private final List<AutoCloseable> open = new ArrayList<>();
+    private final Budgets budgets;
+    private final BufferPool device;
+    private final BufferPool pinned;
+    private final @Nullable TierStore store;
+    private final TransferEngine productEngine;
+    private final TransferEngine broadcastEngine;
+    private final Matmul matmul;
+    private final List<MatmulPlan.Panel> panels;
+    private final Part rows;
+    private final Clock products = new Clock();
+    private final Clock broadcasts = new Clock();
+
+    /** Homes of this rank's panels: of A by tile and panel, of B by panel and strip. */
+    private final LayerTensor[][] a;
+
+    private final @Nullable LayerTensor[][] b;
+
+    /** Tiles of C, by tile and strip, in host memory or a store. */
+    private final @Nullable Buffer[][] c;
+
+    private final TierStore.@Nullable Place[][] places;
+    private final Buffer[] staging;
+    private long received;
+
+    MatmulRun(
+            Communicator comm,
+            MatmulPlan plan,
+            long seed,
+            int threads,
+            long deviceBytes,
+            @Nullable TierStore store,
+            Progress progress,
+            Consumer<List<Buffer>> afterProduct) {
+        this.comm = comm;
+        this.plan = plan;
+        this.inputs = new MatmulInputs(seed);
+        this.store = store;
+        this.progress = progress;
+        this.afterProduct = afterProduct;
+        this.panels = plan.panels();
+        this.rows = plan.rows(comm.rank());
+        this.budgets = new Budgets(Map.of(Tier.DEVICE, deviceBytes));
+        this.a = new LayerTensor[plan.high()][panels.size()];
+        this.b = new LayerTensor[panels.size()][plan.strips()];
+        this.c = new Buffer[plan.high()][plan.strips()];
+        this.places = new TierStore.Place[plan.high()][plan.strips()];
+        boolean made = false;
+        try {
+            Device d = comm.device();
+            productEngine = add(TransferEngine.create(d, TransferOptions.DEFAULT));
+            broadcastEngine = add(TransferEngine.create(d, TransferOptions.DEFAULT));
+            // Slabs as large as what is asked for: the budget is for tiles and nothing else.
+            device = add(BufferPool.device(d, budgets, PoolOptions.DEFAULT.withSlabBytes(1)));
+            long block = rows.count() * plan.n() * Float.BYTES;
+            PoolOptions options =
+                    PoolOptions.DEFAULT.withSlabBytes(
+                            Math.clamp(block / 4, SMALLEST_SLAB, LARGEST_SLAB));
+            pinned =
+                    add(
+                            BufferPool.pinned(
+                                    d,
+                                    budgets,
+                                    store == null
+                                            ? options
+                                            : options.withAlignment(Drives.ALIGNMENT)));
+            matmul = add(Matmul.of(d, threads));
+            staging = new Buffer[store == null ? 0 : MatmulPlan.SLOTS];
+            fill();
+            made = true;
+        } finally {
+            if (!made) {
+                close();
+            }
+        }
+    }
+
+    private <T extends AutoCloseable> T add(T t) {
+        open.add(t);
+        return t;
+    }
+
+    private void fill() {
+        long widest = Math.max(plan.tile(comm.rank(), 0).count(), plan.depth());
+        long longest = Math.max(plan.depth(), plan.width());
+        Buffer through =
+                store == null ? null : pinned.allocate(DataType.FLOAT32, widest * longest);
+        for (int i = 0; i < plan.high(); i++) {
+            Part t = plan.tile(comm.rank(), i);
+            Part high = new Part(rows.from() + t.from(), t.count());
+            for (int q = 0; q < panels.size(); q++) {
+                Part deep = new Part(panels.get(q).from(), panels.get(q).count());
+                a[i][q] = home("a." + i + "." + q, MatmulInputs.A, high, deep, through);
+            }
+        }
+        for (int q = 0; q < panels.size(); q++) {
+            MatmulPlan.Panel panel = panels.get(q);
+            for (int j = 0; j < plan.strips() && panel.owner() == comm.rank(); j++) {
+                Part deep = new Part(panel.from(), panel.count());
+                b[q][j] = home("b." + q + "." + j, MatmulInputs.B, deep, plan.strip(j), through);
+            }
+        }
+        for (int i = 0; i < plan.high(); i++) {
+            for (int j = 0; j < plan.strips(); j++) {
+                long count = plan.tile(comm.rank(), i).count() * plan.strip(j).count();
+                if (store == null) {
+                    c[i][j] = add(pinned.allocate(DataType.FLOAT32, count));
+                } else {
+                    places[i][j] = add(store.place("c." + i + "." + j, DataType.FLOAT32, count));
+                }
+            }
+        }
+        for (int s = 0; s < staging.length; s++) {
+            long count = plan.tile(comm.rank(), 0).count() * plan.width();
+            staging[s] = add(pinned.allocate(DataType.FLOAT32, count));
+        }
+        if (through != null) {
+            through.close();
+        }
+    }
+
+    private LayerTensor home(
+            String name, int which, Part high, Part wide, @Nullable Buffer through) {
+        long count = high.count() * wide.count();
+        if (store == null || through == null) {
+            Buffer home = add(pinned.allocate(DataType.FLOAT32, count));
+            inputs.fill(which, high, wide, home);
+            return LayerTensor.pinned(name, home);
+        }
+        Buffer part = through.slice(0, count);
+        inputs.fill(which, high, wide, part);
+        TierStore.Place place = add(store.place(name, DataType.FLOAT32, count));
+        place.write(part).await(PATIENCE);
+        return LayerTensor.nvme(name, DataType.FLOAT32, count, place);
+    }
+
+    /** Computes and checks. */
+    Result run() {
+        List<Layer> forProducts = new ArrayList<>();
+        List<Layer> forBroadcasts = new ArrayList<>();
+        for (int j = 0; j < plan.strips(); j++) {
+            for (int i = 0; i < plan.high(); i++) {
+                for (int q = 0; q < panels.size(); q++) {
+                    String name = j + "." + i + "." + q;
+                    forProducts.add(Layer.of(name, a[i][q]));
+                    LayerTensor own = b[q][j];
+                    if (own != null) {
+                        forBroadcasts.add(Layer.of(name, own));
+                    }
+                }
+            }
+        }
+        var options =
+                ScheduleOptions.DEFAULT.withDepth(MatmulPlan.SLOTS - 1).withTimeout(PATIENCE);
+        LayerSchedule left =
+                add(
+                        LayerSchedule.create(
+                                forProducts,
+                                new Tiers(productEngine, device, pinned, store),
+                                options));
+        LayerSchedule right =
+                add(
+                        LayerSchedule.create(
+                                forBroadcasts,
+                                new Tiers(broadcastEngine, device, pinned, store),
+                                options));
+        comm.barrier(comm.device().defaultStream());
+        comm.device().defaultStream().synchronize(PATIENCE);
+        long began = System.nanoTime();
+        left.begin(LayerSchedule.Pass.FORWARD);
+        right.begin(LayerSchedule.Pass.FORWARD);
+        multiply(left, right);
+        left.end();
+        right.end();
+        double seconds = (System.nanoTime() - began) / 1e9;
+        long toDevice = left.stats().bytesIn() + right.stats().bytesIn();
+        afterProduct.accept(tilesInMemory());
+        long[] checked = new long[1];
+        String wrong = new Check().run(checked);
+        return gather(seconds, toDevice, checked[0], wrong);
+    }
+
+    private List<Buffer> tilesInMemory() {
+        List<Buffer> all = new ArrayList<>();
+        for (Buffer[] row : c) {
+            for (Buffer tile : row) {
+                if (tile != null) {
+                    all.add(tile);
+                }
+            }
+        }
+        return all;
+    }
+
+    private void multiply(LayerSchedule left, LayerSchedule right) {
+        Stream compute = left.compute();
+        Stream travel = right.compute();
+        long high = plan.tile(comm.rank(), 0).count();
+        Buffer[] tiles = new Buffer[MatmulPlan.SLOTS];
+        Buffer[] ring = new Buffer[MatmulPlan.SLOTS];
+        Event[] came = new Event[MatmulPlan.SLOTS];
+        Event[] used = new Event[MatmulPlan.SLOTS];
+        Event[] done = new Event[MatmulPlan.SLOTS];
+        for (int s = 0; s < MatmulPlan.SLOTS; s++) {
+            tiles[s] = add(device.allocate(DataType.FLOAT32, high * plan.width()));
+            ring[s] = add(device.allocate(DataType.FLOAT32, plan.depth() * plan.width()));
+            came[s] = add(comm.device().newEvent());
+            used[s] = add(comm.device().newEvent());
+            done[s] = add(comm.device().newEvent());
+        }
+        @Nullable Transfer[] leaving = new Transfer[MatmulPlan.SLOTS];
+        @Nullable Completion[] written = new Completion[MatmulPlan.SLOTS];
+        int step = 0;
+        int own = 0;
+        int tile = 0;
+        for (int j = 0; j < plan.strips(); j++) {
+            long wide = plan.strip(j).count();
+            for (int i = 0; i < plan.high(); i++, tile++) {
+                long tall = plan.tile(comm.rank(), i).count();
+                int t = tile % MatmulPlan.SLOTS;
+                progress.show(
+                        "tile " + (tile + 1) + " of " + (long) plan.strips() * plan.high());
+                Transfer before = leaving[t];
+                if (before != null) {
+                    before.before(compute);
+                }
+                Buffer sums = tiles[t].slice(0, tall * wide);
+                Matrix z = Matrix.of(sums, tall, wide);
+                for (int q = 0; q < panels.size(); q++, step++) {
+                    MatmulPlan.Panel panel = panels.get(q);
+                    int s = step % MatmulPlan.SLOTS;
+                    Buffer part = ring[s].slice(0, panel.count() * wide);
+                    boolean mine = panel.owner() == comm.rank();
+                    Buffer send = mine ? right.acquire(own).parameters().getFirst() : null;
+                    travel.waitFor(used[s]);
+                    travel.launchHostFunction(broadcasts.start);
+                    comm.broadcast(send, part, panel.owner(), travel);
+                    travel.launchHostFunction(broadcasts.stop);
+                    came[s].record(travel);
+                    if (mine) {
+                        right.release();
+                        own++;
+                    } else {
+                        received += part.byteSize();
+                    }
+                    Buffer rowPanel = left.acquire(step).parameters().getFirst();
+                    compute.waitFor(came[s]);
+                    compute.launchHostFunction(products.start);
+                    matmul.multiply(
+                            Matrix.of(rowPanel, tall, panel.count()),
+                            Matrix.of(part, panel.count(), wide),
+                            z,
+                            q == 0 ? 0 : 1,
+                            compute);
+                    compute.launchHostFunction(products.stop);
+                    used[s].record(compute);
+                    left.release();
+                }
+                Completion old = written[t];
+                if (old != null) {
+                    old.await(PATIENCE);
+                }
+                done[t].record(compute);
+                Buffer home =
+                        store == null
+                                ? Objects.requireNonNull(c[i][j])
+                                : staging[t].slice(0, tall * wide);
+                leaving[t] = productEngine.toHost(sums, home, 0, done[t]);
+                keep(tile - 1, leaving, written);
+            }
+        }
+        keep(tile - 1, leaving, written);
+        for (int s = 0; s < MatmulPlan.SLOTS; s++) {
+            Transfer last = leaving[s];
+            if (last != null) {
+                last.await(PATIENCE);
+            }
+            Completion end = written[s];
+            if (end != null) {
+                end.await(PATIENCE);
+            }
+        }
+    }
+
+    /** Starts to write a tile that has left the device to the store. */
+    private void keep(int tile, @Nullable Transfer[] leaving, @Nullable Completion[] written) {
+        if (store == null || tile < 0) {
+            return;
+        }
+        int t = tile % MatmulPlan.SLOTS;
+        int j = tile / plan.high();
+        int i = tile % plan.high();
+        Objects.requireNonNull(leaving[t]).await(PATIENCE);
+        long count = plan.tile(comm.rank(), i).count() * plan.strip(j).count();
+        written[t] = Objects.requireNonNull(places[i][j]).write(staging[t].slice(0, count));
+    }
+
+    /** Compares the product with what the formula says, from which alone it starts. */
+    private final class Check {
+        private final double[][] mine = new double[TRIALS][(int) rows.count()];
+        private final Random random = new Random(inputs.seed() ^ comm.rank());
+        private @Nullable String wrong;
+        private long checked;
+
+        @Nullable String run(long[] count) {
+            double[][] vectors = new double[TRIALS][(int) plan.n()];
+            for (int t = 0; t < TRIALS; t++) {
+                for (int k = 0; k < plan.n(); k++) {
+                    vectors[t][k] = inputs.vector(t, k);
+                }
+            }
+            // Freivalds, "Fast probabilistic algorithms", MFCS 1979: A (B x) against C x.
+            double[][] bx = new double[TRIALS][];
+            for (int t = 0; t < TRIALS; t++) {
+                bx[t] = gatherAll(times(MatmulInputs.B, vectors[t]));
+            }
+            boolean all = plan.n() <= ALL_UP_TO;
+            for (int i = 0; i < plan.high(); i++) {
+                for (int j = 0; j < plan.strips(); j++) {
+                    tile(i, j, vectors, all);
+                }
+            }
+            for (int t = 0; t < TRIALS; t++) {
+                double[] expected = times(MatmulInputs.A, bx[t]);
+                for (int r = 0; r < expected.length && wrong == null; r++) {
+                    if (expected[r] != mine[t][r]) {
+                        wrong =
+                                "row "
+                                        + (rows.from() + r)
+                                        + " of C times a random vector is "
+                                        + mine[t][r]
+                                        + ", A times B times it "
+                                        + expected[r];
+                    }
+                }
+            }
+            count[0] = checked;
+            return wrong;
+        }
+
+        /** This rank's rows of a factor times a vector. */
+        private double[] times(int which, double[] x) {
+            double[] y = new double[(int) rows.count()];
+            for (int r = 0; r < y.length; r++) {
+                double sum = 0;
+                for (int k = 0; k < x.length; k++) {
+                    sum += inputs.value(which, rows.from() + r, k) * x[k];
+                }
+                y[r] = sum;
+            }
+            return y;
+        }
+
+        private void tile(int i, int j, double[][] vectors, boolean all) {
+            Part high = plan.tile(comm.rank(), i);
+            Part wide = plan.strip(j);
+            Buffer tile = c[i][j];
+            if (tile == null) {
+                tile = staging[0].slice(0, high.count() * wide.count());
+                Objects.requireNonNull(places[i][j]).read(tile).await(PATIENCE);
+            }
+            var s = tile.asSegment();
+            long at = 0;
+            for (int r = 0; r < high.count(); r++) {
+                for (int k = 0; k < wide.count(); k++) {
+                    double v = s.getAtIndex(ValueLayout.JAVA_FLOAT, at++);
+                    for (int t = 0; t < TRIALS; t++) {
+                        mine[t][(int) high.from() + r] += v * vectors[t][(int) wide.from() + k];
+                    }
+                    if (all) {
+                        compare(high, wide, r, k, v);
+                    }
+                }
+            }
+            for (int n = 0; n < SPOTS && !all; n++) {
+                int r = random.nextInt((int) high.count());
+                int k = random.nextInt((int) wide.count());
+                compare(high, wide, r, k, tile.get(r * wide.count() + k));
+            }
+        }
+
+        private void compare(Part high, Part wide, long r, long k, double v) {
+            long row = rows.from() + high.from() + r;
+            long column = wide.from() + k;
+            double expected = inputs.product(plan.n(), row, column);
+            checked++;
+            if (v != expected && wrong == null) {
+                wrong = "element (" + row + "," + column + ") is " + v + ", expected " + expected;
+            }
+        }
+    }
+
+    private double[] gatherAll(double[] part) {
+        int n = (int) plan.n();
+        long[] counts = new long[comm.size()];
+        long[] starts = new long[comm.size()];
+        for (int r = 0; r < comm.size(); r++) {
+            counts[r] = plan.rows(r).count();
+            starts[r] = plan.rows(r).from();
+        }
+        double[] all = new double[n];
+        Stream stream = comm.device().defaultStream();
+        try (Buffer mine = comm.device().allocate(DataType.FLOAT64, part.length);
+                Buffer whole = comm.device().allocate(DataType.FLOAT64, n)) {
+            mine.copyFrom(MemorySegment.ofArray(part));
+            comm.allGatherv(mine, whole, counts, starts, stream);
+            stream.synchronize(PATIENCE);
+            whole.copyTo(MemorySegment.ofArray(all));
+        }
+        return all;
+    }
+
+    private Result gather(double seconds, long toDevice, long checked, @Nullable String wrong) {
+        double[] sums =
+                reduce(
+                        ReduceOp.SUM,
+                        products.sum / 1e9,
+                        broadcasts.sum / 1e9,
+                        checked,
+                        wrong == null ? 0 : 1);
+        double[] most = reduce(ReduceOp.MAX, seconds, budgets.peak(Tier.DEVICE));
+        return new Result(
+                most[0],
+                sums[0] / comm.size(),
+                sums[1] / comm.size(),
+                received,
+                toDevice,
+                (long) most[1],
+                (long) sums[2],
+                wrong,
+                (int) sums[3]);
+    }
+
+    private double[] reduce(ReduceOp op, double... values) {
+        Stream stream = comm.device().defaultStream();
+        double[] result = new double[values.length];
+        try (Buffer there = comm.device().allocate(DataType.FLOAT64, values.length)) {
+            there.copyFrom(MemorySegment.ofArray(values));
+            comm.allReduce(there, op, stream);
+            stream.synchronize(PATIENCE);
+            there.copyTo(MemorySegment.ofArray(result));
+        }
+        return result;
+    }
+
+    @Override
+    public void close() {
+        for (AutoCloseable x : open.reversed()) {
+            try {
+                x.close();
+            } catch (RuntimeException e) {
+                throw e;
+            } catch (Exception e) {
+                throw new IllegalStateException(e);
+            }
+        }
+        open.clear();
+    }
+}
