@@ -7,7 +7,9 @@ import java.util.Comparator;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
-/** A folder for tier NVME, which is removed with all that is in it, also if the process is ended. */
+/**
+ * A folder for tier NVME, which is removed with all that is in it, also if the process is ended.
+ */
 final class Scratch implements AutoCloseable {
     private final Path folder;
     private final Thread cleaner;

@@ -222,7 +222,9 @@ public final class TrainCommand implements Callable<Integer> {
         require(threads >= 1 && threads <= 256, "--threads is " + threads + ", expected 1 to 256");
         require(every >= 1, "--checkpoint-every is " + every + ", expected 1 or more");
         require(timeout >= 1, "--timeout is " + timeout + " seconds, expected 1 or more");
-        require(!resume || checkpoint != null, "--resume needs --checkpoint, which names the folder");
+        require(
+                !resume || checkpoint != null,
+                "--resume needs --checkpoint, which names the folder");
         require(
                 compare == null || checkpoint == null,
                 "--checkpoint '"
@@ -295,7 +297,8 @@ public final class TrainCommand implements Callable<Integer> {
             RunSettings s = settings(corpus, t, model.experts, folder);
             boolean prints = comm.rank() == 0;
             TrainResult result =
-                    new TrainRun(corpus, s, 1).run(comm, reporter(s, corpus, prints, out, progress));
+                    new TrainRun(corpus, s, 1)
+                            .run(comm, reporter(s, corpus, prints, out, progress));
             progress.erase();
             if (prints) {
                 TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
@@ -351,8 +354,13 @@ public final class TrainCommand implements Callable<Integer> {
             RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress) {
         if (prints) {
             out.println(
-                    "# jccl " + Version.TEXT + " train " + s.techniques() + ": "
-                            + s.techniques().ranks() + " ranks");
+                    "# jccl "
+                            + Version.TEXT
+                            + " train "
+                            + s.techniques()
+                            + ": "
+                            + s.techniques().ranks()
+                            + " ranks");
             out.println("# " + TrainReport.model(s, corpus.source()));
             out.println("#   step    loss (nats a character)");
             out.flush();
@@ -404,8 +412,7 @@ public final class TrainCommand implements Callable<Integer> {
         }
         for (String name : names) {
             Techniques t = Techniques.parse(name);
-            int experts =
-                    model.experts > 0 ? model.experts : t.expert() > 1 ? COMPARED_EXPERTS : 0;
+            int experts = model.experts > 0 ? model.experts : t.expert() > 1 ? COMPARED_EXPERTS : 0;
             sets.add(settings(corpus, t, experts, folder));
         }
         List<TrainReport.Run> runs = new ArrayList<>();

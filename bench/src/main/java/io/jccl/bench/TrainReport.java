@@ -101,9 +101,7 @@ final class TrainReport {
                 g.layers(),
                 g.hidden(),
                 g.heads(),
-                g.experts() == 0
-                        ? ""
-                        : g.experts() + " experts (top " + g.topK() + "), ",
+                g.experts() == 0 ? "" : g.experts() + " experts (top " + g.topK() + "), ",
                 g.context(),
                 text,
                 s.batch(),
@@ -209,9 +207,7 @@ final class TrainReport {
                                     String.format(Locale.ROOT, "%.1f", r.samplesPerSecond()),
                                     percent(r.share()),
                                     percent(r.overlap()),
-                                    run.agrees()
-                                            ? ""
-                                            : "DIFFERS BY MORE THAN " + run.tolerance())
+                                    run.agrees() ? "" : "DIFFERS BY MORE THAN " + run.tolerance())
                             .stripTrailing());
         }
         out.flush();

@@ -122,8 +122,7 @@ class TrainCommandTest {
 
     @Test
     void launchedProcessesAreNoThreads() {
-        Map<String, String> launched =
-                LocalJob.environment("train-command-test", 0, 2);
+        Map<String, String> launched = LocalJob.environment("train-command-test", 0, 2);
         Result r = run(launched, "-g", "2");
         assertEquals(2, r.status, r::toString);
         assertTrue(r.err.contains("-g 2 starts threads, but a launcher has started"), r.err);

@@ -68,7 +68,13 @@ class TrainFaultTest {
     private int status(String name, List<Process> job, int rank) throws Exception {
         assertTrue(
                 job.get(rank).waitFor(120, TimeUnit.SECONDS),
-                () -> "rank " + rank + " of " + name + " does not end: " + text(errors(name, rank)));
+                () ->
+                        "rank "
+                                + rank
+                                + " of "
+                                + name
+                                + " does not end: "
+                                + text(errors(name, rank)));
         return job.get(rank).exitValue();
     }
 
@@ -144,10 +150,7 @@ class TrainFaultTest {
         Path whole = folder.resolve("whole.json");
         String length = " --steps " + end;
         List<Process> second =
-                start(
-                        "second",
-                        2,
-                        techniques + length + saving + " --resume --json " + resumed);
+                start("second", 2, techniques + length + saving + " --resume --json " + resumed);
         assertEquals(0, status("second", second, 0), () -> text(errors("second", 0)));
         assertEquals(0, status("second", second, 1), () -> text(errors("second", 1)));
         List<Process> third = start("third", 2, techniques + length + " --json " + whole);

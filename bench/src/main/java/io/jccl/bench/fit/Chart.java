@@ -7,9 +7,9 @@ import java.util.Locale;
 import java.util.stream.DoubleStream;
 
 /**
- * Lines over one axis, one for each way of doing something. Java's chart libraries draw through AWT,
- * which would make the image that runs without Java a third larger; a plot of lines does not need
- * them.
+ * Lines over one axis, one for each way of doing something. Java's chart libraries draw through
+ * AWT, which would make the image that runs without Java a third larger; a plot of lines does not
+ * need them.
  */
 public final class Chart {
     /** Those of {@code jccl topo}'s channels, told apart on light and on dark. */
@@ -18,12 +18,15 @@ public final class Chart {
         "#5468d4", "#6b9b1e"
     };
 
-    private static final int WIDTH = 960;
+    private static final int WIDTH = 1080;
     private static final int HEIGHT = 560;
     private static final int LEFT = 80;
     private static final int TOP = 70;
     private static final int RIGHT = 690;
     private static final int BOTTOM = 490;
+
+    /** Names of curves that are longer are written smaller. */
+    private static final int LONG_TITLE = 36;
 
     /** Curves with more points get no dots. */
     private static final int MOST_DOTS = 40;
@@ -108,7 +111,9 @@ public final class Chart {
         this.series = List.copyOf(series);
         this.marks = List.copyOf(marks);
         double[] x =
-                range(series.stream().flatMap(s -> s.points.stream()).mapToDouble(Point::x), across);
+                range(
+                        series.stream().flatMap(s -> s.points.stream()).mapToDouble(Point::x),
+                        across);
         double[] y =
                 range(
                         DoubleStream.concat(
@@ -327,7 +332,8 @@ public final class Chart {
                         RIGHT + 20,
                         legend,
                         colour));
-        text(out, RIGHT + 40, legend + 12, "", "start", curve.title);
+        String size = curve.title.length() > LONG_TITLE ? "small" : "";
+        text(out, RIGHT + 40, legend + 12, size, "start", curve.title);
         out.append("</g>\n");
     }
 

@@ -70,7 +70,8 @@ final class RankTrainer implements AutoCloseable {
                                     LossScale.fixed(1),
                                     tiers));
             long most = layers.stream().mapToLong(Layer::count).max().orElseThrow();
-            reserve = owned.add(tiers.pinned().allocate(DataType.FLOAT32, padded(most, comm.size())));
+            reserve =
+                    owned.add(tiers.pinned().allocate(DataType.FLOAT32, padded(most, comm.size())));
             network = new Network(s.hidden(), rows, set.type(), tiers.device(), owned);
             long row = (long) rows * s.hidden();
             Buffer again = null;
@@ -92,7 +93,8 @@ final class RankTrainer implements AutoCloseable {
                                                                     Network.KEPT * row)),
                                             row)
                                     : Network.Kept.with(
-                                            owned.add(tiers.device().allocate(set.type(), row)), again));
+                                            owned.add(tiers.device().allocate(set.type(), row)),
+                                            again));
                 }
             }
             recomputed = again;

@@ -20,8 +20,8 @@ import java.util.zip.CRC32C;
 
 /**
  * Checkpoints of a run in a folder: {@code step-N} with a folder for each part of the model, and
- * {@code latest.json}, which names the newest that is whole. It is replaced only once all ranks have
- * written theirs, so that a rank may die at any time. The two newest are kept.
+ * {@code latest.json}, which names the newest that is whole. It is replaced only once all ranks
+ * have written theirs, so that a rank may die at any time. The two newest are kept.
  */
 final class Checkpoints {
     private static final String LATEST = "latest.json";

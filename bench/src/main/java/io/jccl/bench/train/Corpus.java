@@ -44,7 +44,11 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
         try {
             if (Files.size(file) > MOST_BYTES) {
                 throw new IOException(
-                        file + " has " + Files.size(file) + " bytes, expected at most " + MOST_BYTES);
+                        file
+                                + " has "
+                                + Files.size(file)
+                                + " bytes, expected at most "
+                                + MOST_BYTES);
             }
             text = Files.readString(file);
         } catch (NoSuchFileException e) {

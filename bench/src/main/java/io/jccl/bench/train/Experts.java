@@ -3,7 +3,6 @@ package io.jccl.bench.train;
 import io.jccl.Communicator;
 import io.jccl.bench.train.GptShape.Weight;
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.parallel.ExpertDispatch;
 import io.jccl.parallel.ExpertOptions;

@@ -98,9 +98,7 @@ public record GptShape(
         all.add(new Weight("out", hidden, hidden, out, Split.ROWS));
         if (experts == 0) {
             all.add(new Weight("w1", hidden, WIDTH * hidden, in, Split.COLUMNS));
-            all.add(
-                    new Weight(
-                            "w2", WIDTH * hidden, hidden, out / Math.sqrt(WIDTH), Split.ROWS));
+            all.add(new Weight("w2", WIDTH * hidden, hidden, out / Math.sqrt(WIDTH), Split.ROWS));
         } else {
             all.add(new Weight("router", hidden, experts, in, Split.NONE));
         }

@@ -77,8 +77,7 @@ public final class GptTrainer implements AutoCloseable {
                                     List.of(
                                             new Mesh.Axis(PIPELINE, techniques.pipeline()),
                                             new Mesh.Axis(
-                                                    DATA,
-                                                    techniques.data() / techniques.expert()),
+                                                    DATA, techniques.data() / techniques.expert()),
                                             new Mesh.Axis(EXPERT, techniques.expert()),
                                             new Mesh.Axis(TENSOR, techniques.tensor()))));
             part = part();
@@ -128,8 +127,7 @@ public final class GptTrainer implements AutoCloseable {
                                     settings.sequences(),
                                     micro,
                                     piped
-                                            ? schedule.inFlight(
-                                                    stages.size(), stages.rank(), micro)
+                                            ? schedule.inFlight(stages.size(), stages.rank(), micro)
                                             : 1,
                                     techniques.recompute(),
                                     techniques.sequenceParallel()),

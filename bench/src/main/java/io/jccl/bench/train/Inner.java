@@ -1,6 +1,8 @@
 package io.jccl.bench.train;
 
-/** What follows attention in a block: two matrices, or experts. One slot per micro-batch under way. */
+/**
+ * What follows attention in a block: two matrices, or experts. One slot per micro-batch under way.
+ */
 interface Inner {
     /** From the normed rows of a slot to the output that the residual path adds. */
     void forward(int slot);

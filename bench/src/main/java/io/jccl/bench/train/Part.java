@@ -86,16 +86,12 @@ record Part(
     void initialize(long seed, Layer layer, Weight w, MemorySegment values) {
         int dot = layer.name().indexOf('.');
         String block = dot < 0 ? layer.name() : layer.name().substring(0, dot);
-        long stream =
-                Corpus.mix(seed * 31 + block.hashCode() * 1_000_003L + w.name().hashCode());
+        long stream = Corpus.mix(seed * 31 + block.hashCode() * 1_000_003L + w.name().hashCode());
         long count = count(w);
         for (long i = 0; i < count; i++) {
             long bits = Corpus.mix(stream + w.index(i, tensorRank, tensorRanks));
             double unit = (bits >>> 11) * 0x1p-53;
-            values.setAtIndex(
-                    JAVA_FLOAT,
-                    i,
-                    (float) ((2 * unit - 1) * w.bound()));
+            values.setAtIndex(JAVA_FLOAT, i, (float) ((2 * unit - 1) * w.bound()));
         }
     }
 }

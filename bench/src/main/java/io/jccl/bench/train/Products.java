@@ -13,7 +13,9 @@ import io.jccl.parallel.RowLinear;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Makes {@link Product}s of a micro-batch's rows, alone or with the ranks that share the matrices. */
+/**
+ * Makes {@link Product}s of a micro-batch's rows, alone or with the ranks that share the matrices.
+ */
 final class Products {
     private final Matmul matmul;
     private final Stream stream;

@@ -45,7 +45,8 @@ final class Profile {
     }
 
     /** One operation, in nanoseconds of the recording's clock. */
-    private record Span(long thread, String axis, boolean queued, boolean gathers, Instant from, Instant to) {}
+    private record Span(
+            long thread, String axis, boolean queued, boolean gathers, Instant from, Instant to) {}
 
     /** Says which ranks a communicator joins. */
     void name(String communicator, String axis) {

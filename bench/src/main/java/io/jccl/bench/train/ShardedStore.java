@@ -21,9 +21,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Parameters, gradients and optimizer state as {@link ZeroOptimizer} keeps them. One layer at a time
- * is copied to where the model computes, and widened if it is bfloat16; its gradients are rounded
- * when they are added to the others.
+ * Parameters, gradients and optimizer state as {@link ZeroOptimizer} keeps them. One layer at a
+ * time is copied to where the model computes, and widened if it is bfloat16; its gradients are
+ * rounded when they are added to the others.
  */
 final class ShardedStore implements ParameterStore {
     private final List<Part.Layer> layers;

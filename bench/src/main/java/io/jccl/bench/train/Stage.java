@@ -65,8 +65,7 @@ final class Stage implements PipelineStage {
      * @param recompute whether only the blocks' inputs are kept
      * @param shared whether the residual path's rows are shared out among tensor ranks
      */
-    record Options(
-            int sequences, int microBatches, int slots, boolean recompute, boolean shared) {}
+    record Options(int sequences, int microBatches, int slots, boolean recompute, boolean shared) {}
 
     Stage(
             Part part,
@@ -98,7 +97,12 @@ final class Stage implements PipelineStage {
                 experts == null
                         ? null
                         : new Experts.Room(
-                                shape, work.rows, expertRanks.size(), part.experts(), device, owned);
+                                shape,
+                                work.rows,
+                                expertRanks.size(),
+                                part.experts(),
+                                device,
+                                owned);
         long share = (long) work.shareRows * work.hidden;
         x = new Buffer[part.blocks() + 1][slotCount];
         for (Buffer[] slots : x) {
@@ -125,7 +129,9 @@ final class Stage implements PipelineStage {
         normed = owned.floats(device, last ? all : 0);
         normedGradient = owned.floats(device, last ? all : 0);
         long from = (long) shareFrom * work.hidden;
-        rowsShare = rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0).asSegment();
+        rowsShare =
+                rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0)
+                        .asSegment();
         normedGradientShare = normedGradient.slice(last ? from : 0, last ? share : 0).asSegment();
         logits = owned.floats(device, last ? (long) work.rows * shape.vocabulary() : 0);
         headLayer = part.layers().size() - 1;

@@ -268,7 +268,10 @@ public record Techniques(
         range("world size --dp x --tp x --pp", ranks(), 1, 256);
         require(
                 shape.hidden() % shape.heads() == 0,
-                "--heads is " + shape.heads() + ", expected a divisor of --hidden " + shape.hidden());
+                "--heads is "
+                        + shape.heads()
+                        + ", expected a divisor of --hidden "
+                        + shape.hidden());
         require(
                 shape.heads() % tensor == 0,
                 "--tp is "
@@ -330,10 +333,7 @@ public record Techniques(
                 "--top-k is " + shape.topK() + ", expected 1 or 2");
         require(
                 shape.experts() == 0 || shape.topK() <= shape.experts(),
-                "--top-k is "
-                        + shape.topK()
-                        + ", expected at most --experts "
-                        + shape.experts());
+                "--top-k is " + shape.topK() + ", expected at most --experts " + shape.experts());
     }
 
     private static void range(String name, int value, int least, int most) {

@@ -157,7 +157,8 @@ public final class TrainRun {
         if (nanos.length == 0) {
             return Double.NaN;
         }
-        long[] sorted = nanos.length == 1 ? nanos.clone() : Arrays.copyOfRange(nanos, 1, nanos.length);
+        long[] sorted =
+                nanos.length == 1 ? nanos.clone() : Arrays.copyOfRange(nanos, 1, nanos.length);
         Arrays.sort(sorted);
         return sorted[sorted.length / 2] * 1e-9;
     }

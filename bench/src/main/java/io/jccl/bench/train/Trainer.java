@@ -114,11 +114,11 @@ public final class Trainer {
                     long batch = (step - 1L) * s.accumulate() + micro;
                     long first = batch * s.batch() + (long) comm.rank() * share;
                     for (long example = first; example < first + share; example++) {
-                        sum += model.addGradient(text, Corpus.place(
-                                                s.seed(),
-                                                example,
-                                                CharModel.CONTEXT,
-                                                text.length));
+                        sum +=
+                                model.addGradient(
+                                        text,
+                                        Corpus.place(
+                                                s.seed(), example, CharModel.CONTEXT, text.length));
                     }
                 }
                 scale(gradients.asSegment(), size, scale);

@@ -40,7 +40,13 @@ final class Work {
 
     final Buffer wideGradient;
 
-    Work(GptShape shape, int sequences, int tensorRanks, boolean shared, Device device, Owned owned) {
+    Work(
+            GptShape shape,
+            int sequences,
+            int tensorRanks,
+            boolean shared,
+            Device device,
+            Owned owned) {
         rows = sequences * shape.context();
         shareRows = shared ? rows / tensorRanks : rows;
         hidden = shape.hidden();

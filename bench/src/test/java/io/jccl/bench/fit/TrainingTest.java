@@ -16,7 +16,6 @@ import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.PoolOptions;
 import io.jccl.offload.Tier;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.SplittableRandom;

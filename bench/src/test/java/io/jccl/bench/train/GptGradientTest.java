@@ -24,8 +24,8 @@ class GptGradientTest {
     private static final int DIRECTIONS = 3;
 
     /**
-     * One with which no token's larger gate becomes the smaller within reach: the balance loss jumps
-     * there.
+     * One with which no token's larger gate becomes the smaller within reach: the balance loss
+     * jumps there.
      */
     private static final long SEED = 7;
 
@@ -81,13 +81,7 @@ class GptGradientTest {
         PlainStore store =
                 owned.add(
                         new PlainStore(
-                                comm,
-                                part,
-                                layers,
-                                Adam.defaults(),
-                                ReducerOptions.DEFAULT,
-                                1,
-                                1));
+                                comm, part, layers, Adam.defaults(), ReducerOptions.DEFAULT, 1, 1));
         store.initialize((l, w, values) -> {
             Part.Layer layer = layers.get(l);
             part.initialize(SEED, layer, layer.weights().get(w), values.asSegment());
@@ -121,10 +115,7 @@ class GptGradientTest {
     }
 
     private static void check(
-            Stage stage,
-            PlainStore store,
-            List<Part.Layer> layers,
-            List<List<float[]>> gradients) {
+            Stage stage, PlainStore store, List<Part.Layer> layers, List<List<float[]>> gradients) {
         SplittableRandom random = new SplittableRandom(11);
         for (int l = 0; l < layers.size(); l++) {
             for (int w = 0; w < layers.get(l).weights().size(); w++) {

@@ -176,7 +176,8 @@ class TechniquesTest {
 
     /** Steps 6 to 12 from a checkpoint are those of a run that never stopped, bit for bit. */
     @ParameterizedTest
-    @ValueSource(strings = {"single", "dp=2", "dp=2 zero=2 bf16", "dp=2 zero=3 offload=nvme", "tp=2"})
+    @ValueSource(
+            strings = {"single", "dp=2", "dp=2 zero=2 bf16", "dp=2 zero=3 offload=nvme", "tp=2"})
     void resumesToTheSameLosses(String techniques, @TempDir Path checkpoint) {
         List<Double> whole = losses(settings(techniques, 0, 1, Adam.defaults(), STEPS));
         losses(settings(techniques, 0, 1, Adam.defaults(), 6, checkpoint, false));
