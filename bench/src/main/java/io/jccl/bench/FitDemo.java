@@ -8,15 +8,12 @@ import io.jccl.bench.fit.TechniqueSet;
 import io.jccl.bench.topo.Output;
 import java.io.IOException;
 import java.io.PrintWriter;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
@@ -188,11 +185,8 @@ public final class FitDemo implements Callable<Integer> {
         check(spec);
         PrintWriter out = spec.commandLine().getOut();
         Progress progress = Progress.to(spec.commandLine().getErr());
-        Path folder = folder(spec);
-        Thread cleaner = Thread.ofPlatform().unstarted(() -> remove(folder));
-        Runtime.getRuntime().addShutdownHook(cleaner);
-        try {
-            Settings settings = settings(folder);
+        try (Scratch scratch = Scratch.in(nvme, "jccl-fit-")) {
+            Settings settings = settings(scratch.folder());
             List<Experiment.Row> rows = new Experiment(settings, progress::show).run(sets);
             progress.erase();
             FitReport report = new FitReport(settings, rows);
@@ -203,20 +197,18 @@ public final class FitDemo implements Callable<Integer> {
             }
             out.flush();
             Map<Path, String> files = new LinkedHashMap<>();
-            Chart chart = new Chart(report.subtitle(), rows);
+            Chart chart = report.chart();
             if (svg != null) {
                 files.put(svg, chart.svg());
             }
             if (html != null) {
-                files.put(html, chart.html(report.text()));
+                files.put(html, Chart.html("jccl fit-demo", List.of(chart), report.text()));
             }
             Output.write(files);
         } catch (IllegalArgumentException e) {
             throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
         } finally {
             progress.erase();
-            remove(folder);
-            Runtime.getRuntime().removeShutdownHook(cleaner);
         }
         return 0;
     }
@@ -318,28 +310,5 @@ public final class FitDemo implements Callable<Integer> {
 
     private static ParameterException mistake(CommandSpec spec, String message) {
         return new ParameterException(spec.commandLine(), message);
-    }
-
-    private Path folder(CommandSpec spec) throws IOException {
-        if (nvme == null) {
-            return Files.createTempDirectory("jccl-fit-");
-        }
-        if (!Files.isDirectory(nvme) || !Files.isWritable(nvme)) {
-            throw mistake(
-                    spec,
-                    "--nvme '" + nvme + "' is no folder that can be written; give an existing one");
-        }
-        return Files.createTempDirectory(nvme, "jccl-fit-");
-    }
-
-    private static void remove(Path folder) {
-        try (Stream<Path> all = Files.walk(folder)) {
-            for (Path p : all.sorted(Comparator.reverseOrder()).toList()) {
-                Files.deleteIfExists(p);
-            }
-        } catch (IOException e) {
-            System.getLogger("io.jccl.bench")
-                    .log(System.Logger.Level.WARNING, "cannot remove " + folder, e);
-        }
     }
 }

@@ -4,11 +4,13 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.fit.Attempt;
+import io.jccl.bench.fit.Chart;
 import io.jccl.bench.fit.Experiment;
 import io.jccl.bench.fit.Settings;
 import io.jccl.bench.fit.TechniqueSet;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 
@@ -38,6 +40,34 @@ final class FitReport {
                 settings.batch(),
                 Runtime.getRuntime().availableProcessors(),
                 Runtime.version());
+    }
+
+    /** Speed over size. */
+    Chart chart() {
+        List<Chart.Series> series = new ArrayList<>();
+        for (Experiment.Row row : rows) {
+            List<Chart.Point> points = new ArrayList<>();
+            for (Attempt.Trained t : row.runs()) {
+                boolean largest = t.equals(row.largest());
+                String tip =
+                        String.format(
+                                Locale.ROOT,
+                                "%s: %,d parameters, %.0f samples/s%s",
+                                row.set().title(),
+                                t.parameters(),
+                                t.samplesPerSecond(),
+                                largest ? " (the largest)" : "");
+                points.add(new Chart.Point(t.parameters(), t.samplesPerSecond(), tip, largest));
+            }
+            series.add(new Chart.Series(row.set().title(), points, false));
+        }
+        return new Chart(
+                "What trains within the same memory, and how fast",
+                subtitle(),
+                new Chart.Axis("parameters of the model", true),
+                new Chart.Axis("samples/s", true),
+                series,
+                List.of());
     }
 
     void print(PrintWriter out) {

@@ -48,6 +48,11 @@ public final class Main {
                 "train-demo",
                 new Entry("Train a small model data-parallel.", args -> new TrainDemo()));
         COMMANDS.put(
+                "train",
+                new Entry(
+                        "Train a small GPT with every technique of parallelism by a flag.",
+                        args -> new TrainCommand()));
+        COMMANDS.put(
                 "run", new Entry("Start one process per rank on this machine.", RunCommand::new));
         COMMANDS.put(
                 "selftest",

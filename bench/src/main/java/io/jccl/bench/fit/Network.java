@@ -2,7 +2,9 @@ package io.jccl.bench.fit;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 
+import io.jccl.bench.train.Functions;
 import io.jccl.bench.train.Grammar;
+import io.jccl.bench.train.Owned;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.BufferPool;
@@ -35,7 +37,6 @@ public final class Network {
     public static final int MULTIPLE = 32;
 
     private static final int WIDTH = 4;
-    private static final float EPSILON = 1e-6f;
 
     private final int hidden;
     private final int rows;
@@ -48,6 +49,7 @@ public final class Network {
     private final MemorySegment logits;
     private final MemorySegment tile;
     private final MemorySegment sums;
+    private final int[] targets;
 
     /**
      * What a block keeps for the way back.
@@ -78,10 +80,11 @@ public final class Network {
     static final int KEPT = 2 + 2 * WIDTH;
 
     /** Takes memory to work in; the caller's list closes it. */
-    Network(int hidden, int rows, DataType type, BufferPool device, List<AutoCloseable> owned) {
+    Network(int hidden, int rows, DataType type, BufferPool device, Owned owned) {
         this.hidden = hidden;
         this.rows = rows;
         this.type = type;
+        this.targets = new int[rows];
         long row = (long) rows * hidden;
         x = floats(device, row, owned);
         normed = floats(device, row, owned);
@@ -99,7 +102,7 @@ public final class Network {
                         owned);
     }
 
-    private static MemorySegment floats(BufferPool pool, long count, List<AutoCloseable> owned) {
+    private static MemorySegment floats(BufferPool pool, long count, Owned owned) {
         Buffer b = pool.allocate(DataType.FLOAT32, count);
         owned.add(b);
         return b.asSegment();
@@ -200,14 +203,11 @@ public final class Network {
 
     /** From the input to what W2 is multiplied with. */
     private void within(MemorySegment w, Kept kept) {
-        norm();
+        Functions.norm(x, normed, rows, hidden);
         Kernels.keep(normed, kept.normed, type, rows * hidden);
         Kernels.times(normed, w, 0, type, inner, rows, hidden, WIDTH * hidden, false, tile);
         Kernels.keep(inner, kept.inner, type, WIDTH * rows * hidden);
-        for (long i = 0; i < (long) WIDTH * rows * hidden; i++) {
-            float r = Math.max(inner.getAtIndex(JAVA_FLOAT, i), 0);
-            innerGradient.setAtIndex(JAVA_FLOAT, i, r * r);
-        }
+        Functions.reluSquared(inner, innerGradient, (long) WIDTH * rows * hidden);
         Kernels.keep(innerGradient, kept.squared, type, WIDTH * rows * hidden);
     }
 
@@ -220,20 +220,13 @@ public final class Network {
         Kernels.timesTransposed(
                 gradient, w, matrix(), type, innerGradient, rows, wide, hidden, tile);
         Kernels.widen(kept.inner, type, 0, inner, 0, rows * wide);
-        for (long i = 0; i < (long) rows * wide; i++) {
-            innerGradient.setAtIndex(
-                    JAVA_FLOAT,
-                    i,
-                    innerGradient.getAtIndex(JAVA_FLOAT, i)
-                            * 2
-                            * Math.max(inner.getAtIndex(JAVA_FLOAT, i), 0));
-        }
+        Functions.reluSquaredBackward(inner, innerGradient, (long) rows * wide);
         Kernels.widen(kept.normed, type, 0, normed, 0, rows * hidden);
         Kernels.addOuter(normed, innerGradient, g, 0, type, rows, hidden, wide, tile, sums);
         // Room that nobody needs any more; the input itself is read last.
         Kernels.timesTransposed(innerGradient, w, 0, type, inner, rows, hidden, wide, tile);
         Kernels.widen(kept.x, type, 0, x, 0, rows * hidden);
-        normBackward();
+        Functions.normBackward(x, inner, gradient, rows, hidden);
     }
 
     private long matrix() {
@@ -253,74 +246,19 @@ public final class Network {
             int from,
             double lossScale) {
         MemorySegment w = parameters.asSegment();
-        norm();
+        Functions.norm(x, normed, rows, hidden);
         Kernels.times(normed, w, 0, type, logits, rows, hidden, TOKENS, false, tile);
-        double loss = 0;
-        float scale = (float) (lossScale / rows);
         for (int r = 0; r < rows; r++) {
-            long row = (long) r * TOKENS;
-            float most = Float.NEGATIVE_INFINITY;
-            for (int t = 0; t < TOKENS; t++) {
-                most = Math.max(most, logits.getAtIndex(JAVA_FLOAT, row + t));
-            }
-            double sum = 0;
-            for (int t = 0; t < TOKENS; t++) {
-                sum += Math.exp(logits.getAtIndex(JAVA_FLOAT, row + t) - most);
-            }
-            int target = text[at[from + r]];
-            loss += Math.log(sum) - (logits.getAtIndex(JAVA_FLOAT, row + target) - most);
-            for (int t = 0; t < TOKENS; t++) {
-                double p = Math.exp(logits.getAtIndex(JAVA_FLOAT, row + t) - most) / sum;
-                logits.setAtIndex(JAVA_FLOAT, row + t, (float) (t == target ? p - 1 : p) * scale);
-            }
+            targets[r] = text[at[from + r]];
         }
+        float scale = (float) (lossScale / rows);
+        double loss = Functions.crossEntropy(logits, targets, rows, TOKENS, scale);
         Kernels.addOuter(
                 normed, logits, gradients.asSegment(), 0, type, rows, hidden, TOKENS, tile, sums);
         gradient.fill((byte) 0);
         Kernels.timesTransposed(logits, w, 0, type, inner, rows, hidden, TOKENS, tile);
-        normBackward();
+        Functions.normBackward(x, inner, gradient, rows, hidden);
         return loss;
-    }
-
-    /** Each row of {@link #x} by its root mean square, into {@link #normed}. */
-    private void norm() {
-        for (int r = 0; r < rows; r++) {
-            long from = (long) r * hidden;
-            float by = inverse(from);
-            for (int i = 0; i < hidden; i++) {
-                normed.setAtIndex(JAVA_FLOAT, from + i, x.getAtIndex(JAVA_FLOAT, from + i) * by);
-            }
-        }
-    }
-
-    private float inverse(long from) {
-        float sum = 0;
-        for (int i = 0; i < hidden; i++) {
-            float v = x.getAtIndex(JAVA_FLOAT, from + i);
-            sum += v * v;
-        }
-        return (float) (1 / Math.sqrt(sum / hidden + EPSILON));
-    }
-
-    /** From {@link #inner}, the gradient by the normed rows, adds to {@link #gradient}. */
-    private void normBackward() {
-        for (int r = 0; r < rows; r++) {
-            long from = (long) r * hidden;
-            float by = inverse(from);
-            float dot = 0;
-            for (int i = 0; i < hidden; i++) {
-                dot += inner.getAtIndex(JAVA_FLOAT, from + i) * x.getAtIndex(JAVA_FLOAT, from + i);
-            }
-            float along = dot * by * by / hidden;
-            for (int i = 0; i < hidden; i++) {
-                float d =
-                        by
-                                * (inner.getAtIndex(JAVA_FLOAT, from + i)
-                                        - along * x.getAtIndex(JAVA_FLOAT, from + i));
-                gradient.setAtIndex(
-                        JAVA_FLOAT, from + i, gradient.getAtIndex(JAVA_FLOAT, from + i) + d);
-            }
-        }
     }
 
     /** Text to train on. */

@@ -2,6 +2,7 @@ package io.jccl.bench.fit;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
+import io.jccl.bench.train.Owned;
 import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -29,7 +30,7 @@ final class RankTrainer implements AutoCloseable {
     private final int microBatches;
     private final int rows;
     private final byte[] text;
-    private final List<AutoCloseable> owned = new ArrayList<>();
+    private final Owned owned = new Owned();
     private final ZeroOptimizer zero;
     private final Network network;
 
@@ -60,7 +61,7 @@ final class RankTrainer implements AutoCloseable {
         try {
             List<Layer> layers = Network.layers(s.hidden(), blocks);
             zero =
-                    own(
+                    owned.add(
                             ZeroOptimizer.create(
                                     comm,
                                     layers,
@@ -69,34 +70,36 @@ final class RankTrainer implements AutoCloseable {
                                     LossScale.fixed(1),
                                     tiers));
             long most = layers.stream().mapToLong(Layer::count).max().orElseThrow();
-            reserve = own(tiers.pinned().allocate(DataType.FLOAT32, padded(most, comm.size())));
+            reserve =
+                    owned.add(tiers.pinned().allocate(DataType.FLOAT32, padded(most, comm.size())));
             network = new Network(s.hidden(), rows, set.type(), tiers.device(), owned);
             long row = (long) rows * s.hidden();
             Buffer again = null;
             LayerSchedule schedule = null;
             if (set.recomputation()) {
-                again = own(tiers.device().allocate(set.type(), (Network.KEPT - 1) * row));
+                again = owned.add(tiers.device().allocate(set.type(), (Network.KEPT - 1) * row));
             }
             if (set.checkpointsOnHost()) {
-                schedule = own(schedule(tiers, row));
+                schedule = owned.add(schedule(tiers, row));
             } else {
                 for (int i = 0; i < blocks; i++) {
                     kept.add(
                             again == null
                                     ? Network.Kept.in(
-                                            own(
+                                            owned.add(
                                                     tiers.device()
                                                             .allocate(
                                                                     set.type(),
                                                                     Network.KEPT * row)),
                                             row)
                                     : Network.Kept.with(
-                                            own(tiers.device().allocate(set.type(), row)), again));
+                                            owned.add(tiers.device().allocate(set.type(), row)),
+                                            again));
                 }
             }
             recomputed = again;
             inputs = schedule;
-            lossSum = own(comm.device().allocate(DataType.FLOAT64, 1));
+            lossSum = owned.add(comm.device().allocate(DataType.FLOAT64, 1));
         } catch (RuntimeException | Error e) {
             close();
             throw e;
@@ -110,7 +113,7 @@ final class RankTrainer implements AutoCloseable {
     private LayerSchedule schedule(Tiers tiers, long row) {
         List<io.jccl.offload.Layer> layers = new ArrayList<>();
         for (int i = 0; i < blocks; i++) {
-            Buffer home = own(tiers.pinned().allocate(set.type(), row));
+            Buffer home = owned.add(tiers.pinned().allocate(set.type(), row));
             layers.add(
                     io.jccl.offload.Layer.of("block" + i)
                             .withCheckpoint(LayerTensor.pinned("input", home)));
@@ -118,15 +121,9 @@ final class RankTrainer implements AutoCloseable {
         return LayerSchedule.create(layers, tiers, ScheduleOptions.DEFAULT.withDepth(1));
     }
 
-    private <T extends AutoCloseable> T own(T resource) {
-        owned.add(resource);
-        return resource;
-    }
-
     /** Sets the parameters; once every rank has its memory. */
     void initialize() {
-        reserve.close();
-        owned.remove(reserve);
+        owned.release(reserve);
         zero.initialize((layer, tensor, values) ->
                 Network.initialize(
                         settings.seed(),
@@ -242,22 +239,6 @@ final class RankTrainer implements AutoCloseable {
 
     @Override
     public void close() {
-        RuntimeException failure = null;
-        for (AutoCloseable resource : owned.reversed()) {
-            try {
-                resource.close();
-            } catch (Exception e) {
-                RuntimeException r = e instanceof RuntimeException x ? x : new JcclException("", e);
-                if (failure == null) {
-                    failure = r;
-                } else {
-                    failure.addSuppressed(r);
-                }
-            }
-        }
-        owned.clear();
-        if (failure != null) {
-            throw failure;
-        }
+        owned.close();
     }
 }

@@ -56,9 +56,9 @@ public final class Grammar {
      * @return nats per token
      */
     public static double unigramEntropy(byte[] tokens) {
-        int[] counts = new int[ALPHABET.length()];
+        int[] counts = new int[1 << Byte.SIZE];
         for (byte t : tokens) {
-            counts[t]++;
+            counts[Byte.toUnsignedInt(t)]++;
         }
         double entropy = 0;
         for (int c : counts) {

@@ -114,7 +114,11 @@ public final class Trainer {
                     long batch = (step - 1L) * s.accumulate() + micro;
                     long first = batch * s.batch() + (long) comm.rank() * share;
                     for (long example = first; example < first + share; example++) {
-                        sum += model.addGradient(text, place(s.seed(), example, text.length));
+                        sum +=
+                                model.addGradient(
+                                        text,
+                                        Corpus.place(
+                                                s.seed(), example, CharModel.CONTEXT, text.length));
                     }
                 }
                 scale(gradients.asSegment(), size, scale);
@@ -149,18 +153,6 @@ public final class Trainer {
                     communicating * 1e-9,
                     model.sample(text, 160, s.seed()));
         }
-    }
-
-    /**
-     * Where in the text an example lies. It depends on the example's number in the joint run alone,
-     * so any number of ranks trains on the same examples.
-     */
-    private static int place(long seed, long example, int length) {
-        long h = (seed + example + 1) * 0x9E3779B97F4A7C15L; // mix of SplitMix64
-        h = (h ^ (h >>> 30)) * 0xBF58476D1CE4E5B9L;
-        h = (h ^ (h >>> 27)) * 0x94D049BB133111EBL;
-        h ^= h >>> 31;
-        return CharModel.CONTEXT + (int) Long.remainderUnsigned(h, length - CharModel.CONTEXT);
     }
 
     private static void scale(MemorySegment values, int size, float factor) {

@@ -1,4 +1,4 @@
-/** The training program behind {@code jccl train-demo}. */
+/** The training programs behind {@code jccl train-demo} and {@code jccl train}. */
 @NullMarked
 package io.jccl.bench.train;
 

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.bench.train.Owned;
 import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -15,7 +16,6 @@ import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.PoolOptions;
 import io.jccl.offload.Tier;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.SplittableRandom;
@@ -119,7 +119,7 @@ class TrainingTest {
         long seed = new SplittableRandom().nextLong();
         System.out.println("TrainingTest seed " + seed);
         SplittableRandom random = new SplittableRandom(seed);
-        List<AutoCloseable> owned = new ArrayList<>();
+        Owned owned = new Owned();
         Budgets budgets = new Budgets(Map.of());
         try (BufferPool pool =
                 BufferPool.device(Device.host(), budgets, new PoolOptions(1 << 20, 64))) {

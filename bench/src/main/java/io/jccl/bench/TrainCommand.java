@@ -1,0 +1,461 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.bench.fit.Chart;
+import io.jccl.bench.topo.Output;
+import io.jccl.bench.train.Corpus;
+import io.jccl.bench.train.GptShape;
+import io.jccl.bench.train.RunSettings;
+import io.jccl.bench.train.Techniques;
+import io.jccl.bench.train.TrainResult;
+import io.jccl.bench.train.TrainRun;
+import io.jccl.rendezvous.LaunchEnvironment;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.AbstractMap;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.atomic.AtomicReference;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** {@code jccl train}: a character-level GPT, with every technique by a flag. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Ranks are threads of this process, --dp x --tp x --pp of them, or the processes that"
+                    + " jccl run -n or mpirun started.",
+            "Computes on the CPU.",
+            "Exit status: 0; 1 if a rank failed, or losses differ with --compare; 2 for a mistake in"
+                    + " the arguments.",
+        })
+public final class TrainCommand implements Callable<Integer> {
+    /** What {@code --compare} runs where the model has no experts. */
+    private static final List<String> DENSE =
+            List.of(
+                    "accumulate=4",
+                    "recompute",
+                    "bf16",
+                    "dp=2",
+                    "dp=4",
+                    "dp=2 zero=0",
+                    "dp=2 zero=1",
+                    "dp=2 zero=2 accumulate=2",
+                    "dp=2 zero=3",
+                    "dp=2 zero=3 offload=host",
+                    "dp=2 zero=3 offload=nvme bf16 recompute",
+                    "tp=2",
+                    "tp=2 sequence-parallel",
+                    "pp=2 schedule=gpipe accumulate=4",
+                    "pp=2 schedule=1f1b accumulate=4",
+                    "dp=2 tp=2 zero=2",
+                    "tp=2 pp=2 sequence-parallel accumulate=4");
+
+    /** What it runs besides; {@code --experts} of them, or 4. */
+    private static final List<String> EXPERT =
+            List.of("dp=2 ep=2", "dp=4 ep=2 zero=1", "dp=2 ep=2 pp=2 accumulate=2");
+
+    private static final int COMPARED_EXPERTS = 4;
+    private static final int REPORTS = 10;
+    private static final int BAR = 30;
+    private static final double PACE_SECONDS = 0.1;
+
+    @Option(
+            names = {"-g", "--ranks"},
+            paramLabel = "<n>",
+            description = "Ranks as threads. Default: --dp x --tp x --pp.")
+    private @Nullable Integer ranks;
+
+    @Option(
+            names = "--engine",
+            paramLabel = "host|mpi",
+            converter = Engine.Converter.class,
+            description = "What carries the data; mpi under mpirun. Default: host, or JCCL_ENGINE.")
+    private @Nullable Engine engine;
+
+    @Mixin private TrainOptions model = new TrainOptions();
+
+    @Option(
+            names = "--text",
+            paramLabel = "<file>",
+            description = "What to train on. Default: sentences of a small grammar.")
+    private @Nullable Path text;
+
+    @Option(
+            names = "--threads",
+            defaultValue = "1",
+            paramLabel = "<n>",
+            description = "Threads of each rank's products. Default: ${DEFAULT-VALUE}.")
+    private int threads;
+
+    @Option(
+            names = "--nvme",
+            paramLabel = "<folder>",
+            description =
+                    "A folder on the drive for --offload nvme; what is written there is removed."
+                            + " Default: the folder for temporary files.")
+    private @Nullable Path nvme;
+
+    @Option(
+            names = "--checkpoint",
+            paramLabel = "<folder>",
+            description = "Save there, for all ranks; the two newest are kept.")
+    private @Nullable Path checkpoint;
+
+    @Option(
+            names = "--checkpoint-every",
+            defaultValue = "100",
+            paramLabel = "<steps>",
+            description = "How often, and after the last step. Default: ${DEFAULT-VALUE}.")
+    private int every;
+
+    @Option(names = "--resume", description = "Go on from the newest checkpoint.")
+    private boolean resume;
+
+    @Option(
+            names = "--timeout",
+            defaultValue = "60",
+            paramLabel = "<seconds>",
+            description = "When a rank that does not come is given up. Default: ${DEFAULT-VALUE}.")
+    private int timeout;
+
+    @Option(
+            names = "--compare",
+            arity = "0..1",
+            fallbackValue = "",
+            paramLabel = "<sets>",
+            description =
+                    "Train with one set of techniques after the other, and once on a single rank;"
+                            + " losses have to agree. Sets are separated by ';', such as"
+                            + " 'dp=2 zero=3; tp=2 bf16'. Default: every technique.")
+    private @Nullable String compare;
+
+    @Option(names = "--json", paramLabel = "<file>", description = "Write results as JSON.")
+    private @Nullable Path json;
+
+    @Option(names = "--svg", paramLabel = "<file>", description = "Write the loss curves as SVG.")
+    private @Nullable Path svg;
+
+    @Option(
+            names = "--html",
+            paramLabel = "<file>",
+            description = "Write curves and table as a page that needs nothing else.")
+    private @Nullable Path html;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    private final Map<String, String> environment;
+
+    /** The command, for picocli. */
+    public TrainCommand() {
+        this(System.getenv());
+    }
+
+    TrainCommand(Map<String, String> environment) {
+        this.environment = environment;
+    }
+
+    @Override
+    public Integer call() throws Exception {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        PrintWriter out = spec.commandLine().getOut();
+        Progress progress = Progress.to(spec.commandLine().getErr());
+        try {
+            check();
+            Engine chosen =
+                    engine != null
+                            ? engine
+                            : Engine.of(environment.getOrDefault(Engine.VARIABLE, "host"));
+            require(
+                    chosen != Engine.NCCL,
+                    "--engine is nccl, but the model computes on the CPU; expected host or mpi");
+            LaunchEnvironment launch = LaunchEnvironment.of(environment);
+            boolean processes = launch.size() > 1 || chosen == Engine.MPI;
+            Corpus corpus = text == null ? Corpus.grammar(model.seed) : Corpus.of(text);
+            require(
+                    corpus.tokens().length > model.context + 1,
+                    "--context is "
+                            + model.context
+                            + ", but the text has "
+                            + corpus.tokens().length
+                            + " characters; give a longer text or a smaller context");
+            try (Scratch scratch = scratch()) {
+                if (processes) {
+                    return asProcess(chosen, corpus, scratch.folder(), out, progress);
+                }
+                return compare == null
+                        ? asThreads(corpus, scratch.folder(), out, progress)
+                        : compared(corpus, scratch.folder(), out, progress);
+            }
+        } catch (IllegalArgumentException e) {
+            throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
+        } finally {
+            progress.erase();
+        }
+    }
+
+    private Scratch scratch() throws IOException {
+        return Scratch.in(nvme, "jccl-train-");
+    }
+
+    private void check() throws IOException {
+        require(threads >= 1 && threads <= 256, "--threads is " + threads + ", expected 1 to 256");
+        require(every >= 1, "--checkpoint-every is " + every + ", expected 1 or more");
+        require(timeout >= 1, "--timeout is " + timeout + " seconds, expected 1 or more");
+        require(
+                !resume || checkpoint != null,
+                "--resume needs --checkpoint, which names the folder");
+        require(
+                compare == null || checkpoint == null,
+                "--checkpoint '"
+                        + checkpoint
+                        + "' is for one run, --compare makes several; leave out one");
+        Map<Path, String> seen = new HashMap<>();
+        for (Map.Entry<String, @Nullable Path> e :
+                List.<Map.Entry<String, @Nullable Path>>of(
+                        entry("--json", json), entry("--svg", svg), entry("--html", html))) {
+            Path file = e.getValue();
+            if (file != null) {
+                Output.checkWritable(e.getKey(), file);
+                String before = seen.putIfAbsent(file, e.getKey());
+                require(
+                        before == null,
+                        before + " and " + e.getKey() + " are both '" + file + "'; give two files");
+            }
+        }
+        if (checkpoint != null) {
+            Files.createDirectories(checkpoint);
+        }
+    }
+
+    private static Map.Entry<String, @Nullable Path> entry(String name, @Nullable Path file) {
+        return new AbstractMap.SimpleEntry<>(name, file);
+    }
+
+    private static void require(boolean holds, String message) {
+        if (!holds) {
+            throw new IllegalArgumentException(message);
+        }
+    }
+
+    private CommunicatorOptions options() {
+        return CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(timeout));
+    }
+
+    private RunSettings settings(Corpus corpus, Techniques t, int experts, Path folder) {
+        GptShape shape = model.shape(corpus.alphabet().length(), experts);
+        t.check(shape, model.batch);
+        return new RunSettings(
+                shape,
+                t,
+                model.batch,
+                model.steps,
+                model.learningRate,
+                model.optimizer(),
+                model.seed,
+                threads,
+                folder,
+                checkpoint,
+                every,
+                resume);
+    }
+
+    private int asProcess(
+            Engine chosen, Corpus corpus, Path folder, PrintWriter out, Progress progress)
+            throws IOException {
+        require(
+                compare == null,
+                "--compare starts ranks as threads, but a launcher has started processes; leave out"
+                        + " one");
+        require(
+                ranks == null,
+                "-g "
+                        + ranks
+                        + " starts threads, but a launcher has started processes; leave out one");
+        try (Communicator comm = chosen.join(environment, options())) {
+            Techniques t = model.techniques(comm.size());
+            RunSettings s = settings(corpus, t, model.experts, folder);
+            boolean prints = comm.rank() == 0;
+            TrainResult result =
+                    new TrainRun(corpus, s, 1)
+                            .run(comm, reporter(s, corpus, prints, out, progress));
+            progress.erase();
+            if (prints) {
+                TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
+                report.print(out);
+                write(report);
+            }
+        }
+        return 0;
+    }
+
+    private int asThreads(Corpus corpus, Path folder, PrintWriter out, Progress progress)
+            throws IOException {
+        int given = ranks == null ? 0 : ranks;
+        require(given >= 0 && given <= 256, "-g is " + given + ", expected 1 to 256");
+        require(ranks == null || given > 0, "-g is 0, expected 1 to 256");
+        RunSettings s = settings(corpus, model.techniques(given), model.experts, folder);
+        TrainResult result = train(s, corpus, true, out, progress);
+        progress.erase();
+        TrainReport report = report(List.of(new TrainReport.Run(result, null)), corpus);
+        report.print(out);
+        write(report);
+        return 0;
+    }
+
+    private TrainResult train(
+            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress) {
+        int size = s.techniques().ranks();
+        AtomicReference<TrainResult> result = new AtomicReference<>();
+        TrainRun run = new TrainRun(corpus, s, size);
+        Communicator.runLocal(
+                size,
+                options(),
+                comm -> {
+                    boolean first = comm.rank() == 0;
+                    TrainRun.Report report =
+                            first
+                                    ? reporter(s, corpus, prints, out, progress)
+                                    : (step, loss, seconds) -> {};
+                    TrainResult r = run.run(comm, report);
+                    if (first) {
+                        result.set(r);
+                    }
+                });
+        TrainResult r = result.get();
+        if (r == null) {
+            throw new IllegalStateException("rank 0 left no result; please report it");
+        }
+        return r;
+    }
+
+    /** Lines now and then, and a bar on a terminal. */
+    private TrainRun.Report reporter(
+            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress) {
+        if (prints) {
+            out.println(
+                    "# jccl "
+                            + Version.TEXT
+                            + " train "
+                            + s.techniques()
+                            + ": "
+                            + s.techniques().ranks()
+                            + " ranks");
+            out.println("# " + TrainReport.model(s, corpus.source()));
+            out.println("#   step    loss (nats a character)");
+            out.flush();
+        }
+        int pace = Math.max(1, s.steps() / REPORTS);
+        String name = s.techniques().toString();
+        return new TrainRun.Report() {
+            private int first = -1;
+            private double shown;
+
+            @Override
+            public void step(int step, double loss, double seconds) {
+                if (first < 0) {
+                    first = step - 1;
+                }
+                if (prints && (step % pace == 0 || step == s.steps())) {
+                    progress.erase();
+                    out.printf(Locale.ROOT, "%8d  %8.4f%n", step, loss);
+                    out.flush();
+                }
+                if (seconds - shown > PACE_SECONDS) {
+                    shown = seconds;
+                    int done = BAR * step / s.steps();
+                    progress.show(
+                            String.format(
+                                    Locale.ROOT,
+                                    "%s [%s%s] %d of %d steps, loss %.3f, %.0f samples/s",
+                                    name,
+                                    "#".repeat(done),
+                                    "-".repeat(BAR - done),
+                                    step,
+                                    s.steps(),
+                                    loss,
+                                    (step - first) * s.batch() / seconds));
+                }
+            }
+        };
+    }
+
+    private int compared(Corpus corpus, Path folder, PrintWriter out, Progress progress)
+            throws IOException {
+        require(ranks == null, "-g is for one run; with --compare each set of techniques says");
+        List<RunSettings> sets = new ArrayList<>();
+        String given = compare == null ? "" : compare;
+        List<String> names = new ArrayList<>(List.of(given.split(";")));
+        if (given.isBlank()) {
+            names = new ArrayList<>(model.experts == 0 ? DENSE : List.of());
+            names.addAll(EXPERT);
+        }
+        for (String name : names) {
+            Techniques t = Techniques.parse(name);
+            int experts = model.experts > 0 ? model.experts : t.expert() > 1 ? COMPARED_EXPERTS : 0;
+            sets.add(settings(corpus, t, experts, folder));
+        }
+        List<TrainReport.Run> runs = new ArrayList<>();
+        Map<RunSettings, TrainResult> references = new LinkedHashMap<>();
+        for (RunSettings s : sets) {
+            // Experts' slots are counted in each micro-batch, so the reference has the same ones.
+            Techniques single =
+                    s.shape().experts() == 0 ? Techniques.NONE : s.techniques().reference();
+            RunSettings one = settings(corpus, single, s.shape().experts(), folder);
+            TrainResult reference = references.get(one);
+            if (reference == null) {
+                reference = train(one, corpus, false, out, progress);
+                references.put(one, reference);
+                runs.add(new TrainReport.Run(reference, null));
+            }
+            if (!s.equals(one)) {
+                runs.add(new TrainReport.Run(train(s, corpus, false, out, progress), reference));
+            }
+        }
+        progress.erase();
+        TrainReport report = report(runs, corpus);
+        report.printTable(out);
+        write(report);
+        return runs.stream().allMatch(TrainReport.Run::agrees) ? 0 : 1;
+    }
+
+    private static TrainReport report(List<TrainReport.Run> runs, Corpus corpus) {
+        return new TrainReport(runs, corpus.source(), corpus.unigramEntropy());
+    }
+
+    private void write(TrainReport report) throws IOException {
+        Map<Path, String> files = new LinkedHashMap<>();
+        if (json != null) {
+            files.put(json, report.json().toPrettyString() + "\n");
+        }
+        if (report.hasLosses()) {
+            if (svg != null) {
+                files.put(svg, Chart.svg(report.charts()));
+            }
+            if (html != null) {
+                files.put(html, Chart.html("jccl train", report.charts(), report.text()));
+            }
+        }
+        Output.write(files);
+    }
+}

@@ -1,0 +1,273 @@
+package io.jccl.bench;
+
+import io.jccl.bench.train.GptShape;
+import io.jccl.bench.train.Techniques;
+import io.jccl.offload.optim.Adam;
+import io.jccl.offload.optim.AdamW;
+import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.Sgd;
+import java.util.Locale;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Option;
+
+/** Options of {@code train} that say what is trained and with which techniques. */
+final class TrainOptions {
+    /** Names on the command line. */
+    enum Rule {
+        adam,
+        adamw,
+        sgd
+    }
+
+    @Option(
+            names = "--dp",
+            paramLabel = "<n>",
+            description =
+                    "Ranks that see different samples. Default: what the ranks are divided by --tp"
+                            + " and --pp.")
+    @Nullable Integer data;
+
+    @Option(
+            names = "--tp",
+            defaultValue = "1",
+            paramLabel = "<n>",
+            description = "Ranks that share every matrix. Default: ${DEFAULT-VALUE}.")
+    int tensor;
+
+    @Option(
+            names = "--pp",
+            defaultValue = "1",
+            paramLabel = "<n>",
+            description = "Pipeline stages. Default: ${DEFAULT-VALUE}.")
+    int pipeline;
+
+    @Option(
+            names = "--ep",
+            defaultValue = "1",
+            paramLabel = "<n>",
+            description =
+                    "Ranks that the experts are spread over, a divisor of --dp. Default:"
+                            + " ${DEFAULT-VALUE}.")
+    int expert;
+
+    @Option(
+            names = "--experts",
+            defaultValue = "0",
+            paramLabel = "<n>",
+            description = "Experts of each block; 0 for none. Default: ${DEFAULT-VALUE}.")
+    int experts;
+
+    @Option(
+            names = "--top-k",
+            defaultValue = "1",
+            paramLabel = "<n>",
+            description = "Experts that a character goes to, 1 or 2. Default: ${DEFAULT-VALUE}.")
+    int topK;
+
+    @Option(
+            names = "--capacity-factor",
+            defaultValue = "1.25",
+            paramLabel = "<x>",
+            description =
+                    "Slots of an expert, times its even share; what does not fit passes by."
+                            + " Default: ${DEFAULT-VALUE}.")
+    double capacityFactor;
+
+    @Option(
+            names = "--zero",
+            paramLabel = "<stage>",
+            description =
+                    "Stage of ZeRO, 0 to 3. Default: whole parameters and a gradient reducer, or 0"
+                            + " with --bf16 or --offload.")
+    @Nullable Integer zero;
+
+    @Option(
+            names = "--offload",
+            defaultValue = "none",
+            paramLabel = "none|host|nvme",
+            description =
+                    "Where parameters, gradients and optimizer state are; nvme is for the last"
+                            + " alone. Default: ${DEFAULT-VALUE}.")
+    String offload = "none";
+
+    @Option(
+            names = "--accumulate",
+            defaultValue = "1",
+            paramLabel = "<m>",
+            description =
+                    "Micro-batches of a rank in a step; with --pp those in the pipeline. Default:"
+                            + " ${DEFAULT-VALUE}.")
+    int accumulate;
+
+    @Option(
+            names = "--bf16",
+            description = "Bfloat16 parameters and gradients, float32 master parameters.")
+    boolean bfloat16;
+
+    @Option(
+            names = "--recompute",
+            description = "Keep each block's input alone, and compute the rest again.")
+    boolean recompute;
+
+    @Option(
+            names = "--sequence-parallel",
+            description = "Tensor ranks share the rows between the matrices too.")
+    boolean sequenceParallel;
+
+    @Option(
+            names = "--schedule",
+            defaultValue = "1f1b",
+            paramLabel = "gpipe|1f1b",
+            description = "Order of micro-batches in the pipeline. Default: ${DEFAULT-VALUE}.")
+    String schedule = "1f1b";
+
+    @Option(
+            names = "--layers",
+            defaultValue = "4",
+            paramLabel = "<n>",
+            description = "Blocks of the model. Default: ${DEFAULT-VALUE}.")
+    int layers;
+
+    @Option(
+            names = "--hidden",
+            defaultValue = "64",
+            paramLabel = "<n>",
+            description = "Its width. Default: ${DEFAULT-VALUE}.")
+    int hidden;
+
+    @Option(
+            names = "--heads",
+            defaultValue = "4",
+            paramLabel = "<n>",
+            description = "Attention heads, a divisor of the width. Default: ${DEFAULT-VALUE}.")
+    int heads;
+
+    @Option(
+            names = "--context",
+            defaultValue = "32",
+            paramLabel = "<n>",
+            description = "Characters of a sequence. Default: ${DEFAULT-VALUE}.")
+    int context;
+
+    @Option(
+            names = "--batch",
+            defaultValue = "16",
+            paramLabel = "<n>",
+            description = "Sequences of a step, of all ranks. Default: ${DEFAULT-VALUE}.")
+    int batch;
+
+    @Option(
+            names = "--steps",
+            defaultValue = "200",
+            paramLabel = "<n>",
+            description = "Steps from the first to the last. Default: ${DEFAULT-VALUE}.")
+    int steps;
+
+    @Option(
+            names = "--lr",
+            defaultValue = "0.003",
+            paramLabel = "<x>",
+            description = "Learning rate. Default: ${DEFAULT-VALUE}.")
+    double learningRate;
+
+    @Option(
+            names = "--optimizer",
+            defaultValue = "adam",
+            paramLabel = "adam|adamw|sgd",
+            description = "Update rule; sgd has a momentum of 0.9. Default: ${DEFAULT-VALUE}.")
+    Rule rule = Rule.adam;
+
+    @Option(
+            names = "--seed",
+            defaultValue = "1",
+            paramLabel = "<n>",
+            description = "Of text, initial parameters and batches. Default: ${DEFAULT-VALUE}.")
+    long seed;
+
+    Optimizer optimizer() {
+        return switch (rule) {
+            case adam -> Adam.defaults();
+            case adamw -> AdamW.defaults();
+            case sgd -> Sgd.withMomentum(0.9);
+        };
+    }
+
+    /** The model, checked as far as it can be without techniques. */
+    GptShape shape(int vocabulary, int experts) {
+        range("--layers", layers, 1, 1000);
+        range("--hidden", hidden, 4, 1 << 14);
+        range("--heads", heads, 1, hidden);
+        range("--context", context, 2, 1 << 14);
+        range("--batch", batch, 1, 1 << 20);
+        range("--steps", steps, 1, 10_000_000);
+        range("--experts", experts, 0, 1 << 12);
+        if ((long) batch * context * hidden * GptShape.WIDTH > Integer.MAX_VALUE) {
+            throw new IllegalArgumentException(
+                    "--batch "
+                            + batch
+                            + " x --context "
+                            + context
+                            + " x --hidden "
+                            + hidden
+                            + " is too much for one step, expected less than 2^29 in all");
+        }
+        if (!(capacityFactor > 0 && capacityFactor <= 1e6)) {
+            throw new IllegalArgumentException(
+                    "--capacity-factor is " + capacityFactor + ", expected more than 0");
+        }
+        if (!(learningRate > 0 && learningRate < Float.MAX_VALUE)) {
+            throw new IllegalArgumentException(
+                    "--lr is " + learningRate + ", expected a number above 0");
+        }
+        return new GptShape(
+                layers, hidden, heads, context, vocabulary, experts, topK, capacityFactor);
+    }
+
+    /**
+     * The techniques.
+     *
+     * @param ranks the world size if it is given otherwise; 0 if the techniques decide
+     */
+    Techniques techniques(int ranks) {
+        range("--tp", tensor, 1, 256);
+        range("--pp", pipeline, 1, 256);
+        int replicas = tensor * pipeline;
+        int dp = data != null ? data : Math.max(1, ranks / replicas);
+        Techniques t =
+                new Techniques(
+                        dp,
+                        tensor,
+                        pipeline,
+                        expert,
+                        zero == null ? -1 : zero,
+                        Techniques.Offload.of(offload),
+                        accumulate,
+                        bfloat16,
+                        recompute,
+                        sequenceParallel,
+                        Techniques.Schedule.of(schedule));
+        if (zero != null) {
+            range("--zero", zero, 0, 3);
+        }
+        if (ranks > 0 && t.ranks() != ranks) {
+            throw new IllegalArgumentException(
+                    String.format(
+                            Locale.ROOT,
+                            "there are %d ranks, but --dp %d x --tp %d x --pp %d is %d; both need"
+                                    + " the same",
+                            ranks,
+                            dp,
+                            tensor,
+                            pipeline,
+                            t.ranks()));
+        }
+        return t;
+    }
+
+    private static void range(String name, long value, long least, long most) {
+        if (value < least || value > most) {
+            throw new IllegalArgumentException(
+                    name + " is " + value + ", expected " + least + " to " + most);
+        }
+    }
+}

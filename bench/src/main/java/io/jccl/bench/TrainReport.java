@@ -1,0 +1,371 @@
+package io.jccl.bench;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bench.fit.Chart;
+import io.jccl.bench.train.GptShape;
+import io.jccl.bench.train.RunSettings;
+import io.jccl.bench.train.Techniques;
+import io.jccl.bench.train.TrainResult;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+
+/** What {@code train} did, for people and for programs. */
+final class TrainReport {
+    /**
+     * Losses may differ by so much. Float32: sums are added up in another order, each off by parts
+     * of 2^-24, and training doubles such differences now and then. Bfloat16: parameters and
+     * gradients have 8 bits of fraction, so every one is off by up to 2^-9 of itself.
+     */
+    static final double TOLERANCE = 1e-3;
+
+    static final double NARROW_TOLERANCE = 2e-2;
+
+    /** A rounded gate may send a token to another expert. */
+    static final double NARROW_EXPERT_TOLERANCE = 0.1;
+
+    /** Smaller differences are drawn here, since 0 has no logarithm. */
+    private static final double FLOOR = 1e-8;
+
+    private static final String LINE = "%-44s %5s %9s %10s %10s %7s %8s  %s";
+
+    /**
+     * A run, and what it is compared with.
+     *
+     * @param result what came out
+     * @param reference the single-rank run of the same model; null if there is none
+     */
+    record Run(TrainResult result, @Nullable TrainResult reference) {
+        Techniques techniques() {
+            return result.settings().techniques();
+        }
+
+        double tolerance() {
+            if (!techniques().bfloat16()) {
+                return TOLERANCE;
+            }
+            return result.settings().shape().experts() > 0
+                    ? NARROW_EXPERT_TOLERANCE
+                    : NARROW_TOLERANCE;
+        }
+
+        double difference() {
+            return reference == null ? 0 : result.difference(reference);
+        }
+
+        boolean agrees() {
+            return difference() <= tolerance();
+        }
+
+        String name() {
+            boolean experts = result.settings().shape().experts() > 0;
+            return techniques() + (experts ? ", experts" : "");
+        }
+    }
+
+    private final List<Run> runs;
+    private final String text;
+    private final double entropy;
+
+    TrainReport(List<Run> runs, String text, double entropy) {
+        this.runs = runs;
+        this.text = text;
+        this.entropy = entropy;
+    }
+
+    /** The setting in a line. */
+    String subtitle() {
+        RunSettings s = runs.getLast().result().settings();
+        return model(s, text)
+                + String.format(
+                        Locale.ROOT,
+                        "; CPU, %d processors, JDK %s",
+                        Runtime.getRuntime().availableProcessors(),
+                        Runtime.version());
+    }
+
+    /** The model in a line. */
+    static String model(RunSettings s, String text) {
+        GptShape g = s.shape();
+        return String.format(
+                Locale.ROOT,
+                "%,d parameters: %d blocks of width %d, %d heads, %s%d characters of context; %s;"
+                        + " %d sequences a step, %s at %s, seed %d",
+                g.parameters(),
+                g.layers(),
+                g.hidden(),
+                g.heads(),
+                g.experts() == 0 ? "" : g.experts() + " experts (top " + g.topK() + "), ",
+                g.context(),
+                text,
+                s.batch(),
+                s.optimizer().label(),
+                s.learningRate(),
+                s.seed());
+    }
+
+    /** One run. */
+    void print(PrintWriter out) {
+        TrainResult r = runs.getLast().result();
+        if (r.losses().isEmpty()) {
+            out.printf("# the checkpoint has %d steps already%n", r.first());
+            out.flush();
+            return;
+        }
+        line(out, "loss", "%.4f nats a character", r.losses().getLast());
+        line(out, "without context", "%.4f (unigram entropy of the text)", entropy);
+        line(
+                out,
+                "speed",
+                "%.1f samples/s, %.0f characters/s (median step %.2f ms)",
+                r.samplesPerSecond(),
+                r.tokensPerSecond(),
+                r.stepSeconds() * 1e3);
+        if (r.measured() > 0) {
+            line(
+                    out,
+                    "communication",
+                    "%.1f %% of a step is waited for (over %d steps)",
+                    100 * r.share(),
+                    r.measured());
+            if (!Double.isNaN(r.overlap())) {
+                line(
+                        out,
+                        "overlap",
+                        "%.1f %% of the gradients' and parameters' is hidden behind computation",
+                        100 * r.overlap());
+            }
+            for (Map.Entry<String, Double> e : r.axes().entrySet()) {
+                line(out, "  " + e.getKey(), "%.3f ms a step", e.getValue() * 1e3);
+            }
+        }
+        if (!r.bubble().isEmpty()) {
+            line(
+                    out,
+                    "pipeline bubble",
+                    "%.1f %% by formula, %.1f %% measured",
+                    100 * r.bubble().get(0),
+                    100 * r.bubble().get(1));
+        }
+        for (Map.Entry<String, Double> e : r.experts().entrySet()) {
+            line(out, "  " + e.getKey(), "%.4g", e.getValue());
+        }
+        out.flush();
+    }
+
+    private static void line(PrintWriter out, String name, String format, Object... values) {
+        out.printf(Locale.ROOT, "%-16s " + format + "%n", prepend(name, values));
+    }
+
+    private static Object[] prepend(String name, Object[] values) {
+        Object[] all = new Object[values.length + 1];
+        all[0] = name;
+        System.arraycopy(values, 0, all, 1, values.length);
+        return all;
+    }
+
+    /** All runs side by side. */
+    void printTable(PrintWriter out) {
+        out.println("# jccl " + Version.TEXT + " train --compare");
+        out.println("# " + subtitle());
+        out.println(
+                "# difference: the largest from the single-rank run at any step; communication: part"
+                        + " of a step that is waited for");
+        out.println(
+                String.format(
+                                Locale.ROOT,
+                                LINE,
+                                "techniques",
+                                "ranks",
+                                "loss",
+                                "difference",
+                                "samples/s",
+                                "comm.",
+                                "overlap",
+                                "")
+                        .stripTrailing());
+        for (Run run : runs) {
+            TrainResult r = run.result();
+            String difference =
+                    run.reference() == null
+                            ? "-"
+                            : String.format(Locale.ROOT, "%.1e", run.difference());
+            out.println(
+                    String.format(
+                                    Locale.ROOT,
+                                    LINE,
+                                    run.name(),
+                                    run.techniques().ranks(),
+                                    String.format(Locale.ROOT, "%.4f", r.losses().getLast()),
+                                    difference,
+                                    String.format(Locale.ROOT, "%.1f", r.samplesPerSecond()),
+                                    percent(r.share()),
+                                    percent(r.overlap()),
+                                    run.agrees() ? "" : "DIFFERS BY MORE THAN " + run.tolerance())
+                            .stripTrailing());
+        }
+        out.flush();
+    }
+
+    private static String percent(double part) {
+        return Double.isNaN(part) ? "-" : String.format(Locale.ROOT, "%.0f %%", 100 * part);
+    }
+
+    String text() {
+        StringWriter s = new StringWriter();
+        PrintWriter out = new PrintWriter(s);
+        if (runs.size() > 1) {
+            printTable(out);
+        } else {
+            out.println("# jccl " + Version.TEXT + " train " + runs.getLast().name());
+            out.println("# " + subtitle());
+            print(out);
+        }
+        return s.toString();
+    }
+
+    /** Whether there is anything to draw. */
+    boolean hasLosses() {
+        return runs.stream().anyMatch(r -> !r.result().losses().isEmpty());
+    }
+
+    /** Loss by step, and with several runs how far each is from its reference. */
+    List<Chart> charts() {
+        List<Chart.Series> losses = new ArrayList<>();
+        List<Chart.Series> differences = new ArrayList<>();
+        for (Run run : runs) {
+            TrainResult r = run.result();
+            List<Chart.Point> curve = new ArrayList<>();
+            List<Chart.Point> distance = new ArrayList<>();
+            for (int i = 0; i < r.losses().size(); i++) {
+                int step = r.first() + i + 1;
+                double loss = r.losses().get(i);
+                curve.add(new Chart.Point(step, loss, tip(run, step, loss), false));
+                if (run.reference() != null) {
+                    double d = Math.abs(loss - run.reference().losses().get(i));
+                    distance.add(
+                            new Chart.Point(step, Math.max(d, FLOOR), tip(run, step, d), false));
+                }
+            }
+            losses.add(new Chart.Series(run.name(), curve, losses.size() > 0));
+            if (run.reference() != null) {
+                differences.add(new Chart.Series(run.name(), distance, false));
+            }
+        }
+        Chart.Axis steps = new Chart.Axis("step", false);
+        List<Chart> charts = new ArrayList<>();
+        charts.add(
+                new Chart(
+                        "Loss by step",
+                        subtitle(),
+                        steps,
+                        new Chart.Axis("loss, nats a character", false),
+                        losses,
+                        List.of(new Chart.Mark("unigram entropy", entropy))));
+        if (!differences.isEmpty()) {
+            charts.add(
+                    new Chart(
+                            "Difference from the single-rank run",
+                            "At each step, nats a character; what is less than 1e-8 is drawn there."
+                                    + " Below the lines is within tolerance.",
+                            steps,
+                            new Chart.Axis("difference of the loss", true),
+                            differences,
+                            List.of(
+                                    new Chart.Mark("tolerance of float32", TOLERANCE),
+                                    new Chart.Mark("of bfloat16", NARROW_TOLERANCE))));
+        }
+        return charts;
+    }
+
+    private static String tip(Run run, int step, double value) {
+        return String.format(Locale.ROOT, "%s, step %d: %.6g", run.name(), step, value);
+    }
+
+    ObjectNode json() {
+        ObjectNode root = new ObjectMapper().createObjectNode();
+        ObjectNode top = root.putObject("jccl_train");
+        top.put("schema", 1);
+        top.put("version", Version.TEXT);
+        top.put("processors", Runtime.getRuntime().availableProcessors());
+        top.put("java", Runtime.version().toString());
+        top.put("text", text);
+        top.put("unigram_entropy", entropy);
+        ArrayNode all = top.putArray("runs");
+        for (Run run : runs) {
+            add(all.addObject(), run);
+        }
+        return root;
+    }
+
+    private static void add(ObjectNode n, Run run) {
+        TrainResult r = run.result();
+        RunSettings s = r.settings();
+        Techniques t = run.techniques();
+        n.put("name", run.name());
+        n.put("engine", r.engine());
+        n.put("ranks", t.ranks());
+        n.put("dp", t.data());
+        n.put("tp", t.tensor());
+        n.put("pp", t.pipeline());
+        n.put("ep", t.expert());
+        n.put("zero", t.zero());
+        n.put("offload", t.offload().label());
+        n.put("accumulate", t.accumulate());
+        n.put("bf16", t.bfloat16());
+        n.put("recompute", t.recompute());
+        n.put("sequence_parallel", t.sequenceParallel());
+        n.put("schedule", t.schedule().label());
+        GptShape g = s.shape();
+        n.put("parameters", g.parameters());
+        n.put("layers", g.layers());
+        n.put("hidden", g.hidden());
+        n.put("heads", g.heads());
+        n.put("context", g.context());
+        n.put("vocabulary", g.vocabulary());
+        n.put("experts", g.experts());
+        n.put("top_k", g.topK());
+        n.put("capacity_factor", g.capacityFactor());
+        n.put("batch", s.batch());
+        n.put("optimizer", s.optimizer().label());
+        n.put("learning_rate", s.learningRate());
+        n.put("seed", s.seed());
+        n.put("first_step", r.first());
+        n.put("seconds", r.seconds());
+        put(n, "median_step_seconds", r.stepSeconds());
+        put(n, "samples_per_second", r.samplesPerSecond());
+        put(n, "characters_per_second", r.tokensPerSecond());
+        n.put("measured_steps", r.measured());
+        put(n, "communication_share", r.share());
+        put(n, "overlap", r.overlap());
+        ObjectNode axes = n.putObject("communication_seconds_per_step");
+        r.axes().forEach(axes::put);
+        if (!r.bubble().isEmpty()) {
+            n.put("bubble_formula", r.bubble().get(0));
+            put(n, "bubble_measured", r.bubble().get(1));
+        }
+        ObjectNode experts = n.putObject("expert_balance");
+        r.experts().forEach((k, v) -> put(experts, k, v));
+        if (run.reference() != null) {
+            n.put("largest_difference", run.difference());
+            n.put("tolerance", run.tolerance());
+        }
+        ArrayNode losses = n.putArray("losses");
+        r.losses().forEach(losses::add);
+    }
+
+    /** JSON has no NaN. */
+    private static void put(ObjectNode n, String name, double value) {
+        if (Double.isFinite(value)) {
+            n.put(name, value);
+        } else {
+            n.putNull(name);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+package io.jccl.bench.train;
+
+import java.io.IOException;
+import java.nio.charset.MalformedInputException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.stream.Collectors;
+
+/**
+ * A text to train on, as tokens.
+ *
+ * @param tokens one for each character: its index in the alphabet, unsigned; not to be changed
+ * @param alphabet the characters that occur
+ * @param source where it comes from, for reports
+ */
+public record Corpus(byte[] tokens, String alphabet, String source) {
+    /** A token is a byte. */
+    private static final int MOST_CHARACTERS = 1 << Byte.SIZE;
+
+    private static final long MOST_BYTES = 256L << 20;
+    private static final int GRAMMAR_LENGTH = 1 << 17;
+
+    /**
+     * Sentences of {@link Grammar}.
+     *
+     * @param seed chooses them
+     * @return 131,072 characters
+     */
+    public static Corpus grammar(long seed) {
+        return new Corpus(
+                Grammar.tokens(seed, GRAMMAR_LENGTH), Grammar.ALPHABET, "a grammar's sentences");
+    }
+
+    /**
+     * A file.
+     *
+     * @param file UTF-8 with at most 256 different characters
+     * @return its text
+     * @throws IOException if it cannot be read, or is no such text
+     */
+    public static Corpus of(Path file) throws IOException {
+        String text;
+        try {
+            if (Files.size(file) > MOST_BYTES) {
+                throw new IOException(
+                        file
+                                + " has "
+                                + Files.size(file)
+                                + " bytes, expected at most "
+                                + MOST_BYTES);
+            }
+            text = Files.readString(file);
+        } catch (NoSuchFileException e) {
+            throw new IOException("there is no file " + file, e);
+        } catch (MalformedInputException e) {
+            throw new IOException(file + " is not UTF-8", e);
+        }
+        String alphabet =
+                text.chars()
+                        .distinct()
+                        .sorted()
+                        .mapToObj(c -> String.valueOf((char) c))
+                        .collect(Collectors.joining());
+        if (alphabet.length() > MOST_CHARACTERS || alphabet.length() < 2) {
+            throw new IOException(
+                    file
+                            + " has "
+                            + alphabet.length()
+                            + " different characters, expected 2 to "
+                            + MOST_CHARACTERS);
+        }
+        byte[] index = new byte[1 << Character.SIZE];
+        for (int i = 0; i < alphabet.length(); i++) {
+            index[alphabet.charAt(i)] = (byte) i;
+        }
+        byte[] tokens = new byte[text.length()];
+        for (int i = 0; i < tokens.length; i++) {
+            tokens[i] = index[text.charAt(i)];
+        }
+        return new Corpus(tokens, alphabet, file.getFileName().toString());
+    }
+
+    /**
+     * A token.
+     *
+     * @param at its place in the text
+     * @return 0 or more
+     */
+    int token(int at) {
+        return Byte.toUnsignedInt(tokens[at]);
+    }
+
+    /**
+     * What a model that ignores the context reaches at best.
+     *
+     * @return nats a character
+     */
+    public double unigramEntropy() {
+        return Grammar.unigramEntropy(tokens);
+    }
+
+    /**
+     * Where in the text an example lies. It depends on the example's number in the joint run alone,
+     * so any number of ranks trains on the same examples.
+     *
+     * @param seed of the run
+     * @param example its number
+     * @param from first place
+     * @param to the place after the last
+     * @return a place
+     */
+    static int place(long seed, long example, int from, int to) {
+        return from + (int) Long.remainderUnsigned(mix(seed + example + 1), to - from);
+    }
+
+    /** A step of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014, figure 16). */
+    static long mix(long state) {
+        long h = state * 0x9E3779B97F4A7C15L;
+        h = (h ^ (h >>> 30)) * 0xBF58476D1CE4E5B9L;
+        h = (h ^ (h >>> 27)) * 0x94D049BB133111EBL;
+        return h ^ (h >>> 31);
+    }
+}

@@ -1,0 +1,55 @@
+package io.jccl.bench.train;
+
+import io.jccl.device.Buffer;
+import java.lang.foreign.MemorySegment;
+
+/** Two matrices with a squared relu between. */
+final class Dense implements Inner {
+    private final Product[] up;
+    private final Product[] down;
+    private final MemorySegment[] raised;
+    private final MemorySegment squared;
+    private final MemorySegment gradient;
+    private final long count;
+
+    /**
+     * Ties it together.
+     *
+     * @param up first product, one a slot
+     * @param down second product, one a slot
+     * @param raised what the first gives, one a slot
+     * @param squared what the second takes
+     * @param gradient gradient by either
+     */
+    Dense(Product[] up, Product[] down, Buffer[] raised, Buffer squared, Buffer gradient) {
+        this.up = up;
+        this.down = down;
+        this.raised = new MemorySegment[raised.length];
+        for (int i = 0; i < raised.length; i++) {
+            this.raised[i] = raised[i].asSegment();
+        }
+        this.squared = squared.asSegment();
+        this.gradient = gradient.asSegment();
+        this.count = squared.count();
+    }
+
+    @Override
+    public void forward(int slot) {
+        up[slot].forward();
+        Functions.reluSquared(raised[slot], squared, count);
+        down[slot].forward();
+    }
+
+    @Override
+    public void recompute(int slot) {
+        up[slot].forward();
+    }
+
+    @Override
+    public void backward(int slot) {
+        Functions.reluSquared(raised[slot], squared, count);
+        down[slot].backward();
+        Functions.reluSquaredBackward(raised[slot], gradient, count);
+        up[slot].backward();
+    }
+}

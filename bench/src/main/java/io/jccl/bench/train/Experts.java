@@ -1,0 +1,237 @@
+package io.jccl.bench.train;
+
+import io.jccl.Communicator;
+import io.jccl.bench.train.GptShape.Weight;
+import io.jccl.device.Buffer;
+import io.jccl.device.Device;
+import io.jccl.parallel.ExpertDispatch;
+import io.jccl.parallel.ExpertOptions;
+import io.jccl.parallel.ExpertStatistics;
+import io.jccl.parallel.RouterOptions;
+import java.lang.foreign.MemorySegment;
+import java.util.List;
+
+/** A block's experts: each token goes to those that its router chooses, on whichever rank. */
+final class Experts implements Inner {
+    /** Weight of the loss that keeps experts evenly busy (arXiv 2101.03961, section 2.2). */
+    private static final double BALANCE = 0.01;
+
+    private final Slot[] slots;
+    private final Work work;
+    private final double balance;
+
+    /** Memory of the experts of one rank, shared by all blocks. */
+    static final class Room {
+        final Buffer squared;
+        final Buffer gradient;
+        final Buffer logitsGradient;
+        final RouterOptions router;
+
+        /** Rows that the experts of a rank get at most. */
+        final long rows;
+
+        Room(GptShape shape, int rows, int ranks, int local, Device device, Owned owned) {
+            int k = shape.topK();
+            router =
+                    new RouterOptions(
+                            shape.experts(),
+                            rows,
+                            new RouterOptions.TokenChoice(k, k > 1),
+                            shape.capacityFactor(),
+                            RouterOptions.Overflow.DROP,
+                            false);
+            this.rows = (long) ranks * local * router.capacity(rows);
+            long wide = this.rows * GptShape.WIDTH * shape.hidden();
+            squared = owned.floats(device, wide);
+            gradient = owned.floats(device, wide);
+            logitsGradient = owned.floats(device, (long) rows * shape.experts());
+        }
+    }
+
+    /** What one micro-batch keeps. */
+    private static final class Slot {
+        final ExpertDispatch dispatch;
+        final Buffer tokens;
+        final Buffer logits;
+        final MemorySegment raised;
+        final Product router;
+        final Product[] up;
+        final Product[] down;
+
+        Slot(
+                ExpertDispatch dispatch,
+                Buffer tokens,
+                Buffer logits,
+                Buffer raised,
+                Product router,
+                Product[] up,
+                Product[] down) {
+            this.dispatch = dispatch;
+            this.tokens = tokens;
+            this.logits = logits;
+            this.raised = raised.asSegment();
+            this.router = router;
+            this.up = up;
+            this.down = down;
+        }
+    }
+
+    private final Buffer logitsGradient;
+    private final MemorySegment squared;
+    private final MemorySegment gradient;
+    private final MemorySegment normedGradient;
+    private final MemorySegment branch;
+    private final long wide;
+
+    /**
+     * Ties a block's experts together.
+     *
+     * @param comm ranks that the experts are spread over
+     * @param part this rank's part of the model
+     * @param block which block of it
+     * @param store of the router
+     * @param experts of the experts
+     * @param products makes products
+     * @param work shared memory
+     * @param room shared memory of the experts
+     * @param tokens the normed rows, one buffer a slot; slots that share one share all
+     * @param owned takes memory
+     */
+    Experts(
+            Communicator comm,
+            Part part,
+            int block,
+            ParameterStore store,
+            ParameterStore experts,
+            Products products,
+            Work work,
+            Room room,
+            Buffer[] tokens,
+            Owned owned) {
+        this.work = work;
+        balance = BALANCE * store.lossFactor();
+        logitsGradient = room.logitsGradient;
+        squared = room.squared.asSegment();
+        gradient = room.gradient.asSegment();
+        normedGradient = work.normedGradient.asSegment();
+        branch = work.branch.asSegment();
+        wide = room.squared.count();
+        int layer = part.layer(block);
+        List<Weight> weights = part.layers().get(layer).weights();
+        int router = weights.size() - 1;
+        List<Weight> expertWeights = part.expertLayers().get(block).weights();
+        Device device = comm.device();
+        slots = new Slot[tokens.length];
+        for (int s = 0; s < slots.length; s++) {
+            if (s > 0 && tokens[s] == tokens[0]) {
+                slots[s] = slots[0];
+                continue;
+            }
+            ExpertDispatch dispatch =
+                    owned.add(
+                            ExpertDispatch.create(
+                                    comm,
+                                    ExpertOptions.of(room.router, work.hidden)
+                                            .withFixedBlocks(true)));
+            Buffer logits = owned.floats(device, (long) work.rows * part.shape().experts());
+            Buffer raised = owned.floats(device, wide);
+            int local = part.experts();
+            Product[] up = new Product[local];
+            Product[] down = new Product[local];
+            long rows = dispatch.blockRows();
+            for (int e = 0; e < local; e++) {
+                long at = dispatch.firstRow(e);
+                up[e] =
+                        products.local(
+                                expertWeights.get(2 * e),
+                                experts.weight(block, 2 * e),
+                                experts.gradient(block, 2 * e),
+                                rows(dispatch.inputs(), at, rows, work.hidden),
+                                rows(raised, at, rows, GptShape.WIDTH * work.hidden),
+                                rows(room.gradient, at, rows, GptShape.WIDTH * work.hidden),
+                                rows(dispatch.inputGradients(), at, rows, work.hidden),
+                                rows);
+                down[e] =
+                        products.local(
+                                expertWeights.get(2 * e + 1),
+                                experts.weight(block, 2 * e + 1),
+                                experts.gradient(block, 2 * e + 1),
+                                rows(room.squared, at, rows, GptShape.WIDTH * work.hidden),
+                                rows(dispatch.outputs(), at, rows, work.hidden),
+                                rows(dispatch.outputGradients(), at, rows, work.hidden),
+                                rows(room.gradient, at, rows, GptShape.WIDTH * work.hidden),
+                                rows);
+            }
+            slots[s] =
+                    new Slot(
+                            dispatch,
+                            tokens[s],
+                            logits,
+                            raised,
+                            products.of(
+                                    weights.get(router),
+                                    store.weight(layer, router),
+                                    store.gradient(layer, router),
+                                    tokens[s],
+                                    logits,
+                                    logitsGradient,
+                                    work.normedGradient),
+                            up,
+                            down);
+        }
+    }
+
+    private static Buffer rows(Buffer of, long from, long count, int width) {
+        return of.slice(from * width, count * width);
+    }
+
+    @Override
+    public void forward(int slot) {
+        Slot s = slots[slot];
+        s.router.forward();
+        s.dispatch.route(s.logits, work.rows);
+        s.dispatch.dispatch(s.tokens);
+        for (Product p : s.up) {
+            p.forward();
+        }
+        Functions.reluSquared(s.raised, squared, wide);
+        for (Product p : s.down) {
+            p.forward();
+        }
+        s.dispatch.combine(work.branch);
+    }
+
+    /** All of it: the weights' gradients take what the experts gave. */
+    @Override
+    public void recompute(int slot) {
+        forward(slot);
+    }
+
+    @Override
+    public void backward(int slot) {
+        Slot s = slots[slot];
+        s.dispatch.combineBackward(work.gradient);
+        Functions.reluSquared(s.raised, squared, wide);
+        for (Product p : s.down) {
+            p.backward();
+        }
+        Functions.reluSquaredBackward(s.raised, gradient, wide);
+        for (Product p : s.up) {
+            p.backward();
+        }
+        s.dispatch.dispatchBackward(work.branch);
+        s.dispatch.routeBackward(logitsGradient, balance, 0);
+        s.router.backward();
+        Functions.sum(normedGradient, branch, normedGradient, work.normedGradient.count());
+    }
+
+    /** The loss of uneven use, by its weight, of the first slot's last micro-batch. */
+    double balanceLoss() {
+        return BALANCE * slots[0].dispatch.router().balanceLoss();
+    }
+
+    /** How evenly the experts were used in the last micro-batch of the first slot. */
+    ExpertStatistics statistics() {
+        return slots[0].dispatch.statistics();
+    }
+}

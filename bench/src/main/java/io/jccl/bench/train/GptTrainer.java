@@ -1,0 +1,350 @@
+package io.jccl.bench.train;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.parallel.ExpertStatistics;
+import io.jccl.parallel.Matmul;
+import io.jccl.parallel.Mesh;
+import io.jccl.parallel.Pipeline;
+import io.jccl.parallel.PipelineOptions;
+import io.jccl.parallel.PipelineReport;
+import io.jccl.parallel.PipelineSchedule;
+import io.jccl.parallel.ReducerOptions;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rank's training. The constructor and {@link #prepare} take all memory; a step takes none.
+ *
+ * <p><b>Threads:</b> one at a time, the one that uses the communicator.
+ */
+public final class GptTrainer implements AutoCloseable {
+    static final String PIPELINE = "pipeline";
+    static final String DATA = "data";
+    static final String EXPERT = "expert";
+    static final String TENSOR = "tensor";
+
+    private static final int BUCKETS = 4;
+    private static final long SMALLEST_BUCKET = 64 << 10;
+
+    private final Communicator world;
+    private final Corpus corpus;
+    private final RunSettings settings;
+    private final Techniques techniques;
+    private final Owned owned = new Owned();
+    private final Stream stream;
+    private final Mesh mesh;
+    private final Part part;
+    private final ParameterStore store;
+    private final @Nullable ParameterStore experts;
+    private final Stage stage;
+    private final @Nullable Pipeline pipeline;
+    private final Batches batches;
+    private final Buffer sum;
+    private final boolean counts;
+    private int step;
+
+    /**
+     * Takes memory. All ranks call it.
+     *
+     * @param world this rank's end; its size is that of the techniques
+     * @param corpus the text, the same on all ranks
+     * @param settings the same on all ranks, and checked
+     * @throws JcclException if a rank failed or memory is short
+     */
+    public GptTrainer(Communicator world, Corpus corpus, RunSettings settings) {
+        this.world = world;
+        this.corpus = corpus;
+        this.settings = settings;
+        this.techniques = settings.techniques();
+        Device device = world.device();
+        stream = device.defaultStream();
+        try {
+            mesh =
+                    owned.add(
+                            Mesh.create(
+                                    world,
+                                    List.of(
+                                            new Mesh.Axis(PIPELINE, techniques.pipeline()),
+                                            new Mesh.Axis(
+                                                    DATA, techniques.data() / techniques.expert()),
+                                            new Mesh.Axis(EXPERT, techniques.expert()),
+                                            new Mesh.Axis(TENSOR, techniques.tensor()))));
+            part = part();
+            batches =
+                    new Batches(
+                            corpus,
+                            settings.seed(),
+                            settings.batch(),
+                            settings.sequences(),
+                            replica() * techniques.accumulate() * settings.sequences(),
+                            settings.shape().context());
+            store = owned.add(store(mesh.group(List.of(DATA, EXPERT)), part.layers(), "", 1));
+            experts =
+                    settings.shape().experts() == 0
+                            ? null
+                            : owned.add(
+                                    store(
+                                            mesh.group(DATA),
+                                            part.expertLayers(),
+                                            "experts",
+                                            1.0 / techniques.expert()));
+            Matmul matmul = owned.add(Matmul.of(device, settings.threads()));
+            long rows = (long) settings.sequences() * settings.shape().context();
+            Communicator stages = mesh.group(PIPELINE);
+            PipelineSchedule schedule =
+                    techniques.schedule() == Techniques.Schedule.GPIPE
+                            ? PipelineSchedule.GPIPE
+                            : PipelineSchedule.ONE_F_ONE_B;
+            int micro = techniques.accumulate();
+            boolean piped = stages.size() > 1;
+            stage =
+                    new Stage(
+                            part,
+                            store,
+                            experts,
+                            new Products(
+                                    matmul,
+                                    stream,
+                                    mesh.group(TENSOR),
+                                    rows,
+                                    techniques.sequenceParallel(),
+                                    owned),
+                            mesh.group(TENSOR),
+                            mesh.group(EXPERT),
+                            batches,
+                            new Stage.Options(
+                                    settings.sequences(),
+                                    micro,
+                                    piped
+                                            ? schedule.inFlight(stages.size(), stages.rank(), micro)
+                                            : 1,
+                                    techniques.recompute(),
+                                    techniques.sequenceParallel()),
+                            device,
+                            owned);
+            pipeline =
+                    piped
+                            ? owned.add(
+                                    Pipeline.create(
+                                            stages,
+                                            stage,
+                                            PipelineOptions.of(
+                                                            micro,
+                                                            DataType.FLOAT32,
+                                                            stage.activationCount())
+                                                    .withSchedule(schedule)))
+                            : null;
+            sum = owned.add(device.allocate(DataType.FLOAT64, 1));
+            counts = part.last() && mesh.coordinate(TENSOR) == 0;
+        } catch (RuntimeException | Error e) {
+            owned.close();
+            throw e;
+        }
+    }
+
+    private Part part() {
+        GptShape shape = settings.shape();
+        int stages = techniques.pipeline();
+        int at = mesh.coordinate(PIPELINE);
+        int first = at * shape.layers() / stages;
+        int local = shape.experts() / techniques.expert();
+        return new Part(
+                shape,
+                mesh.coordinate(TENSOR),
+                techniques.tensor(),
+                first,
+                (at + 1) * shape.layers() / stages - first,
+                mesh.coordinate(EXPERT) * local,
+                local);
+    }
+
+    /** This rank's place among those that see different samples. */
+    private int replica() {
+        return mesh.coordinate(DATA) * techniques.expert() + mesh.coordinate(EXPERT);
+    }
+
+    private ParameterStore store(
+            Communicator group, List<Part.Layer> layers, String name, double factor) {
+        if (!techniques.sharded()) {
+            return new PlainStore(
+                    group,
+                    part,
+                    layers,
+                    settings.optimizer(),
+                    buckets(layers),
+                    techniques.accumulate(),
+                    factor);
+        }
+        boolean drive = techniques.offload() == Techniques.Offload.NVME;
+        RankTiers tiers =
+                owned.add(
+                        new RankTiers(
+                                drive && settings.nvme() != null
+                                        ? settings.nvme().resolve("state" + name)
+                                        : null,
+                                world.rank()));
+        return new ShardedStore(
+                group,
+                part,
+                layers,
+                settings.optimizer(),
+                techniques.zeroOptions(),
+                tiers.tiers,
+                factor);
+    }
+
+    /** Several buckets for small models too, so that the first leave while others are made. */
+    private ReducerOptions buckets(List<Part.Layer> layers) {
+        long bytes = 0;
+        for (Part.Layer l : layers) {
+            for (GptShape.Weight w : l.weights()) {
+                bytes += part.count(w) * Float.BYTES;
+            }
+        }
+        long most = ReducerOptions.DEFAULT.bucketBytes();
+        long size = Math.clamp(bytes / BUCKETS, SMALLEST_BUCKET, most);
+        long first = Math.min(size, ReducerOptions.DEFAULT.firstBucketBytes());
+        return ReducerOptions.DEFAULT.withBuckets(first, size);
+    }
+
+    /** Sets the initial parameters. All ranks call it. */
+    public void initialize() {
+        fill(store, part.layers());
+        if (experts != null) {
+            fill(experts, part.expertLayers());
+        }
+    }
+
+    private void fill(ParameterStore into, List<Part.Layer> layers) {
+        into.initialize((layer, weight, values) -> {
+            Part.Layer l = layers.get(layer);
+            part.initialize(settings.seed(), l, l.weights().get(weight), values.asSegment());
+        });
+    }
+
+    /**
+     * One step. All ranks call it.
+     *
+     * @return the loss before it, the mean over the samples of all ranks, in nats a character
+     * @throws JcclException if a rank failed, or the loss is no finite number
+     */
+    public double step() {
+        batches.step(step);
+        if (pipeline == null) {
+            for (int micro = 0; micro < techniques.accumulate(); micro++) {
+                stage.forward(micro, null, null, stream);
+                stage.backward(micro, null, null, stream);
+            }
+        } else {
+            pipeline.run();
+        }
+        store.step(settings.learningRate());
+        if (experts != null) {
+            experts.step(settings.learningRate());
+        }
+        step++;
+        double mine = stage.takeLoss();
+        sum.set(0, counts ? mine : 0);
+        world.allReduce(sum, ReduceOp.SUM, stream);
+        double loss = sum.get(0) / ((double) settings.batch() * settings.shape().context());
+        if (!Double.isFinite(loss)) {
+            throw new JcclException(
+                    "the loss of step "
+                            + step
+                            + " is "
+                            + loss
+                            + ", expected a finite number; lower --lr");
+        }
+        return loss;
+    }
+
+    /** Tells a profile which communicator is for what. */
+    void name(Profile profile) {
+        profile.name(world.history().communicator(), "loss");
+        for (String axis : List.of(PIPELINE, EXPERT, TENSOR)) {
+            profile.name(mesh.group(axis).history().communicator(), axis);
+        }
+    }
+
+    /** Nanoseconds so far in which this rank waited for gradients or parameters. */
+    long waitedNanos() {
+        return store.waitedNanos() + (experts == null ? 0 : experts.waitedNanos());
+    }
+
+    void save(Checkpoints to) throws IOException {
+        to.save(world, step, folder -> files(folder, true));
+    }
+
+    void load(Checkpoints from) throws IOException {
+        step = from.load(world, folder -> files(folder, false));
+    }
+
+    /** Each part of the model has a folder, which its replicas share. */
+    private void files(Path folder, boolean save) throws IOException {
+        String at = "pp" + mesh.coordinate(PIPELINE);
+        Path dense = folder.resolve(at + "-tp" + mesh.coordinate(TENSOR));
+        Path own = folder.resolve(at + "-ep" + mesh.coordinate(EXPERT) + "-experts");
+        if (save) {
+            Files.createDirectories(dense);
+            store.save(dense);
+        } else {
+            store.load(dense);
+        }
+        if (experts != null && save) {
+            Files.createDirectories(own);
+            experts.save(own);
+        } else if (experts != null) {
+            experts.load(own);
+        }
+    }
+
+    /**
+     * Idle part of the pipeline in the last step, computed and measured; empty without one. All
+     * ranks call it.
+     */
+    List<Double> bubble() {
+        if (pipeline == null || step == 0) {
+            return List.of();
+        }
+        PipelineReport report = pipeline.report();
+        return List.of(report.computed(), report.measured());
+    }
+
+    /** What the routers of this rank's blocks say of balance; empty without experts. */
+    Map<String, Double> balance() {
+        Map<String, Double> balance = new LinkedHashMap<>();
+        List<Experts> blocks = stage.experts();
+        for (int b = 0; b < blocks.size() && step > 0; b++) {
+            ExpertStatistics s = blocks.get(b).statistics();
+            String name = "block" + (part.firstBlock() + b);
+            balance.put(name + " fullest expert, times the mean", s.maxOverMean());
+            balance.put(name + " share dropped", s.droppedShare());
+        }
+        return balance;
+    }
+
+    /**
+     * Steps taken.
+     *
+     * @return 0 or more
+     */
+    public int steps() {
+        return step;
+    }
+
+    @Override
+    public void close() {
+        owned.close();
+    }
+}

@@ -1,0 +1,74 @@
+package io.jccl.bench.train;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Resources that are closed together, the last first. */
+public final class Owned implements AutoCloseable {
+    private final List<AutoCloseable> resources = new ArrayList<>();
+
+    /** Owns nothing yet. */
+    public Owned() {}
+
+    /**
+     * Takes a resource.
+     *
+     * @param <T> its type
+     * @param resource what {@link #close} closes
+     * @return the resource
+     */
+    public <T extends AutoCloseable> T add(T resource) {
+        resources.add(resource);
+        return resource;
+    }
+
+    /**
+     * Closes a resource before the others.
+     *
+     * @param resource one that was added
+     */
+    public void release(AutoCloseable resource) {
+        resources.remove(resource);
+        close(resource);
+    }
+
+    /** Float32, all zero. */
+    Buffer floats(Device device, long count) {
+        return add(device.allocate(DataType.FLOAT32, count)).zero();
+    }
+
+    /** Closes everything; an error does not keep the others from being closed. */
+    @Override
+    public void close() {
+        RuntimeException failure = null;
+        for (AutoCloseable resource : resources.reversed()) {
+            try {
+                close(resource);
+            } catch (RuntimeException e) {
+                if (failure == null) {
+                    failure = e;
+                } else {
+                    failure.addSuppressed(e);
+                }
+            }
+        }
+        resources.clear();
+        if (failure != null) {
+            throw failure;
+        }
+    }
+
+    private static void close(AutoCloseable resource) {
+        try {
+            resource.close();
+        } catch (RuntimeException e) {
+            throw e;
+        } catch (Exception e) {
+            throw new JcclException(String.valueOf(e), e);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+package io.jccl.bench.train;
+
+import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
+
+import io.jccl.bench.train.GptShape.Weight;
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * The part of a model that one rank computes: some blocks, some columns or rows of their matrices,
+ * some of their experts.
+ *
+ * @param shape the whole model
+ * @param tensorRank this rank's part of the split matrices
+ * @param tensorRanks in how many they are split
+ * @param firstBlock first block of this pipeline stage
+ * @param blocks how many
+ * @param firstExpert first of this rank's experts
+ * @param experts how many
+ */
+record Part(
+        GptShape shape,
+        int tensorRank,
+        int tensorRanks,
+        int firstBlock,
+        int blocks,
+        int firstExpert,
+        int experts) {
+    /**
+     * Weights that are used together.
+     *
+     * @param name unique among all layers
+     * @param weights its weights
+     */
+    record Layer(String name, List<Weight> weights) {}
+
+    /** Whether the embeddings are here. */
+    boolean first() {
+        return firstBlock == 0;
+    }
+
+    /** Whether the loss is computed here. */
+    boolean last() {
+        return firstBlock + blocks == shape.layers();
+    }
+
+    /** Place of a block of this part among {@link #layers}. */
+    int layer(int block) {
+        return block + (first() ? 1 : 0);
+    }
+
+    /** All but the experts. */
+    List<Layer> layers() {
+        List<Layer> layers = new ArrayList<>();
+        if (first()) {
+            layers.add(new Layer("embedding", shape.embedding()));
+        }
+        for (int i = 0; i < blocks; i++) {
+            layers.add(new Layer("block" + (firstBlock + i), shape.block()));
+        }
+        if (last()) {
+            layers.add(new Layer("head", shape.head()));
+        }
+        return layers;
+    }
+
+    /** The experts, a layer for each block; none if the model has none. */
+    List<Layer> expertLayers() {
+        List<Layer> layers = new ArrayList<>();
+        for (int i = 0; shape.experts() > 0 && i < blocks; i++) {
+            String name = "block" + (firstBlock + i) + ".experts" + firstExpert;
+            layers.add(new Layer(name, shape.experts(firstExpert, experts)));
+        }
+        return layers;
+    }
+
+    long count(Weight w) {
+        return w.count(tensorRanks);
+    }
+
+    /**
+     * Initial values, which depend on seed, block, weight and place in the whole matrix alone, not
+     * on the number of ranks.
+     */
+    void initialize(long seed, Layer layer, Weight w, MemorySegment values) {
+        int dot = layer.name().indexOf('.');
+        String block = dot < 0 ? layer.name() : layer.name().substring(0, dot);
+        long stream = Corpus.mix(seed * 31 + block.hashCode() * 1_000_003L + w.name().hashCode());
+        long count = count(w);
+        for (long i = 0; i < count; i++) {
+            long bits = Corpus.mix(stream + w.index(i, tensorRank, tensorRanks));
+            double unit = (bits >>> 11) * 0x1p-53;
+            values.setAtIndex(JAVA_FLOAT, i, (float) ((2 * unit - 1) * w.bound()));
+        }
+    }
+}

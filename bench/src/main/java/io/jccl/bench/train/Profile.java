@@ -1,0 +1,134 @@
+package io.jccl.bench.train;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Predicate;
+import jdk.jfr.Recording;
+import jdk.jfr.consumer.RecordedEvent;
+import jdk.jfr.consumer.RecordingFile;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * How long the operations of this process's ranks take, from a recording of Java's flight recorder
+ * over some steps.
+ *
+ * <p><b>Threads:</b> {@link #name} by any; the rest by one.
+ */
+final class Profile {
+    private static final String EVENT = "io.jccl.Collective";
+
+    /** Names of the axes by communicator. */
+    private final Map<String, String> names = new ConcurrentHashMap<>();
+
+    private @Nullable Recording recording;
+
+    /**
+     * Seconds, the mean over ranks.
+     *
+     * @param axes in operations of each axis
+     * @param inline in operations on the threads that train, which wait for them
+     * @param queued in operations on streams beside them
+     * @param queuedGathers the part of {@code queued} in allGathers
+     */
+    record Times(Map<String, Double> axes, double inline, double queued, double queuedGathers) {
+        static final Times NONE = new Times(Map.of(), 0, 0, 0);
+    }
+
+    /** One operation, in nanoseconds of the recording's clock. */
+    private record Span(
+            long thread, String axis, boolean queued, boolean gathers, Instant from, Instant to) {}
+
+    /** Says which ranks a communicator joins. */
+    void name(String communicator, String axis) {
+        names.put(communicator, axis);
+    }
+
+    void start() {
+        Recording r = new Recording();
+        r.enable(EVENT).withoutThreshold();
+        r.start();
+        recording = r;
+    }
+
+    /**
+     * Ends the recording.
+     *
+     * @param ranks ranks of this process
+     * @return what it holds; operations of which no name is known are the gradients'
+     */
+    Times stop(int ranks) throws IOException {
+        Recording r = recording;
+        if (r == null) {
+            return Times.NONE;
+        }
+        recording = null;
+        List<Span> spans = new ArrayList<>();
+        Path file = Files.createTempFile("jccl-train-", ".jfr");
+        try (r) {
+            r.stop();
+            r.dump(file);
+            try (RecordingFile events = new RecordingFile(file)) {
+                while (events.hasMoreEvents()) {
+                    RecordedEvent e = events.readEvent();
+                    if (e.getEventType().getName().equals(EVENT)) {
+                        spans.add(span(e));
+                    }
+                }
+            }
+        } finally {
+            Files.deleteIfExists(file);
+        }
+        Map<String, Double> axes = new TreeMap<>();
+        for (String axis : new TreeSet<>(spans.stream().map(Span::axis).toList())) {
+            axes.put(axis, seconds(spans, s -> s.axis.equals(axis)) / ranks);
+        }
+        return new Times(
+                axes,
+                seconds(spans, s -> !s.queued) / ranks,
+                seconds(spans, s -> s.queued) / ranks,
+                seconds(spans, s -> s.queued && s.gathers) / ranks);
+    }
+
+    private Span span(RecordedEvent e) {
+        String communicator = e.getString("communicator");
+        String id = communicator.substring(communicator.indexOf(':') + 1);
+        return new Span(
+                e.getThread() == null ? 0 : e.getThread().getId(),
+                names.getOrDefault(id, GptTrainer.DATA),
+                e.getBoolean("queued"),
+                e.getString("operation").startsWith("allGather"),
+                e.getStartTime(),
+                e.getEndTime());
+    }
+
+    /** In any of some operations, of all threads; those of a group run at the same time. */
+    private static double seconds(List<Span> spans, Predicate<Span> which) {
+        Map<Long, List<Span>> threads = new TreeMap<>();
+        spans.stream()
+                .filter(which)
+                .sorted(Comparator.comparing(Span::from))
+                .forEach(s -> threads.computeIfAbsent(s.thread, t -> new ArrayList<>()).add(s));
+        double sum = 0;
+        for (List<Span> ofThread : threads.values()) {
+            Instant until = Instant.MIN;
+            for (Span s : ofThread) {
+                Instant from = s.from.isBefore(until) ? until : s.from;
+                if (from.isBefore(s.to)) {
+                    sum += Duration.between(from, s.to).toNanos() * 1e-9;
+                    until = s.to;
+                }
+            }
+        }
+        return sum;
+    }
+}

@@ -1,0 +1,73 @@
+package io.jccl.bench.train;
+
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Device;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
+import io.jccl.offload.PoolOptions;
+import io.jccl.offload.Tiers;
+import io.jccl.offload.TransferEngine;
+import io.jccl.offload.TransferOptions;
+import io.jccl.offload.nvme.NvmeOptions;
+import io.jccl.offload.nvme.NvmeStore;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+
+/** One rank's tiers of memory, without caps. */
+final class RankTiers implements AutoCloseable {
+    /** What O_DIRECT wants. */
+    private static final int PAGE = 4096;
+
+    private static final int LINE = 64;
+    private static final long SLAB = 16L << 20;
+
+    final Tiers tiers;
+    private final Owned owned = new Owned();
+
+    /**
+     * Opens them.
+     *
+     * @param folder of tier NVME, in which the rank makes one of its own; null for none
+     * @param rank this rank
+     */
+    RankTiers(@Nullable Path folder, int rank) {
+        try {
+            Budgets budgets = new Budgets(Map.of());
+            NvmeStore store =
+                    folder == null
+                            ? null
+                            : owned.add(
+                                    NvmeStore.open(
+                                            make(folder.resolve("rank-" + rank)),
+                                            budgets,
+                                            NvmeOptions.DEFAULT.withScratch(true)));
+            PoolOptions near = new PoolOptions(SLAB, LINE);
+            PoolOptions far = new PoolOptions(SLAB, folder == null ? LINE : PAGE);
+            Device host = Device.host();
+            BufferPool device = owned.add(BufferPool.device(host, budgets, near));
+            BufferPool pinned = owned.add(BufferPool.pinned(host, budgets, far));
+            TransferEngine engine =
+                    owned.add(TransferEngine.create(host, TransferOptions.DEFAULT, budgets));
+            tiers = new Tiers(engine, device, pinned, store);
+        } catch (RuntimeException | Error e) {
+            owned.close();
+            throw e;
+        }
+    }
+
+    private static Path make(Path folder) {
+        try {
+            return Files.createDirectories(folder);
+        } catch (IOException e) {
+            throw new JcclException("no folder " + folder + " for tier NVME: " + e, e);
+        }
+    }
+
+    @Override
+    public void close() {
+        owned.close();
+    }
+}

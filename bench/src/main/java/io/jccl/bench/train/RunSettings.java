@@ -1,0 +1,40 @@
+package io.jccl.bench.train;
+
+import io.jccl.offload.optim.Optimizer;
+import java.nio.file.Path;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What is trained, and how.
+ *
+ * @param shape the model
+ * @param techniques which are on
+ * @param batch sequences of a step, of all ranks
+ * @param steps optimizer steps from the first to the last
+ * @param learningRate of the optimizer
+ * @param optimizer the update rule
+ * @param seed of initial parameters and batches
+ * @param threads of a rank's products
+ * @param nvme folder for optimizer state in files; null without
+ * @param checkpoint folder for checkpoints; null for none
+ * @param every steps between two checkpoints; the last step has one too
+ * @param resume whether to go on from the newest checkpoint
+ */
+public record RunSettings(
+        GptShape shape,
+        Techniques techniques,
+        int batch,
+        int steps,
+        double learningRate,
+        Optimizer optimizer,
+        long seed,
+        int threads,
+        @Nullable Path nvme,
+        @Nullable Path checkpoint,
+        int every,
+        boolean resume) {
+    /** Sequences of a micro-batch. */
+    int sequences() {
+        return batch / techniques.microBatches();
+    }
+}

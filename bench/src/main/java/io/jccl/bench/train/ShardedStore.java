@@ -1,0 +1,236 @@
+package io.jccl.bench.train;
+
+import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
+import static java.lang.foreign.ValueLayout.JAVA_SHORT;
+
+import io.jccl.Communicator;
+import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.offload.Tiers;
+import io.jccl.offload.optim.LossScale;
+import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.zero.Layer;
+import io.jccl.offload.zero.StepResult;
+import io.jccl.offload.zero.ZeroOptimizer;
+import io.jccl.offload.zero.ZeroOptions;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Parameters, gradients and optimizer state as {@link ZeroOptimizer} keeps them. One layer at a
+ * time is copied to where the model computes, and widened if it is bfloat16; its gradients are
+ * rounded when they are added to the others.
+ */
+final class ShardedStore implements ParameterStore {
+    private final List<Part.Layer> layers;
+    private final ZeroOptimizer zero;
+    private final DataType type;
+    private final float factor;
+    private final Owned owned = new Owned();
+    private final Buffer values;
+    private final Buffer gradients;
+    private final Buffer[][] weights;
+    private final Buffer[][] weightGradients;
+    private final long[] counts;
+    private long waited;
+
+    /**
+     * Takes memory. All ranks call it.
+     *
+     * @param comm the ranks that the state is spread over
+     * @param part what this rank computes
+     * @param layers its weights
+     * @param optimizer the update rule
+     * @param options what is sharded, and where it lives
+     * @param tiers where there is room; closed by the caller
+     * @param factor what the mean gradient is multiplied by
+     */
+    ShardedStore(
+            Communicator comm,
+            Part part,
+            List<Part.Layer> layers,
+            Optimizer optimizer,
+            ZeroOptions options,
+            Tiers tiers,
+            double factor) {
+        this.layers = layers;
+        this.type = options.type();
+        this.factor = (float) factor;
+        counts = new long[layers.size()];
+        long most = 0;
+        List<Layer> whole = new ArrayList<>();
+        for (int l = 0; l < counts.length; l++) {
+            List<Layer.Tensor> tensors = new ArrayList<>();
+            for (GptShape.Weight w : layers.get(l).weights()) {
+                tensors.add(new Layer.Tensor(w.name(), part.count(w)));
+                counts[l] += part.count(w);
+            }
+            whole.add(new Layer(layers.get(l).name(), tensors));
+            most = Math.max(most, counts[l]);
+        }
+        try {
+            zero =
+                    owned.add(
+                            ZeroOptimizer.create(
+                                    comm, whole, optimizer, options, LossScale.fixed(1), tiers));
+            values = owned.floats(comm.device(), most);
+            gradients = owned.floats(comm.device(), most);
+        } catch (RuntimeException | Error e) {
+            owned.close();
+            throw e;
+        }
+        weights = new Buffer[counts.length][];
+        weightGradients = new Buffer[counts.length][];
+        for (int l = 0; l < counts.length; l++) {
+            int n = layers.get(l).weights().size();
+            weights[l] = new Buffer[n];
+            weightGradients[l] = new Buffer[n];
+            long at = 0;
+            for (int w = 0; w < n; w++) {
+                long count = part.count(layers.get(l).weights().get(w));
+                weights[l][w] = values.slice(at, count);
+                weightGradients[l][w] = gradients.slice(at, count);
+                at += count;
+            }
+        }
+    }
+
+    @Override
+    public Buffer weight(int layer, int weight) {
+        return weights[layer][weight];
+    }
+
+    @Override
+    public Buffer gradient(int layer, int weight) {
+        return weightGradients[layer][weight];
+    }
+
+    @Override
+    public double lossFactor() {
+        return zero.lossScale();
+    }
+
+    @Override
+    public void initialize(Initial initial) {
+        zero.initialize((layer, tensor, to) -> {
+            for (int l = 0; l < layers.size(); l++) {
+                List<GptShape.Weight> all = layers.get(l).weights();
+                for (int w = 0; layers.get(l).name().equals(layer) && w < all.size(); w++) {
+                    if (all.get(w).name().equals(tensor)) {
+                        initial.fill(l, w, to);
+                    }
+                }
+            }
+        });
+    }
+
+    @Override
+    public void begin(boolean last) {}
+
+    @Override
+    public void load(int layer) {
+        long start = System.nanoTime();
+        Buffer from = zero.gather(layer);
+        waited += System.nanoTime() - start;
+        if (type == DataType.FLOAT32) {
+            MemorySegment.copy(
+                    from.asSegment(), 0, values.asSegment(), 0, counts[layer] * Float.BYTES);
+        } else {
+            widen(from.asSegment(), values.asSegment(), counts[layer]);
+        }
+    }
+
+    @Override
+    public void unload(int layer) {
+        zero.release(layer);
+    }
+
+    @Override
+    public void open(int layer) {
+        MemorySegment g = gradients.asSegment();
+        for (long i = 0; i < counts[layer]; i++) {
+            g.setAtIndex(JAVA_FLOAT, i, 0);
+        }
+    }
+
+    @Override
+    public void ready(int layer) {
+        long start = System.nanoTime();
+        MemorySegment to = zero.gradients(layer).asSegment();
+        waited += System.nanoTime() - start;
+        add(gradients.asSegment(), to, counts[layer]);
+        start = System.nanoTime();
+        zero.reduce(layer);
+        waited += System.nanoTime() - start;
+    }
+
+    @Override
+    public void end() {}
+
+    @Override
+    public void step(double learningRate) {
+        StepResult result = zero.step(learningRate);
+        if (!result.taken()) {
+            throw new JcclException(
+                    "step "
+                            + (zero.steps() + 1)
+                            + " has a gradient norm of "
+                            + result.gradientNorm()
+                            + ", expected a finite number; lower --lr");
+        }
+    }
+
+    @Override
+    public long waitedNanos() {
+        return waited;
+    }
+
+    @Override
+    public void save(Path folder) throws IOException {
+        zero.save(folder);
+    }
+
+    @Override
+    public void load(Path folder) throws IOException {
+        zero.load(folder);
+    }
+
+    @Override
+    public void close() {
+        owned.close();
+    }
+
+    private static void widen(MemorySegment from, MemorySegment to, long count) {
+        for (long i = 0; i < count; i++) {
+            to.setAtIndex(JAVA_FLOAT, i, wide(from.getAtIndex(JAVA_SHORT, i)));
+        }
+    }
+
+    private void add(MemorySegment from, MemorySegment to, long count) {
+        if (type == DataType.FLOAT32) {
+            for (long i = 0; i < count; i++) {
+                float g = from.getAtIndex(JAVA_FLOAT, i) * factor;
+                to.setAtIndex(JAVA_FLOAT, i, to.getAtIndex(JAVA_FLOAT, i) + g);
+            }
+            return;
+        }
+        for (long i = 0; i < count; i++) {
+            float g = from.getAtIndex(JAVA_FLOAT, i) * factor;
+            to.setAtIndex(JAVA_SHORT, i, narrow(wide(to.getAtIndex(JAVA_SHORT, i)) + g));
+        }
+    }
+
+    private static float wide(short bits) {
+        return Float.intBitsToFloat(bits << Short.SIZE);
+    }
+
+    /** To nearest even. A NaN may become infinite, which a step refuses as well. */
+    private static short narrow(float value) {
+        int bits = Float.floatToRawIntBits(value);
+        return (short) (bits + 0x7fff + ((bits >>> Short.SIZE) & 1) >>> Short.SIZE);
+    }
+}

@@ -1,0 +1,386 @@
+package io.jccl.bench.train;
+
+import io.jccl.Communicator;
+import io.jccl.bench.train.GptShape.Weight;
+import io.jccl.device.Buffer;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.parallel.PipelineStage;
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rank's part of the model, tied to its parameters, for a number of micro-batches under way.
+ *
+ * <p><b>Threads:</b> one at a time.
+ */
+final class Stage implements PipelineStage {
+    private final Part part;
+    private final ParameterStore store;
+    private final @Nullable ParameterStore experts;
+    private final @Nullable Communicator tensor;
+    private final Communicator expertRanks;
+    private final Experts.@Nullable Room room;
+    private final List<Experts> balanced = new ArrayList<>();
+    private final Owned owned;
+    private final Batches batches;
+    private final boolean recompute;
+    private final int sequences;
+    private final int microBatches;
+    private final int slotCount;
+    private final Stream stream;
+    private final Work work;
+    private final Block[] blocks;
+
+    /** Inputs of the blocks, and the output of the last, each a slot. */
+    private final Buffer[][] x;
+
+    private final @Nullable Embedding embedding;
+    private final int[] tokens;
+
+    // The head; it computes on all rows.
+    private final Buffer rows;
+    private final Buffer normed;
+    private final Buffer normedGradient;
+
+    /** This rank's rows of both. */
+    private final MemorySegment rowsShare;
+
+    private final MemorySegment normedGradientShare;
+    private final Buffer logits;
+    private final @Nullable Product head;
+
+    private final int headLayer;
+    private final int shareFrom;
+    private double lossSum;
+
+    /**
+     * How a stage computes.
+     *
+     * @param sequences of a micro-batch
+     * @param microBatches of a step
+     * @param slots micro-batches that are under way at most
+     * @param recompute whether only the blocks' inputs are kept
+     * @param shared whether the residual path's rows are shared out among tensor ranks
+     */
+    record Options(int sequences, int microBatches, int slots, boolean recompute, boolean shared) {}
+
+    Stage(
+            Part part,
+            ParameterStore store,
+            @Nullable ParameterStore experts,
+            Products products,
+            Communicator tensor,
+            Communicator expertRanks,
+            Batches batches,
+            Options options,
+            Device device,
+            Owned owned) {
+        this.part = part;
+        this.store = store;
+        this.experts = experts;
+        this.expertRanks = expertRanks;
+        this.owned = owned;
+        this.tensor = options.shared() ? tensor : null;
+        this.batches = batches;
+        this.recompute = options.recompute();
+        this.sequences = options.sequences();
+        this.microBatches = options.microBatches();
+        this.slotCount = options.slots();
+        this.stream = device.defaultStream();
+        GptShape shape = part.shape();
+        work = new Work(shape, sequences, part.tensorRanks(), options.shared(), device, owned);
+        shareFrom = options.shared() ? part.tensorRank() * work.shareRows : 0;
+        room =
+                experts == null
+                        ? null
+                        : new Experts.Room(
+                                shape,
+                                work.rows,
+                                expertRanks.size(),
+                                part.experts(),
+                                device,
+                                owned);
+        long share = (long) work.shareRows * work.hidden;
+        x = new Buffer[part.blocks() + 1][slotCount];
+        for (Buffer[] slots : x) {
+            for (int s = 0; s < slotCount; s++) {
+                slots[s] = owned.floats(device, share);
+            }
+        }
+        int heads = shape.heads() / part.tensorRanks();
+        Work.Kept again = recompute ? new Work.Kept(work, heads, device, owned) : null;
+        blocks = new Block[part.blocks()];
+        for (int b = 0; b < blocks.length; b++) {
+            Work.Kept[] kept = new Work.Kept[slotCount];
+            for (int s = 0; s < slotCount; s++) {
+                kept[s] = again == null ? new Work.Kept(work, heads, device, owned) : again;
+            }
+            blocks[b] = block(b, kept, products);
+        }
+        tokens = new int[work.rows];
+        embedding = part.first() ? new Embedding(store, shape) : null;
+        boolean last = part.last();
+        boolean ends = last || part.first();
+        long all = ends ? (long) work.rows * work.hidden : 0;
+        rows = owned.floats(device, options.shared() ? all : 0);
+        normed = owned.floats(device, last ? all : 0);
+        normedGradient = owned.floats(device, last ? all : 0);
+        long from = (long) shareFrom * work.hidden;
+        rowsShare =
+                rows.slice(options.shared() ? from : 0, options.shared() && ends ? share : 0)
+                        .asSegment();
+        normedGradientShare = normedGradient.slice(last ? from : 0, last ? share : 0).asSegment();
+        logits = owned.floats(device, last ? (long) work.rows * shape.vocabulary() : 0);
+        headLayer = part.layers().size() - 1;
+        head = last ? head(products) : null;
+    }
+
+    private Product head(Products products) {
+        return products.of(
+                part.layers().getLast().weights().getFirst(),
+                store.weight(headLayer, 0),
+                store.gradient(headLayer, 0),
+                normed,
+                logits,
+                logits,
+                normedGradient);
+    }
+
+    private Block block(int block, Work.Kept[] kept, Products products) {
+        int layer = part.layer(block);
+        List<Weight> weights = part.layers().get(layer).weights();
+        Product[] qkv = new Product[slotCount];
+        Product[] out = new Product[slotCount];
+        Product[] up = new Product[slotCount];
+        Product[] down = new Product[slotCount];
+        Buffer[] raised = new Buffer[slotCount];
+        for (int s = 0; s < slotCount; s++) {
+            Work.Kept k = kept[s];
+            qkv[s] =
+                    product(
+                            products,
+                            layer,
+                            weights,
+                            0,
+                            k.normed,
+                            k.qkv,
+                            work.qkvGradient,
+                            work.normedGradient);
+            out[s] =
+                    product(
+                            products,
+                            layer,
+                            weights,
+                            1,
+                            k.attended,
+                            work.branch,
+                            work.gradient,
+                            work.attendedGradient);
+            raised[s] = k.raised;
+            if (part.shape().experts() == 0) {
+                up[s] =
+                        product(
+                                products,
+                                layer,
+                                weights,
+                                2,
+                                k.middleNormed,
+                                k.raised,
+                                work.wideGradient,
+                                work.normedGradient);
+                down[s] =
+                        product(
+                                products,
+                                layer,
+                                weights,
+                                3,
+                                work.squared,
+                                work.branch,
+                                work.gradient,
+                                work.wideGradient);
+            }
+        }
+        Inner inner = new Dense(up, down, raised, work.squared, work.wideGradient);
+        if (experts != null && room != null) {
+            Buffer[] routed = new Buffer[slotCount];
+            for (int s = 0; s < slotCount; s++) {
+                routed[s] = kept[s].middleNormed;
+            }
+            Experts own =
+                    new Experts(
+                            expertRanks,
+                            part,
+                            block,
+                            store,
+                            experts,
+                            products,
+                            work,
+                            room,
+                            routed,
+                            owned);
+            balanced.add(own);
+            inner = own;
+        }
+        return new Block(work, sequences, x[block], x[block + 1], kept, qkv, out, inner);
+    }
+
+    private Product product(
+            Products products,
+            int layer,
+            List<Weight> weights,
+            int weight,
+            Buffer from,
+            Buffer to,
+            Buffer toGradient,
+            Buffer fromGradient) {
+        return products.of(
+                weights.get(weight),
+                store.weight(layer, weight),
+                store.gradient(layer, weight),
+                from,
+                to,
+                toGradient,
+                fromGradient);
+    }
+
+    /** Elements that travel between pipeline stages. */
+    long activationCount() {
+        return x[0][0].count();
+    }
+
+    @Override
+    public void forward(
+            int micro, @Nullable Buffer input, @Nullable Buffer output, Stream ignored) {
+        int slot = micro % slotCount;
+        if (embedding != null) {
+            batches.inputs(micro, tokens);
+            store.load(0);
+            embedding.forward(tokens, shareFrom, work.shareRows, x[0][slot]);
+            store.unload(0);
+        } else if (input != null) {
+            x[0][slot].asSegment().copyFrom(input.asSegment());
+        }
+        for (int b = 0; b < blocks.length; b++) {
+            load(b);
+            blocks[b].forward(slot);
+            unload(b);
+        }
+        if (output != null) {
+            output.asSegment().copyFrom(x[blocks.length][slot].asSegment());
+        }
+    }
+
+    private void load(int block) {
+        store.load(part.layer(block));
+        if (experts != null) {
+            experts.load(block);
+        }
+    }
+
+    private void unload(int block) {
+        if (experts != null) {
+            experts.unload(block);
+        }
+        store.unload(part.layer(block));
+    }
+
+    @Override
+    public void backward(
+            int micro,
+            @Nullable Buffer outputGradient,
+            @Nullable Buffer inputGradient,
+            Stream ignored) {
+        boolean last = micro + 1 == microBatches;
+        int slot = micro % slotCount;
+        store.begin(last);
+        if (experts != null) {
+            experts.begin(last);
+        }
+        if (head != null) {
+            loss(micro, slot, head);
+        } else if (outputGradient != null) {
+            work.gradient.asSegment().copyFrom(outputGradient.asSegment());
+        }
+        for (int b = blocks.length - 1; b >= 0; b--) {
+            load(b);
+            if (recompute) {
+                blocks[b].recompute(slot);
+            }
+            store.open(part.layer(b));
+            if (experts != null) {
+                experts.open(b);
+            }
+            blocks[b].backward(slot);
+            unload(b);
+            if (experts != null) {
+                experts.ready(b);
+            }
+            store.ready(part.layer(b));
+        }
+        if (embedding != null) {
+            batches.inputs(micro, tokens);
+            store.open(0);
+            embedding.backward(tokens, work.rows, gathered(work.gradient));
+            store.ready(0);
+        } else if (inputGradient != null) {
+            inputGradient.asSegment().copyFrom(work.gradient.asSegment());
+        }
+        store.end();
+        if (experts != null) {
+            experts.end();
+        }
+    }
+
+    /** All tensor ranks compute the whole of it, so that each has the gradient of its rows. */
+    private void loss(int micro, int slot, Product product) {
+        int layer = headLayer;
+        int vocabulary = part.shape().vocabulary();
+        batches.targets(micro, tokens);
+        MemorySegment all = gathered(x[blocks.length][slot]).asSegment();
+        store.load(layer);
+        store.open(layer);
+        Functions.norm(all, normed.asSegment(), work.rows, work.hidden);
+        product.forward();
+        lossSum +=
+                Functions.crossEntropy(
+                        logits.asSegment(),
+                        tokens,
+                        work.rows,
+                        vocabulary,
+                        (float) (store.lossFactor() / work.rows));
+        product.backward();
+        store.unload(layer);
+        store.ready(layer);
+        work.gradient.zero();
+        Functions.normBackward(
+                tensor == null ? all : rowsShare,
+                normedGradientShare,
+                work.gradient.asSegment(),
+                work.shareRows,
+                work.hidden);
+    }
+
+    /** All rows of what is shared out by rows. */
+    private Buffer gathered(Buffer share) {
+        if (tensor == null) {
+            return share;
+        }
+        tensor.allGather(share, rows, stream);
+        return rows;
+    }
+
+    /** The experts of each block; empty if there are none. */
+    List<Experts> experts() {
+        return balanced;
+    }
+
+    /** The sum of the losses of all rows since the last call; 0 where the head is not. */
+    double takeLoss() {
+        double sum = lossSum;
+        lossSum = 0;
+        return sum;
+    }
+}

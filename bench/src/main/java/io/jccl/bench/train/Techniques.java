@@ -1,0 +1,386 @@
+package io.jccl.bench.train;
+
+import io.jccl.device.DataType;
+import io.jccl.offload.Tier;
+import io.jccl.offload.zero.ZeroOptions;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.StringJoiner;
+
+/**
+ * Which techniques a run uses. Ranks are numbered so that those of a tensor group are neighbours,
+ * then those of an expert group, then of a data group; the pipeline's stages are furthest apart.
+ *
+ * @param data ranks that see different samples, those of expert parallelism included
+ * @param tensor ranks that share every matrix
+ * @param pipeline stages
+ * @param expert ranks that the experts are spread over; a divisor of {@code data}
+ * @param zero stage of ZeRO; -1 for whole parameters and a gradient reducer
+ * @param offload where parameters, gradients and optimizer state are
+ * @param accumulate micro-batches of a rank in a step
+ * @param bfloat16 whether parameters and gradients are bfloat16, with float32 master parameters
+ * @param recompute whether only the blocks' inputs are kept for the way back
+ * @param sequenceParallel whether tensor ranks share the rows between the matrices too
+ * @param schedule order of micro-batches in the pipeline
+ */
+public record Techniques(
+        int data,
+        int tensor,
+        int pipeline,
+        int expert,
+        int zero,
+        Offload offload,
+        int accumulate,
+        boolean bfloat16,
+        boolean recompute,
+        boolean sequenceParallel,
+        Schedule schedule) {
+    /** Nothing: one rank, one micro-batch, float32. */
+    public static final Techniques NONE =
+            new Techniques(
+                    1, 1, 1, 1, -1, Offload.NONE, 1, false, false, false, Schedule.ONE_F_ONE_B);
+
+    /** Where state is. */
+    public enum Offload {
+        /** On the device. */
+        NONE,
+        /** In pinned host memory. */
+        HOST,
+        /** Optimizer state in a file, the rest in pinned host memory. */
+        NVME;
+
+        /**
+         * The place of a name.
+         *
+         * @param label such as {@code host}
+         * @return the place
+         * @throws IllegalArgumentException if there is none; the message names the label
+         */
+        public static Offload of(String label) {
+            for (Offload o : values()) {
+                if (o.label().equals(label)) {
+                    return o;
+                }
+            }
+            throw new IllegalArgumentException(
+                    "offload is '" + label + "', expected none, host or nvme");
+        }
+
+        /**
+         * Its name on the command line.
+         *
+         * @return such as {@code host}
+         */
+        public String label() {
+            return name().toLowerCase(Locale.ROOT);
+        }
+    }
+
+    /** Orders of a pipeline. */
+    public enum Schedule {
+        /** All micro-batches forth, then all back (arXiv 1811.06965). */
+        GPIPE("gpipe"),
+        /** One forth, one back in turn (arXiv 1806.03377). */
+        ONE_F_ONE_B("1f1b");
+
+        private final String label;
+
+        Schedule(String label) {
+            this.label = label;
+        }
+
+        /**
+         * Its name on the command line.
+         *
+         * @return such as {@code gpipe}
+         */
+        public String label() {
+            return label;
+        }
+
+        /**
+         * The order of a name.
+         *
+         * @param label such as {@code gpipe}
+         * @return the order
+         * @throws IllegalArgumentException if there is none; the message names the label
+         */
+        public static Schedule of(String label) {
+            for (Schedule s : values()) {
+                if (s.label.equals(label)) {
+                    return s;
+                }
+            }
+            throw new IllegalArgumentException(
+                    "schedule is '" + label + "', expected gpipe or 1f1b");
+        }
+    }
+
+    /**
+     * Reads what {@link #toString} writes.
+     *
+     * @param text such as {@code "dp=2 zero=3 bf16"}; empty for none
+     * @return the techniques
+     * @throws IllegalArgumentException if a word is unknown; the message names it
+     */
+    public static Techniques parse(String text) {
+        Techniques t = NONE;
+        for (String word : text.strip().split("[ ,]+")) {
+            if (!word.isEmpty() && !word.equals("single")) {
+                t = t.with(word);
+            }
+        }
+        return t;
+    }
+
+    private Techniques with(String word) {
+        int equals = word.indexOf('=');
+        String key = equals < 0 ? word : word.substring(0, equals);
+        String value = equals < 0 ? "" : word.substring(equals + 1);
+        boolean flag = equals < 0;
+        List<Object> v = new ArrayList<>(values());
+        switch (key) {
+            case "dp" -> v.set(0, number(word, value));
+            case "tp" -> v.set(1, number(word, value));
+            case "pp" -> v.set(2, number(word, value));
+            case "ep" -> v.set(3, number(word, value));
+            case "zero" -> v.set(4, number(word, value));
+            case "offload" -> v.set(5, Offload.of(value));
+            case "accumulate" -> v.set(6, number(word, value));
+            case "schedule" -> v.set(10, Schedule.of(value));
+            case "bf16" -> v.set(7, flag || unknown(word));
+            case "recompute" -> v.set(8, flag || unknown(word));
+            case "sp", "sequence-parallel" -> v.set(9, flag || unknown(word));
+            default -> unknown(word);
+        }
+        return new Techniques(
+                (int) v.get(0),
+                (int) v.get(1),
+                (int) v.get(2),
+                (int) v.get(3),
+                (int) v.get(4),
+                (Offload) v.get(5),
+                (int) v.get(6),
+                (boolean) v.get(7),
+                (boolean) v.get(8),
+                (boolean) v.get(9),
+                (Schedule) v.get(10));
+    }
+
+    private List<Object> values() {
+        return List.of(
+                data,
+                tensor,
+                pipeline,
+                expert,
+                zero,
+                offload,
+                accumulate,
+                bfloat16,
+                recompute,
+                sequenceParallel,
+                schedule);
+    }
+
+    private static boolean unknown(String word) {
+        throw new IllegalArgumentException(
+                "technique '"
+                        + word
+                        + "' is unknown, expected some of dp=N tp=N pp=N ep=N zero=0..3"
+                        + " offload=none|host|nvme accumulate=N schedule=gpipe|1f1b bf16 recompute"
+                        + " sequence-parallel");
+    }
+
+    private static int number(String word, String value) {
+        try {
+            return Integer.parseInt(value);
+        } catch (NumberFormatException e) {
+            throw new IllegalArgumentException(
+                    "technique '" + word + "' needs a number behind '='", e);
+        }
+    }
+
+    /**
+     * Number of ranks.
+     *
+     * @return the world size
+     */
+    public int ranks() {
+        return data * tensor * pipeline;
+    }
+
+    /** Micro-batches of a step, of all ranks. */
+    int microBatches() {
+        return data * accumulate;
+    }
+
+    /** Whether parameters are kept by ZeRO's optimizer. */
+    boolean sharded() {
+        return zero >= 0 || bfloat16 || offload != Offload.NONE;
+    }
+
+    /** What ZeRO's optimizer is made with. */
+    ZeroOptions zeroOptions() {
+        DataType type = bfloat16 ? DataType.BFLOAT16 : DataType.FLOAT32;
+        Tier near = offload == Offload.NONE ? Tier.DEVICE : Tier.PINNED;
+        return ZeroOptions.stage(Math.max(0, zero))
+                .withTypes(type, type)
+                .withTiers(near, near, offload == Offload.NVME ? Tier.NVME : near)
+                .withAccumulation(accumulate);
+    }
+
+    /**
+     * Whether two runs of a model with experts route the same: they do if their micro-batches are
+     * the same.
+     *
+     * @return one rank that computes the same micro-batches
+     */
+    public Techniques reference() {
+        return new Techniques(
+                1,
+                1,
+                1,
+                1,
+                -1,
+                Offload.NONE,
+                microBatches(),
+                false,
+                false,
+                false,
+                Schedule.ONE_F_ONE_B);
+    }
+
+    /**
+     * Says what makes no sense together.
+     *
+     * @param shape the model
+     * @param batch sequences of a step
+     * @throws IllegalArgumentException if something does; the message names the values
+     */
+    public void check(GptShape shape, int batch) {
+        range("--dp", data, 1, 256);
+        range("--tp", tensor, 1, 256);
+        range("--pp", pipeline, 1, 256);
+        range("--ep", expert, 1, 256);
+        range("--zero", zero, -1, 3);
+        range("--accumulate", accumulate, 1, 1 << 16);
+        range("world size --dp x --tp x --pp", ranks(), 1, 256);
+        require(
+                shape.hidden() % shape.heads() == 0,
+                "--heads is "
+                        + shape.heads()
+                        + ", expected a divisor of --hidden "
+                        + shape.hidden());
+        require(
+                shape.heads() % tensor == 0,
+                "--tp is "
+                        + tensor
+                        + ", expected a divisor of --heads "
+                        + shape.heads()
+                        + ": each rank computes whole heads");
+        require(
+                pipeline <= shape.layers(),
+                "--pp is "
+                        + pipeline
+                        + ", expected at most --layers "
+                        + shape.layers()
+                        + ": each stage has a block or more");
+        require(
+                batch % microBatches() == 0,
+                "--batch is "
+                        + batch
+                        + ", expected a multiple of "
+                        + microBatches()
+                        + " micro-batches, --dp "
+                        + data
+                        + " x --accumulate "
+                        + accumulate);
+        int rows = batch / microBatches() * shape.context();
+        require(
+                !sequenceParallel || tensor > 1,
+                "--sequence-parallel shares rows among tensor ranks, but --tp is "
+                        + tensor
+                        + "; give --tp 2 or more");
+        require(
+                !sequenceParallel || rows % tensor == 0,
+                "--sequence-parallel needs a multiple of --tp "
+                        + tensor
+                        + " rows in a micro-batch, but it has "
+                        + rows);
+        require(
+                expert == 1 || shape.experts() > 0,
+                "--ep is " + expert + ", but the model has no experts; give --experts");
+        require(
+                data % expert == 0,
+                "--ep is "
+                        + expert
+                        + ", expected a divisor of --dp "
+                        + data
+                        + ": experts are spread over ranks that see different samples");
+        require(
+                shape.experts() % expert == 0,
+                "--ep is " + expert + ", expected a divisor of --experts " + shape.experts());
+        require(
+                shape.experts() == 0 || tensor == 1,
+                "--experts is "
+                        + shape.experts()
+                        + " and --tp "
+                        + tensor
+                        + ": tensor parallelism does not split experts; give --tp 1 or --experts 0");
+        require(
+                shape.experts() == 0 || (shape.topK() >= 1 && shape.topK() <= 2),
+                "--top-k is " + shape.topK() + ", expected 1 or 2");
+        require(
+                shape.experts() == 0 || shape.topK() <= shape.experts(),
+                "--top-k is " + shape.topK() + ", expected at most --experts " + shape.experts());
+    }
+
+    private static void range(String name, int value, int least, int most) {
+        require(
+                value >= least && value <= most,
+                name + " is " + value + ", expected " + least + " to " + most);
+    }
+
+    private static void require(boolean holds, String message) {
+        if (!holds) {
+            throw new IllegalArgumentException(message);
+        }
+    }
+
+    @Override
+    public String toString() {
+        StringJoiner s = new StringJoiner(" ");
+        s.setEmptyValue("single");
+        add(s, "dp", data);
+        add(s, "tp", tensor);
+        add(s, "pp", pipeline);
+        if (pipeline > 1) {
+            s.add("schedule=" + schedule.label);
+        }
+        add(s, "ep", expert);
+        if (zero >= 0) {
+            s.add("zero=" + zero);
+        }
+        if (offload != Offload.NONE) {
+            s.add("offload=" + offload.label());
+        }
+        add(s, "accumulate", accumulate);
+        if (bfloat16) {
+            s.add("bf16");
+        }
+        if (recompute) {
+            s.add("recompute");
+        }
+        if (sequenceParallel) {
+            s.add("sequence-parallel");
+        }
+        return s.toString();
+    }
+
+    private static void add(StringJoiner s, String name, int value) {
+        if (value != 1) {
+            s.add(name + "=" + value);
+        }
+    }
+}

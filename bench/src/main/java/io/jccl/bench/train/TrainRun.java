@@ -1,0 +1,165 @@
+package io.jccl.bench.train;
+
+import io.jccl.Communicator;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** A run from the first step to the last, for all ranks of this process. */
+public final class TrainRun {
+    /** Steps over which communication is measured. */
+    private static final int MEASURED = 20;
+
+    private final Corpus corpus;
+    private final RunSettings settings;
+    private final int localRanks;
+    private final Profile profile = new Profile();
+
+    /**
+     * Prepares a run.
+     *
+     * @param corpus the text
+     * @param settings checked
+     * @param localRanks ranks of this process, of which rank 0 or the only one measures
+     */
+    public TrainRun(Corpus corpus, RunSettings settings, int localRanks) {
+        this.corpus = corpus;
+        this.settings = settings;
+        this.localRanks = localRanks;
+    }
+
+    /** Hears of progress. */
+    @FunctionalInterface
+    public interface Report {
+        /**
+         * Called after each step.
+         *
+         * @param step steps done
+         * @param loss of this step, nats a character
+         * @param seconds since the first step of this run
+         */
+        void step(int step, double loss, double seconds);
+    }
+
+    /**
+     * Trains as one rank.
+     *
+     * @param world this rank's end
+     * @param report hears of each step, on this rank
+     * @return the outcome
+     * @throws IOException if a checkpoint cannot be written or read
+     */
+    public TrainResult run(Communicator world, Report report) throws IOException {
+        try (GptTrainer trainer = new GptTrainer(world, corpus, settings)) {
+            Checkpoints checkpoints =
+                    settings.checkpoint() == null
+                            ? null
+                            : new Checkpoints(settings.checkpoint(), corpus, settings);
+            if (checkpoints != null && settings.resume()) {
+                trainer.load(checkpoints);
+            } else {
+                trainer.initialize();
+            }
+            trainer.name(profile);
+            int first = trainer.steps();
+            int count = Math.max(0, settings.steps() - first);
+            double[] losses = new double[count];
+            long[] nanos = new long[count];
+            // Alone there is nothing to wait for.
+            boolean measures = world.size() > 1 && (localRanks == 1 || world.rank() == 0);
+            int from = count / 2;
+            int to = count < 4 ? from : Math.min(count, from + MEASURED);
+            long waited = 0;
+            long window = 0;
+            Profile.Times times = Profile.Times.NONE;
+            long start = System.nanoTime();
+            for (int i = 0; i < count; i++) {
+                if (i == from && to > from) {
+                    if (measures) {
+                        profile.start();
+                    }
+                    waited = -trainer.waitedNanos();
+                    window = -System.nanoTime();
+                }
+                long before = System.nanoTime();
+                losses[i] = trainer.step();
+                long now = System.nanoTime();
+                nanos[i] = now - before;
+                if (i + 1 == to && to > from) {
+                    waited += trainer.waitedNanos();
+                    window += now;
+                    if (measures) {
+                        times = profile.stop(localRanks);
+                    }
+                }
+                if (checkpoints != null
+                        && (trainer.steps() % settings.every() == 0 || i + 1 == count)) {
+                    trainer.save(checkpoints);
+                }
+                report.step(trainer.steps(), losses[i], (now - start) * 1e-9);
+            }
+            double seconds = (System.nanoTime() - start) * 1e-9;
+            List<Double> all = new ArrayList<>(count);
+            for (double l : losses) {
+                all.add(l);
+            }
+            return result(
+                    world.engine(),
+                    first,
+                    all,
+                    seconds,
+                    median(nanos),
+                    new Window(to - from, waited * 1e-9, window * 1e-9, times),
+                    trainer);
+        }
+    }
+
+    /** What was measured over some steps. */
+    private record Window(int steps, double waited, double seconds, Profile.Times times) {}
+
+    private TrainResult result(
+            String engine,
+            int first,
+            List<Double> losses,
+            double seconds,
+            double stepSeconds,
+            Window w,
+            GptTrainer trainer) {
+        Profile.Times t = w.times;
+        boolean known = !t.axes().isEmpty();
+        Map<String, Double> axes = new TreeMap<>();
+        t.axes().forEach((axis, all) -> axes.put(axis, all / w.steps));
+        // Stages 1 and 2 spread parameters within the update, which is not told from waiting.
+        int stage = settings.techniques().zero();
+        double inStep = stage == 1 || stage == 2 ? t.queuedGathers() : 0;
+        double exposed = Math.min(t.queued(), w.waited + inStep);
+        boolean beside = settings.techniques().data() > 1 && t.queued() > 0;
+        return new TrainResult(
+                settings,
+                engine,
+                first,
+                losses,
+                seconds,
+                stepSeconds,
+                known ? Math.min(1, (t.inline() + exposed) / w.seconds) : Double.NaN,
+                known && beside ? 1 - exposed / t.queued() : Double.NaN,
+                axes,
+                known ? w.steps : 0,
+                trainer.bubble(),
+                trainer.balance());
+    }
+
+    /** The first step, which warms up, is left out if there are others. */
+    private static double median(long[] nanos) {
+        if (nanos.length == 0) {
+            return Double.NaN;
+        }
+        long[] sorted =
+                nanos.length == 1 ? nanos.clone() : Arrays.copyOfRange(nanos, 1, nanos.length);
+        Arrays.sort(sorted);
+        return sorted[sorted.length / 2] * 1e-9;
+    }
+}

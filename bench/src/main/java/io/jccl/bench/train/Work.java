@@ -1,0 +1,90 @@
+package io.jccl.bench.train;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.Device;
+
+/**
+ * Memory that all blocks of a rank compute in, one after the other.
+ *
+ * <p>Rows are those of a micro-batch; on the residual path with sequence parallelism only this
+ * rank's share of them.
+ */
+final class Work {
+    /** Rows of the residual path. */
+    final int shareRows;
+
+    /** Rows elsewhere. */
+    final int rows;
+
+    final int hidden;
+
+    /** Columns of attention's outputs on this rank. */
+    final int attended;
+
+    final Attention attention;
+
+    /** The gradient on the residual path. */
+    final Buffer gradient;
+
+    /** Gradient by what a norm gave. */
+    final Buffer normedGradient;
+
+    /** What a branch adds to the residual path. */
+    final Buffer branch;
+
+    final Buffer attendedGradient;
+    final Buffer qkvGradient;
+
+    /** Room between the two matrices; none with experts. */
+    final Buffer squared;
+
+    final Buffer wideGradient;
+
+    Work(
+            GptShape shape,
+            int sequences,
+            int tensorRanks,
+            boolean shared,
+            Device device,
+            Owned owned) {
+        rows = sequences * shape.context();
+        shareRows = shared ? rows / tensorRanks : rows;
+        hidden = shape.hidden();
+        attended = hidden / tensorRanks;
+        int heads = shape.heads() / tensorRanks;
+        attention = new Attention(shape.context(), heads, hidden / shape.heads());
+        long share = (long) shareRows * hidden;
+        gradient = owned.floats(device, share);
+        normedGradient = owned.floats(device, share);
+        branch = owned.floats(device, share);
+        attendedGradient = owned.floats(device, (long) rows * attended);
+        qkvGradient = owned.floats(device, 3L * rows * attended);
+        long wide = shape.experts() > 0 ? 0 : (long) rows * GptShape.WIDTH * attended;
+        squared = owned.floats(device, wide);
+        wideGradient = owned.floats(device, wide);
+    }
+
+    /** What a block keeps of one micro-batch for the way back. */
+    static final class Kept {
+        final Buffer normed;
+        final Buffer qkv;
+        final Buffer attended;
+        final Buffer logSums;
+        final Buffer middle;
+        final Buffer middleNormed;
+
+        /** Between the two matrices; none with experts. */
+        final Buffer raised;
+
+        Kept(Work w, int heads, Device device, Owned owned) {
+            long share = (long) w.shareRows * w.hidden;
+            normed = owned.floats(device, share);
+            qkv = owned.floats(device, 3L * w.rows * w.attended);
+            attended = owned.floats(device, (long) w.rows * w.attended);
+            logSums = owned.floats(device, (long) w.rows * heads);
+            middle = owned.floats(device, share);
+            middleNormed = owned.floats(device, share);
+            raised = owned.floats(device, w.squared.count());
+        }
+    }
+}

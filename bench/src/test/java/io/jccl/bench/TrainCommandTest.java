@@ -1,0 +1,311 @@
+package io.jccl.bench;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.LocalJob;
+import java.io.File;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import javax.xml.parsers.DocumentBuilderFactory;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+import org.w3c.dom.Document;
+import org.w3c.dom.NodeList;
+
+@Timeout(value = 240, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class TrainCommandTest {
+    private static final Map<String, String> SMALL =
+            Map.of(
+                    "--layers",
+                    "2",
+                    "--hidden",
+                    "32",
+                    "--heads",
+                    "4",
+                    "--context",
+                    "16",
+                    "--batch",
+                    "8",
+                    "--steps",
+                    "10");
+
+    @TempDir private Path folder;
+
+    private record Result(int status, String out, String err) {}
+
+    private static Result run(String line) {
+        return run(Map.of(), small(line.strip().split(" +")));
+    }
+
+    /** With what the line does not say. */
+    private static String[] small(String... line) {
+        List<String> all = new ArrayList<>(List.of(line));
+        all.removeIf(String::isEmpty);
+        SMALL.forEach((name, value) -> {
+            if (!all.contains(name)) {
+                all.addAll(List.of(name, value));
+            }
+        });
+        return all.toArray(String[]::new);
+    }
+
+    private static Result run(Map<String, String> environment, String... arguments) {
+        StringWriter out = new StringWriter();
+        StringWriter err = new StringWriter();
+        int status =
+                Main.execute(
+                        "train",
+                        new TrainCommand(environment),
+                        arguments,
+                        new PrintWriter(out),
+                        new PrintWriter(err));
+        return new Result(status, out.toString(), err.toString());
+    }
+
+    private static JsonNode json(Path file) throws IOException {
+        return new ObjectMapper().readTree(file.toFile()).get("jccl_train");
+    }
+
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "--heads 3 | --heads is 3, expected a divisor of --hidden 32",
+                "--tp 3 | --tp is 3, expected a divisor of --heads 4",
+                "--pp 3 | --pp is 3, expected at most --layers 2",
+                "--dp 3 | --batch is 8, expected a multiple of 3 micro-batches",
+                "--dp 2 --accumulate 8 | --batch is 8, expected a multiple of 16 micro-batches",
+                "--ep 2 | --ep is 2, but the model has no experts",
+                "--ep 2 --experts 4 | --ep is 2, expected a divisor of --dp 1",
+                "--dp 2 --ep 2 --experts 3 | --ep is 2, expected a divisor of --experts 3",
+                "--tp 2 --experts 4 | --experts is 4 and --tp 2",
+                "--experts 4 --top-k 3 | --top-k is 3, expected 1 or 2",
+                "--sequence-parallel | --tp is 1",
+                "--zero 4 | --zero is 4, expected 0 to 3",
+                "--offload disk | offload is 'disk', expected none, host or nvme",
+                "--schedule zigzag | schedule is 'zigzag', expected gpipe or 1f1b",
+                "-g 4 --dp 2 | there are 4 ranks, but --dp 2 x --tp 1 x --pp 1 is 2",
+                "-g 3 --tp 2 | there are 3 ranks, but --dp 1 x --tp 2 x --pp 1 is 2",
+                "-g 0 | -g is 0, expected 1 to 256",
+                "--resume | --resume needs --checkpoint",
+                "--engine nccl | --engine is nccl, but the model computes on the CPU",
+                "--lr 0 | --lr is 0.0, expected a number above 0",
+                "--context 100000 --batch 1000 | is too much for one step",
+                "--text /no/such/file | there is no file /no/such/file",
+                "--compare dp=2;tq=2 | technique 'tq=2' is unknown",
+                "--compare dp=x | technique 'dp=x' needs a number",
+                "--nvme /no/such/folder | --nvme '/no/such/folder' is no folder",
+                "--svg /no/such/folder/a.svg | --svg '/no/such/folder/a.svg' cannot be written",
+            })
+    void namesWhatMakesNoSense(String arguments, String expected) {
+        Result r = run(arguments);
+        assertTrue(r.status == 2 || r.status == 1, r::toString);
+        assertTrue(r.err.contains(expected), r::toString);
+        assertEquals(1, r.err.lines().count(), r::toString);
+    }
+
+    @Test
+    void launchedProcessesAreNoThreads() {
+        Map<String, String> launched = LocalJob.environment("train-command-test", 0, 2);
+        Result r = run(launched, "-g", "2");
+        assertEquals(2, r.status, r::toString);
+        assertTrue(r.err.contains("-g 2 starts threads, but a launcher has started"), r.err);
+        r = run(launched, "--compare");
+        assertEquals(2, r.status, r::toString);
+        assertTrue(r.err.contains("--compare starts ranks as threads"), r.err);
+    }
+
+    @Test
+    void reportsAsTextJsonSvgAndPage() throws Exception {
+        Path json = folder.resolve("a.json");
+        Path svg = folder.resolve("a.svg");
+        Path html = folder.resolve("a.html");
+        Result r = run("-g 2 --json " + json + " --svg " + svg + " --html " + html);
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.contains("train dp=2: 2 ranks"), r.out);
+        assertTrue(r.out.contains("unigram entropy"), r.out);
+        JsonNode top = json(json);
+        JsonNode run = top.get("runs").get(0);
+        assertEquals(10, run.get("losses").size());
+        assertEquals("host/threads", run.get("engine").asText());
+        assertTrue(run.get("samples_per_second").asDouble() > 0);
+        double share = run.get("communication_share").asDouble();
+        assertTrue(share > 0 && share <= 1, () -> "share " + share);
+        assertTrue(run.get("communication_seconds_per_step").get("data").asDouble() > 0);
+        Document document =
+                DocumentBuilderFactory.newDefaultInstance()
+                        .newDocumentBuilder()
+                        .parse(svg.toFile());
+        assertEquals(1, document.getElementsByTagName("polyline").getLength());
+        String page = Files.readString(html);
+        assertTrue(page.contains("<svg") && page.contains("samples/s"), page);
+    }
+
+    @Test
+    void comparesSetsWithASingleRank() throws Exception {
+        Path json = folder.resolve("a.json");
+        Path svg = folder.resolve("a.svg");
+        Result r =
+                run(
+                        Map.of(),
+                        small(
+                                "--compare",
+                                "dp=2 zero=1;tp=2;bf16",
+                                "--json",
+                                json.toString(),
+                                "--svg",
+                                svg.toString()));
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.lines().anyMatch(l -> l.startsWith("dp=2 zero=1 ")), r.out);
+        JsonNode runs = json(json).get("runs");
+        assertEquals(4, runs.size());
+        for (int i = 1; i < 4; i++) {
+            double difference = runs.get(i).get("largest_difference").asDouble();
+            assertTrue(difference <= runs.get(i).get("tolerance").asDouble(), r.out);
+        }
+        assertTrue(runs.get(3).get("largest_difference").asDouble() > 0, "bf16 rounds");
+        NodeList curves =
+                DocumentBuilderFactory.newDefaultInstance()
+                        .newDocumentBuilder()
+                        .parse(svg.toFile())
+                        .getElementsByTagName("polyline");
+        assertEquals(4 + 3, curves.getLength(), "losses, and differences from the first");
+    }
+
+    @Test
+    void trainsOnAFile() throws IOException {
+        Path text = folder.resolve("text.txt");
+        Files.writeString(text, "Ein Männlein steht im Walde ganz still und stumm.\n".repeat(40));
+        Result r = run("--text " + text + " --steps 40");
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.contains("text.txt"), r.out);
+        Path tiny = folder.resolve("tiny.txt");
+        Files.writeString(tiny, "abcabc");
+        r = run("--text " + tiny);
+        assertEquals(2, r.status);
+        assertTrue(r.err.contains("--context is 16, but the text has 6 characters"), r.err);
+        Path binary = folder.resolve("binary");
+        Files.write(binary, new byte[] {(byte) 0xff, (byte) 0xfe, 0, 1});
+        r = run("--text " + binary);
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains("is not UTF-8"), r.err);
+    }
+
+    @Test
+    void resumesAndLeavesNoFilesOnTheDrive() throws IOException {
+        Path checkpoint = folder.resolve("checkpoint");
+        Path drive = Files.createDirectory(folder.resolve("drive"));
+        String common =
+                "--dp 2 --zero 1 --offload nvme --nvme "
+                        + drive
+                        + " --checkpoint-every 2 --checkpoint "
+                        + checkpoint;
+        assertEquals(0, run(common).status);
+        try (Stream<Path> left = Files.list(drive)) {
+            assertEquals(List.of(), left.toList());
+        }
+        try (Stream<Path> kept = Files.list(checkpoint)) {
+            assertEquals(
+                    List.of("latest.json", "step-10", "step-8"),
+                    kept.map(p -> p.getFileName().toString()).sorted().toList());
+        }
+        Path json = folder.resolve("a.json");
+        Result r = run(common + " --resume --steps 14 --json " + json);
+        assertEquals(0, r.status, r::toString);
+        assertEquals(10, json(json).get("runs").get(0).get("first_step").asInt());
+        assertEquals(4, json(json).get("runs").get(0).get("losses").size());
+
+        r = run(common + " --resume --steps 14");
+        assertEquals(0, r.status, r::toString);
+        assertTrue(r.out.contains("the checkpoint has 14 steps already"), r.out);
+
+        r = run(common + " --resume --hidden 64");
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains("of a run with hidden 32, this one has 64"), r.err);
+        r = run("--checkpoint " + folder.resolve("none") + " --resume");
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains("there is no checkpoint in"), r.err);
+        Files.writeString(checkpoint.resolve("latest.json"), "{");
+        r = run(common + " --resume");
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains("latest.json is damaged"), r.err);
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"", "--tp 2", "--pp 3 --layers 3 --accumulate 4"})
+    void processesOfJcclRun(String techniques) {
+        StringWriter out = new StringWriter();
+        StringWriter err = new StringWriter();
+        int ranks = techniques.contains("3") ? 3 : 2;
+        List<String> arguments = new ArrayList<>(List.of("-n", "" + ranks, "train"));
+        arguments.addAll(List.of(small(techniques.split(" +"))));
+        int status =
+                Main.execute(
+                        "run",
+                        new RunCommand(jccl -> RunCommandTest.jccl()),
+                        arguments.toArray(String[]::new),
+                        new PrintWriter(out),
+                        new PrintWriter(err));
+        assertEquals(0, status, err::toString);
+        assertTrue(out.toString().contains(ranks + " ranks"), out.toString());
+        assertEquals(1, out.toString().lines().filter(l -> l.startsWith("loss")).count(), "one");
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"mpirun.openmpi", "mpirun.mpich"})
+    void processesOfMpi(String mpirun) throws Exception {
+        assumeTrue(
+                Stream.of(System.getenv().getOrDefault("PATH", "").split(File.pathSeparator))
+                        .anyMatch(p -> Files.isExecutable(Path.of(p, mpirun))),
+                mpirun + " is not on the PATH");
+        Path json = folder.resolve("a.json");
+        List<String> command = new ArrayList<>(List.of(mpirun, "-n", "2"));
+        command.addAll(RunCommandTest.jccl());
+        command.addAll(List.of("train", "--engine", "mpi", "--zero", "2", "--json", "" + json));
+        command.addAll(List.of(small()));
+        ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+        builder.environment().put("OMPI_ALLOW_RUN_AS_ROOT", "1");
+        builder.environment().put("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        Path log = folder.resolve("log");
+        Process process = builder.redirectOutput(log.toFile()).start();
+        try {
+            assertTrue(process.waitFor(120, TimeUnit.SECONDS), () -> read(log));
+            assertEquals(0, process.exitValue(), () -> read(log));
+        } finally {
+            process.destroyForcibly();
+        }
+        JsonNode run = json(json).get("runs").get(0);
+        assertEquals("mpi", run.get("engine").asText());
+        assertEquals(2, run.get("dp").asInt());
+        Path threads = folder.resolve("threads.json");
+        assertEquals(0, run("-g 2 --zero 2 --json " + threads).status);
+        JsonNode other = json(threads).get("runs").get(0).get("losses");
+        for (int i = 0; i < other.size(); i++) {
+            assertEquals(other.get(i).asDouble(), run.get("losses").get(i).asDouble(), 2e-5);
+        }
+    }
+
+    private static String read(Path file) {
+        try {
+            return Files.readString(file);
+        } catch (IOException e) {
+            return e.toString();
+        }
+    }
+}

@@ -1,0 +1,232 @@
+package io.jccl.bench.train;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.sun.management.ThreadMXBean;
+import io.jccl.Communicator;
+import io.jccl.offload.optim.Adam;
+import io.jccl.offload.optim.Optimizer;
+import io.jccl.offload.optim.Sgd;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** Every technique computes what a single rank does. */
+@Timeout(value = 180, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+class TechniquesTest {
+    private static final int STEPS = 12;
+    private static final int BATCH = 8;
+
+    /** Other orders of sums: a few parts of 2^-24, times the steps' growth. */
+    private static final double TOLERANCE = 1e-6;
+
+    /** Bfloat16: every parameter is off by up to 2^-9 of itself. */
+    private static final double NARROW = 3e-3;
+
+    /** A rounded gate may send a token to another expert. */
+    private static final double NARROW_EXPERTS = 5e-2;
+
+    private static final Corpus CORPUS = Corpus.grammar(1);
+
+    @TempDir private static Path folder;
+
+    private static RunSettings settings(
+            String techniques, int experts, long seed, Optimizer optimizer, int steps) {
+        return settings(techniques, experts, seed, optimizer, steps, null, false);
+    }
+
+    private static RunSettings settings(
+            String techniques,
+            int experts,
+            long seed,
+            Optimizer optimizer,
+            int steps,
+            @Nullable Path checkpoint,
+            boolean resume) {
+        int vocabulary = CORPUS.alphabet().length();
+        GptShape shape = new GptShape(2, 32, 4, 16, vocabulary, experts, 1, 1.5);
+        Techniques t = Techniques.parse(techniques);
+        t.check(shape, BATCH);
+        return new RunSettings(
+                shape, t, BATCH, steps, 0.003, optimizer, seed, 1, folder, checkpoint, 5, resume);
+    }
+
+    private static List<Double> losses(RunSettings s) {
+        int ranks = s.techniques().ranks();
+        TrainRun run = new TrainRun(CORPUS, s, ranks);
+        AtomicReference<List<Double>> losses = new AtomicReference<>();
+        Communicator.runLocal(
+                ranks,
+                comm -> {
+                    List<Double> mine = run.run(comm, (step, loss, seconds) -> {}).losses();
+                    if (comm.rank() == 0) {
+                        losses.set(mine);
+                    }
+                });
+        return Objects.requireNonNull(losses.get());
+    }
+
+    private static List<Double> single(int steps) {
+        return losses(settings("single", 0, 1, Adam.defaults(), steps));
+    }
+
+    private static double difference(List<Double> a, List<Double> b) {
+        assertEquals(a.size(), b.size());
+        double most = 0;
+        for (int i = 0; i < a.size(); i++) {
+            most = Math.max(most, Math.abs(a.get(i) - b.get(i)));
+        }
+        return most;
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "accumulate=2",
+                "recompute",
+                "bf16",
+                "offload=host",
+                "dp=2",
+                "dp=4",
+                "dp=2 accumulate=2",
+                "dp=2 zero=0",
+                "dp=2 zero=1 accumulate=2",
+                "dp=2 zero=2 accumulate=2",
+                "dp=4 zero=3",
+                "dp=2 zero=3 offload=host",
+                "dp=2 zero=3 offload=nvme bf16 recompute",
+                "tp=2",
+                "tp=4 recompute",
+                "tp=2 sequence-parallel",
+                "pp=2 schedule=gpipe accumulate=4",
+                "pp=2 schedule=1f1b accumulate=4 recompute",
+                "dp=2 pp=2 accumulate=2 zero=3",
+                "tp=2 pp=2 accumulate=4 sequence-parallel",
+                "dp=2 tp=2 zero=2 sequence-parallel recompute"
+            })
+    void losesAsASingleRankDoes(String techniques) {
+        List<Double> expected = single(STEPS);
+        RunSettings s = settings(techniques, 0, 1, Adam.defaults(), STEPS);
+        double difference = difference(expected, losses(s));
+        double tolerance = s.techniques().bfloat16() ? NARROW : TOLERANCE;
+        System.out.printf("%s: differs by %.1e%n", techniques, difference);
+        assertTrue(difference <= tolerance, techniques + " differs by " + difference);
+    }
+
+    /** Experts drop tokens by micro-batch, so the single rank computes the same ones. */
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "dp=2 ep=2",
+                "dp=4 ep=2",
+                "dp=4 ep=4 recompute",
+                "dp=2 accumulate=2",
+                "dp=2 ep=2 accumulate=2 zero=3",
+                "dp=4 ep=2 zero=2 bf16",
+                "dp=2 ep=2 pp=2 accumulate=2"
+            })
+    void expertsLoseAsOnASingleRank(String techniques) {
+        RunSettings s = settings(techniques, 4, 1, Adam.defaults(), STEPS);
+        String one = s.techniques().reference().toString();
+        double difference =
+                difference(losses(settings(one, 4, 1, Adam.defaults(), STEPS)), losses(s));
+        double tolerance = s.techniques().bfloat16() ? NARROW_EXPERTS : TOLERANCE;
+        System.out.printf("%s with experts: differs by %.1e%n", techniques, difference);
+        assertTrue(difference <= tolerance, techniques + " differs by " + difference);
+    }
+
+    /** What the tolerance would not let pass. */
+    @Test
+    void otherSamplesOrRatesDifferByMoreThanTheTolerance() {
+        List<Double> expected = single(STEPS);
+        List<Double> others = losses(settings("single", 0, 2, Adam.defaults(), STEPS));
+        assertTrue(difference(expected, others) > 5 * NARROW);
+        List<Double> rule = losses(settings("single", 0, 1, Sgd.withMomentum(0.9), STEPS));
+        assertTrue(difference(expected, rule) > 5 * NARROW);
+    }
+
+    @Test
+    void learnsMoreThanTheFrequencyOfCharacters() {
+        List<Double> losses = single(80);
+        assertEquals(Math.log(CORPUS.alphabet().length()), losses.getFirst(), 0.3);
+        double entropy = CORPUS.unigramEntropy();
+        assertTrue(losses.getLast() < 0.75 * entropy, losses.getLast() + " of " + entropy);
+    }
+
+    @Test
+    void sameSeedSameBits() {
+        assertEquals(single(STEPS), single(STEPS));
+        String two = "dp=2 zero=3 accumulate=2";
+        assertEquals(
+                losses(settings(two, 0, 1, Adam.defaults(), STEPS)),
+                losses(settings(two, 0, 1, Adam.defaults(), STEPS)));
+    }
+
+    /** Steps 6 to 12 from a checkpoint are those of a run that never stopped, bit for bit. */
+    @ParameterizedTest
+    @ValueSource(
+            strings = {"single", "dp=2", "dp=2 zero=2 bf16", "dp=2 zero=3 offload=nvme", "tp=2"})
+    void resumesToTheSameLosses(String techniques, @TempDir Path checkpoint) {
+        List<Double> whole = losses(settings(techniques, 0, 1, Adam.defaults(), STEPS));
+        losses(settings(techniques, 0, 1, Adam.defaults(), 6, checkpoint, false));
+        List<Double> rest =
+                losses(settings(techniques, 0, 1, Adam.defaults(), STEPS, checkpoint, true));
+        assertEquals(whole.subList(6, STEPS), rest);
+        assertNotEquals(whole.subList(0, 6), rest);
+    }
+
+    /** Replicas may be more or fewer after a checkpoint. */
+    @ParameterizedTest
+    @CsvSource({"dp=2, dp=4", "dp=4 zero=3, dp=2 zero=1", "dp=2 zero=2, offload=host"})
+    void resumesOnOtherNumbersOfRanks(String before, String after, @TempDir Path checkpoint) {
+        List<Double> whole = single(STEPS);
+        losses(settings(before, 0, 1, Adam.defaults(), 6, checkpoint, false));
+        List<Double> rest = losses(settings(after, 0, 1, Adam.defaults(), STEPS, checkpoint, true));
+        assertTrue(difference(whole.subList(6, STEPS), rest) <= TOLERANCE);
+    }
+
+    /** A step takes no memory of the Java heap, on any rank. */
+    @ParameterizedTest
+    @ValueSource(strings = {"single", "dp=2 accumulate=2", "tp=2 sequence-parallel", "recompute"})
+    void stepsAllocateNothing(String techniques) {
+        RunSettings s = settings(techniques, 0, 1, Adam.defaults(), 10_000);
+        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        int ranks = s.techniques().ranks();
+        double[] bytes = new double[ranks];
+        Communicator.runLocal(
+                ranks,
+                comm -> {
+                    try (GptTrainer trainer = new GptTrainer(comm, CORPUS, s)) {
+                        trainer.initialize();
+                        // Until everything is compiled; all ranks go on as long as the last.
+                        for (int window = 0; window < 8; window++) {
+                            for (int i = 0; i < 100; i++) {
+                                trainer.step();
+                            }
+                            long before = threads.getCurrentThreadAllocatedBytes();
+                            for (int i = 0; i < 100; i++) {
+                                trainer.step();
+                            }
+                            long after = threads.getCurrentThreadAllocatedBytes();
+                            bytes[comm.rank()] = (after - before) / 100.0;
+                        }
+                    }
+                });
+        for (int r = 0; r < ranks; r++) {
+            System.out.printf("%s: %.1f bytes a step on rank %d%n", techniques, bytes[r], r);
+            assertTrue(bytes[r] < 16, techniques + ": " + bytes[r] + " bytes a step on rank " + r);
+        }
+    }
+}
