@@ -4,6 +4,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.VarHandle;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -46,6 +47,9 @@ final class Control {
     static final long GO_AT = 64;
     private static final long ABORT_AT = 128;
     private static final long ABORT_TEXT_AT = 136;
+    private static final long BEING_WRITTEN = -1;
+    private static final long WRITE_WAIT_NANOS = 1_000_000_000;
+    private static final long WRITE_PARK_NANOS = 50_000;
     private static final long HEADER = 64 << 10;
     private static final int ABORT_TEXT_MAX = (int) (HEADER - ABORT_TEXT_AT - 4);
 
@@ -189,7 +193,12 @@ final class Control {
      */
     boolean abort(int rank, AbortKind kind, int printer, String reason) {
         // Taken, text written, then published: readers see a whole text.
-        if (!LONG.compareAndSet(memory, ABORT_AT, 0L, -1L)) {
+        if (!LONG.compareAndSet(memory, ABORT_AT, 0L, BEING_WRITTEN)) {
+            // Who was first may still be writing, or may have been stopped at it.
+            long until = System.nanoTime() + WRITE_WAIT_NANOS;
+            while (acquire(ABORT_AT) == BEING_WRITTEN && System.nanoTime() - until < 0) {
+                LockSupport.parkNanos(WRITE_PARK_NANOS);
+            }
             return false;
         }
         byte[] text = reason.getBytes(StandardCharsets.UTF_8);
@@ -209,7 +218,10 @@ final class Control {
     }
 
     AbortKind abortKind() {
-        return AbortKind.values()[(int) (acquire(ABORT_AT) >>> 32) & 0xff];
+        long word = acquire(ABORT_AT);
+        return word == BEING_WRITTEN
+                ? AbortKind.FAILED
+                : AbortKind.values()[(int) (word >>> 32) & 0xff];
     }
 
     /** The rank that prints why the communicator ended; -1 for none. */
