@@ -27,7 +27,7 @@ record MatmulInputs(long seed) {
     int value(int which, long row, long column) {
         long x = mix(seed + which * 0x9E3779B97F4A7C15L + row * 0xD1342543DE82EF95L + column);
         // The upper half times 7, over 2^32: as even as can be, and cheaper than a remainder.
-        return (int) ((x >>> 32) * VALUES >>> 32) - LARGEST;
+        return (int) (((x >>> 32) * VALUES) >>> 32) - LARGEST;
     }
 
     /** An element of a vector of the check. */

@@ -127,7 +127,7 @@ record MatmulPlan(long n, int ranks, int high, long width, long depth) {
 
     /** Bytes that a rank gets from others: all of B but its own rows, for every row of tiles. */
     long received(int rank) {
-        return SIZE * high * n * (n - rows(rank).count());
+        return (long) SIZE * high * n * (n - rows(rank).count());
     }
 
     /** Bytes that go to a rank's device: its A for every strip, its B for every row of tiles. */

@@ -508,9 +508,9 @@ final class MatmulRun implements AutoCloseable {
                         ReduceOp.SUM,
                         products.sum / 1e9,
                         broadcasts.sum / 1e9,
-                        checked,
+                        (double) checked,
                         wrong == null ? 0 : 1);
-        double[] most = reduce(ReduceOp.MAX, seconds, budgets.peak(Tier.DEVICE));
+        double[] most = reduce(ReduceOp.MAX, seconds, (double) budgets.peak(Tier.DEVICE));
         return new Result(
                 most[0],
                 sums[0] / comm.size(),

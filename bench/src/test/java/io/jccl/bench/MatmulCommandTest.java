@@ -171,7 +171,7 @@ class MatmulCommandTest {
         Random random = new Random(seed);
         int made = 0;
         for (int round = 0; round < 2000; round++) {
-            long n = 1 + random.nextInt(random.nextBoolean() ? 60_000 : 300);
+            long n = 1L + random.nextInt(random.nextBoolean() ? 60_000 : 300);
             int ranks = 1 + random.nextInt((int) Math.min(n, 64));
             long memory = 40_000L + (long) (Math.pow(random.nextDouble(), 4) * 20e9);
             MatmulPlan plan;

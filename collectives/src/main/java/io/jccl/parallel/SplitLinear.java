@@ -9,6 +9,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import java.time.Duration;
+import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /** What the two split linear layers have in common: shapes, scratch memory and a second stream. */
@@ -40,7 +41,7 @@ abstract class SplitLinear implements AutoCloseable {
     private final @Nullable Event done;
     private final Runnable mark = this::mark;
     private final Runnable check = this::check;
-    private volatile long marked;
+    private final AtomicLong marked = new AtomicLong();
     private long checked;
     private boolean closed;
 
@@ -163,16 +164,15 @@ abstract class SplitLinear implements AutoCloseable {
         }
     }
 
-    @SuppressWarnings("NonAtomicOperationOnVolatileField") // by the side stream alone
     private void mark() {
-        marked = marked + 1;
+        marked.incrementAndGet();
     }
 
     /** A product that failed beside was dropped there with its mark; its error comes out here. */
     private void check() {
         checked++;
-        if (marked < checked) {
-            checked = marked;
+        if (marked.get() < checked) {
+            checked = marked.get();
             Stream s = side;
             if (s != null) {
                 s.synchronize(SIDE_PATIENCE);
@@ -232,8 +232,7 @@ abstract class SplitLinear implements AutoCloseable {
     /** The elements as one run, which collectives need. */
     static Buffer run(Matrix m, String name) {
         boolean dense =
-                m.rows() <= 1 && m.columnStride() == 1
-                        || m.columnStride() == 1 && m.rowStride() == m.columns();
+                m.columnStride() == 1 && (m.rows() <= 1 || m.rowStride() == m.columns());
         if (!dense || m.dataType() != DataType.FLOAT32) {
             throw new IllegalArgumentException(
                     name

@@ -15,6 +15,7 @@ import io.jccl.parallel.gemm.ScriptedCublas;
 import io.jccl.testdouble.TestDouble;
 import java.time.Duration;
 import java.util.List;
+import java.util.Objects;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.BeforeAll;
@@ -177,7 +178,7 @@ class DeviceLinearTest {
             if (in == null) {
                 stream.synchronize();
                 host.set(0, 100 + i);
-                stream.copy(host, out);
+                stream.copy(host, Objects.requireNonNull(out));
             } else if (out != null) {
                 stream.copy(in, out);
             } else {
@@ -191,7 +192,7 @@ class DeviceLinearTest {
             stream.synchronize();
             if (dy == null) {
                 host.set(0, 200 + i);
-                stream.copy(host, dx);
+                stream.copy(host, Objects.requireNonNull(dx));
             } else {
                 assertEquals(200 + i, dy.get(0), "rank " + rank);
                 if (dx != null) {

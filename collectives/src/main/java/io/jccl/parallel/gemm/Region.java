@@ -189,7 +189,7 @@ final class Region {
         MemorySegment s = from.buffer().asSegment();
         DataType type = from.dataType();
         int padded = (count + width - 1) / width * width;
-        if (along == 1 && count > 1 || alongDepth != 1) {
+        if ((along == 1 && count > 1) || alongDepth != 1) {
             Arrays.fill(line, count, padded, 0);
             for (int p = 0; p < d; p++) {
                 load(s, type, first + p * alongDepth, line, 0, count);
