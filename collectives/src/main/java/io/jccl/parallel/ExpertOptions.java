@@ -1,6 +1,7 @@
 package io.jccl.parallel;
 
 import io.jccl.device.DataType;
+
 import java.util.Objects;
 
 /**

@@ -10,6 +10,7 @@ import io.jccl.parallel.ExpertReference.Pick;
 import io.jccl.parallel.RouterOptions.ExpertChoice;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
@@ -118,7 +119,8 @@ final class ExpertBodies {
                 ExpertOptions.of(router, features).withType(type).withFixedBlocks(fixed);
         int most = router.maxTokens();
         try (ExpertDispatch layer = ExpertDispatch.create(c, options);
-                Buffer logits = c.device().allocate(DataType.FLOAT32, most * router.experts());
+                Buffer logits =
+                        c.device().allocate(DataType.FLOAT32, (long) most * router.experts());
                 Buffer logitGradients = c.device().allocate(DataType.FLOAT32, logits.count());
                 Buffer tokens = c.device().allocate(type, (long) most * features);
                 Buffer results = c.device().allocate(type, tokens.count());

@@ -5,12 +5,15 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.parallel.ParameterSync;
-import java.util.List;
-import java.util.Map;
+
 import org.nd4j.autodiff.samediff.SDVariable;
 import org.nd4j.autodiff.samediff.SameDiff;
 import org.nd4j.linalg.api.ndarray.INDArray;
 import org.nd4j.linalg.factory.Nd4j;
+
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
 
 /**
  * Data-parallel training with ND4J's CPU backend: SameDiff makes the gradient of each rank's
@@ -90,7 +93,8 @@ public final class Nd4jGradients {
     }
 
     private static INDArray gradient(SameDiff graph, Regression r) {
-        INDArray g = graph.calculateGradients(inputs(r), "w").get("w");
+        Map<String, INDArray> all = graph.calculateGradients(inputs(r), "w");
+        INDArray g = Objects.requireNonNull(all.get("w"), "no gradient of w");
         return g.isView() ? g.dup() : g;
     }
 }
