@@ -9,20 +9,17 @@ import io.jccl.parallel.ExpertOptions;
 import io.jccl.parallel.RouterOptions;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
-
-import org.jspecify.annotations.Nullable;
-
-import picocli.CommandLine.Command;
-import picocli.CommandLine.Model.CommandSpec;
-import picocli.CommandLine.Option;
-import picocli.CommandLine.Spec;
-
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Random;
 import java.util.concurrent.Callable;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
 
 /**
  * {@code jccl expert-loop}: tokens to experts and back, and in turn with it two plain allToAll of
@@ -170,7 +167,7 @@ public final class ExpertLoop implements Callable<Integer> {
                     String.format(
                             Locale.ROOT,
                             "%8d %8d %7s %8.2f %9.0f %10.0f %10.0f %6.2f %10.0f %10.0f %6.2f"
-                                + " %10.0f",
+                                    + " %10.0f",
                             n,
                             f,
                             skewed ? "skewed" : "even",

@@ -6,14 +6,12 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Expert parallelism: a layer's experts are spread over ranks, and every token travels to the ranks
@@ -632,7 +630,7 @@ public final class ExpertDispatch implements AutoCloseable {
         if (!options.fixedBlocks()) {
             throw new IllegalStateException(
                     "blocks vary in size; set ExpertOptions.withFixedBlocks(true), or use"
-                        + " rowCount");
+                            + " rowCount");
         }
         return maxRows / local;
     }

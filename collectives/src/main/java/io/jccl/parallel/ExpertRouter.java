@@ -6,7 +6,6 @@ import io.jccl.device.Device;
 import io.jccl.parallel.RouterOptions.ExpertChoice;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
-
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.Arrays;

@@ -1,7 +1,6 @@
 package io.jccl.parallel;
 
 import io.jccl.device.DataType;
-
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 

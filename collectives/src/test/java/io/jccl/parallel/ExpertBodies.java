@@ -10,7 +10,6 @@ import io.jccl.parallel.ExpertReference.Pick;
 import io.jccl.parallel.RouterOptions.ExpertChoice;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
-
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;

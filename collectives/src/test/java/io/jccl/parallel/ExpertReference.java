@@ -3,7 +3,6 @@ package io.jccl.parallel;
 import io.jccl.parallel.RouterOptions.ExpertChoice;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
-
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;

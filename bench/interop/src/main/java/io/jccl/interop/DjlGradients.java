@@ -6,13 +6,11 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.training.GradientCollector;
-
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.parallel.ParameterSync;
-
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 

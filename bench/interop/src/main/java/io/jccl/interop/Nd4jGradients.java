@@ -5,15 +5,13 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.parallel.ParameterSync;
-
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
 import org.nd4j.autodiff.samediff.SDVariable;
 import org.nd4j.autodiff.samediff.SameDiff;
 import org.nd4j.linalg.api.ndarray.INDArray;
 import org.nd4j.linalg.factory.Nd4j;
-
-import java.util.List;
-import java.util.Map;
-import java.util.Objects;
 
 /**
  * Data-parallel training with ND4J's CPU backend: SameDiff makes the gradient of each rank's
