@@ -202,9 +202,9 @@ public final class ExpertDispatch implements AutoCloseable {
             throw new IllegalArgumentException(
                     "the ranks are on "
                             + comm.device()
-                            + ", but tokens are routed and sorted in host memory; use a communicator"
-                            + " of the host or MPI engine, and copy tokens and results by"
-                            + " Stream.copy");
+                            + ", but tokens are routed and sorted in host memory; use a"
+                            + " communicator of the host or MPI engine, and copy tokens and results"
+                            + " by Stream.copy");
         }
         int experts = options.router().experts();
         if (experts % comm.size() != 0) {
@@ -261,7 +261,7 @@ public final class ExpertDispatch implements AutoCloseable {
             }
             statistics.addRank(getInt(all, of + TOKENS), getInt(all, of + UNTAKEN));
         }
-        checkRows(all);
+        checkRows();
         layOut(all);
         phase = Phase.ROUTED;
     }
@@ -275,7 +275,7 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /** All ranks know all numbers, so that all of them notice. */
-    private void checkRows(MemorySegment all) {
+    private void checkRows() {
         if (options.fixedBlocks()) {
             return;
         }
@@ -629,7 +629,8 @@ public final class ExpertDispatch implements AutoCloseable {
     public long blockRows() {
         if (!options.fixedBlocks()) {
             throw new IllegalStateException(
-                    "blocks vary in size; set ExpertOptions.withFixedBlocks(true), or use rowCount");
+                    "blocks vary in size; set ExpertOptions.withFixedBlocks(true), or use"
+                            + " rowCount");
         }
         return maxRows / local;
     }

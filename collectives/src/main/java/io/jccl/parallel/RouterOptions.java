@@ -46,8 +46,8 @@ public record RouterOptions(
             }
             if (count == 1 && normalised) {
                 throw new IllegalArgumentException(
-                        "a single gate divided by itself is always 1, so that the router would get no"
-                                + " gradient; do not normalise with 1 expert a token");
+                        "a single gate divided by itself is always 1, so that the router would get"
+                                + " no gradient; do not normalise with 1 expert a token");
             }
         }
     }

@@ -118,7 +118,8 @@ final class ExpertBodies {
                 ExpertOptions.of(router, features).withType(type).withFixedBlocks(fixed);
         int most = router.maxTokens();
         try (ExpertDispatch layer = ExpertDispatch.create(c, options);
-                Buffer logits = c.device().allocate(DataType.FLOAT32, most * router.experts());
+                Buffer logits =
+                        c.device().allocate(DataType.FLOAT32, (long) most * router.experts());
                 Buffer logitGradients = c.device().allocate(DataType.FLOAT32, logits.count());
                 Buffer tokens = c.device().allocate(type, (long) most * features);
                 Buffer results = c.device().allocate(type, tokens.count());

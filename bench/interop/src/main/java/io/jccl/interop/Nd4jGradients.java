@@ -7,6 +7,7 @@ import io.jccl.device.DataType;
 import io.jccl.parallel.ParameterSync;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import org.nd4j.autodiff.samediff.SDVariable;
 import org.nd4j.autodiff.samediff.SameDiff;
 import org.nd4j.linalg.api.ndarray.INDArray;
@@ -90,7 +91,8 @@ public final class Nd4jGradients {
     }
 
     private static INDArray gradient(SameDiff graph, Regression r) {
-        INDArray g = graph.calculateGradients(inputs(r), "w").get("w");
+        Map<String, INDArray> all = graph.calculateGradients(inputs(r), "w");
+        INDArray g = Objects.requireNonNull(all.get("w"), "no gradient of w");
         return g.isView() ? g.dup() : g;
     }
 }
