@@ -72,14 +72,21 @@ class ParallelEnginesTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"OPEN_MPI, 2", "OPEN_MPI, 3", "MPICH, 2", "MPICH, 3"})
-    void mpi(MpiLauncher launcher, int ranks) throws IOException {
+    @CsvSource({
+        "OPEN_MPI, 2, block",
+        "OPEN_MPI, 3, block",
+        "OPEN_MPI, 3, poll",
+        "MPICH, 2, block",
+        // Three that block would spin on fewer cores.
+        "MPICH, 3, poll"
+    })
+    void mpi(MpiLauncher launcher, int ranks, String wait) throws IOException {
         launcher.assume();
-        seeded(launcher.name(), ranks);
+        seeded(launcher + " " + wait, ranks);
         String out = folder.resolve("out").toString();
+        List<String> flags = List.of("-Djccl.mpi.wait=" + wait);
         Worker job =
-                launcher.start(
-                        ranks, List.of(), ParallelWorker.class, "all", seed, "100", "mpi", out);
+                launcher.start(ranks, flags, ParallelWorker.class, "all", seed, "100", "mpi", out);
         int exit;
         try {
             exit = job.join(PATIENCE);

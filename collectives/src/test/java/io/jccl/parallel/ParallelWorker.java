@@ -16,6 +16,8 @@ import java.util.Locale;
 
 /** A rank as a process of its own; prints what becomes of it. */
 final class ParallelWorker {
+    private static final boolean POLLS = "poll".equals(System.getProperty("jccl.mpi.wait"));
+
     private ParallelWorker() {}
 
     /**
@@ -68,8 +70,9 @@ final class ParallelWorker {
         ParallelBodies.compressed(c, seed);
         ParallelBodies.sync(c, seed);
         if (c.size() > 1) {
-            if (!c.engine().equals("mpi")) {
-                // Blocking MPI ends the job.
+            // Blocking MPI would end the job.
+            boolean blocks = c.engine().equals("mpi") && !POLLS;
+            if (!blocks) {
                 ParallelBodies.unused(c);
             }
             ParallelBodies.serverInStep(c, seed);
