@@ -213,16 +213,12 @@ public final class ExpertRouter {
     private int softmax(int t) {
         int at = t * experts;
         float most = Float.NEGATIVE_INFINITY;
-        int first = 0;
         for (int e = 0; e < experts; e++) {
             float x = gates[at + e];
             if (!(x < Float.POSITIVE_INFINITY)) {
                 return at + e;
             }
-            if (x > most) {
-                most = x;
-                first = e;
-            }
+            most = Math.max(most, x);
         }
         if (most == Float.NEGATIVE_INFINITY) {
             return at;
@@ -234,8 +230,11 @@ public final class ExpertRouter {
             sum += y;
         }
         float scale = (float) (1 / sum);
+        int first = 0;
         for (int e = 0; e < experts; e++) {
             gates[at + e] *= scale;
+            // By gates, as choices are: different logits may have been rounded to the same gate.
+            first = gates[at + e] > gates[at + first] ? e : first;
         }
         logSum[t] = (float) (most + Math.log(sum));
         firstChoices[first]++;
