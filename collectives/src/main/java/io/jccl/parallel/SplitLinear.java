@@ -231,8 +231,7 @@ abstract class SplitLinear implements AutoCloseable {
 
     /** The elements as one run, which collectives need. */
     static Buffer run(Matrix m, String name) {
-        boolean dense =
-                m.columnStride() == 1 && (m.rows() <= 1 || m.rowStride() == m.columns());
+        boolean dense = m.columnStride() == 1 && (m.rows() <= 1 || m.rowStride() == m.columns());
         if (!dense || m.dataType() != DataType.FLOAT32) {
             throw new IllegalArgumentException(
                     name
