@@ -2,11 +2,13 @@
  *
  * usage: mpi_allreduce MAX_ITERATIONS REPETITIONS BYTES...
  * Rank 0 prints "bytes microseconds": the median over the repetitions of the mean time of one call,
- * with the sizes, iteration counts, values and checks of PeerLoop.java. With MPI_ALLREDUCE_THREADS
- * set, MPI is initialized for threads, as JCCL does. */
+ * with the sizes, iteration counts, values and checks of PeerLoop.java. MPI_ALLREDUCE_THREADS says
+ * for which threads MPI is initialized, as JCCL_MPI_THREADS does: multiple, serialized, or for one
+ * if it is not set. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int ascending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -20,7 +22,10 @@ static void repeat(const float *send, float *recv, int count, long times) {
 }
 
 int main(int argc, char **argv) {
-    int wanted = getenv("MPI_ALLREDUCE_THREADS") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    const char *threads = getenv("MPI_ALLREDUCE_THREADS");
+    int wanted = threads == NULL                       ? MPI_THREAD_SINGLE
+                 : strcmp(threads, "serialized") == 0 ? MPI_THREAD_SERIALIZED
+                                                       : MPI_THREAD_MULTIPLE;
     int provided;
     MPI_Init_thread(&argc, &argv, wanted, &provided);
     if (argc < 4) {

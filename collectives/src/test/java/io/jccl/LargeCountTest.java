@@ -18,8 +18,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * More than 2^31 elements, for real: 4 to 16 GB, so only with {@code -Djccl.test.large=true}. {@code
- * jccl.mpi.limit} has the other tests of MPI take the same paths with fewer.
+ * More than 2^31 elements, for real: 4 to 16 GB, so only with {@code -Djccl.test.large=true}.
+ * {@code jccl.mpi.limit} has the other tests of MPI take the same paths with fewer.
  */
 @Timeout(value = 15, unit = TimeUnit.MINUTES)
 class LargeCountTest {
@@ -60,7 +60,12 @@ class LargeCountTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "allReduce", "broadcast", "sendRecv", "allGather", "allGatherOfManyEach", "allToAll"
+                "allReduce",
+                "broadcast",
+                "sendRecv",
+                "allGather",
+                "allGatherOfManyEach",
+                "allToAll"
             })
     void onOpenMpi(String what) {
         mpi(MpiLauncher.OPEN_MPI, what);
@@ -69,7 +74,12 @@ class LargeCountTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "allReduce", "broadcast", "sendRecv", "allGather", "allGatherOfManyEach", "allToAll"
+                "allReduce",
+                "broadcast",
+                "sendRecv",
+                "allGather",
+                "allGatherOfManyEach",
+                "allToAll"
             })
     void onMpich(String what) {
         mpi(MpiLauncher.MPICH, what);
@@ -78,7 +88,12 @@ class LargeCountTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "allReduce", "broadcast", "sendRecv", "allGather", "allGatherOfManyEach", "allToAll"
+                "allReduce",
+                "broadcast",
+                "sendRecv",
+                "allGather",
+                "allGatherOfManyEach",
+                "allToAll"
             })
     void asThreads(String what) {
         try (Workers one = new Workers(1, Workers.newJobId(), FLAGS, Map.of())) {
@@ -89,7 +104,12 @@ class LargeCountTest {
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "allReduce", "broadcast", "sendRecv", "allGather", "allGatherOfManyEach", "allToAll"
+                "allReduce",
+                "broadcast",
+                "sendRecv",
+                "allGather",
+                "allGatherOfManyEach",
+                "allToAll"
             })
     void asProcesses(String what) {
         try (Workers two = new Workers(2, Workers.newJobId(), FLAGS, Map.of())) {

@@ -22,9 +22,9 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 /**
- * {@code jccl expert-loop}: tokens to experts and back, and in turn with it two plain allToAll of the
- * same bytes, so that both see the same machine; medians, and of the fastest of
- * each ({@code best}). The figures of docs/parallel-experts.md.
+ * {@code jccl expert-loop}: tokens to experts and back, and in turn with it two plain allToAll of
+ * the same bytes, so that both see the same machine; medians, and of the fastest of each ({@code
+ * best}). The figures of docs/parallel-experts.md.
  */
 @Command(
         name = "expert-loop",
@@ -117,8 +117,7 @@ public final class ExpertLoop implements Callable<Integer> {
         RouterOptions router =
                 new RouterOptions(
                         experts, n, new TokenChoice(choices, choices > 1), 1, Overflow.NONE, false);
-        ExpertOptions options =
-                ExpertOptions.of(router, f).withType(element).withBackward(false);
+        ExpertOptions options = ExpertOptions.of(router, f).withType(element).withBackward(false);
         long sent = (long) n * choices * f;
         Stream stream = comm.device().defaultStream();
         try (ExpertDispatch layer = ExpertDispatch.create(comm, options);

@@ -218,8 +218,7 @@ final class MatmulCommand implements Callable<Integer> {
         Progress progress = comm.rank() == 0 ? Progress.to(err) : Progress.none();
         MatmulRun.Result result;
         try (MatmulRun run =
-                new MatmulRun(
-                        comm, plan, seed, mine, memory(), store, progress, afterProduct)) {
+                new MatmulRun(comm, plan, seed, mine, memory(), store, progress, afterProduct)) {
             result = run.run();
         } finally {
             Drives.close(store);
@@ -279,11 +278,7 @@ final class MatmulCommand implements Callable<Integer> {
                 nvme == null ? "pinned host memory" : "files under " + nvme);
         line(out, "time", "%.3f s", r.seconds());
         line(out, "speed", "%.1f GFLOP/s", gigaflops(r));
-        line(
-                out,
-                "products",
-                "%.1f%% of the time",
-                percent(r.computeSeconds(), r.seconds()));
+        line(out, "products", "%.1f%% of the time", percent(r.computeSeconds(), r.seconds()));
         line(
                 out,
                 "communication",
@@ -323,8 +318,7 @@ final class MatmulCommand implements Callable<Integer> {
         out.printf(Locale.ROOT, "%-16s " + format + "%n", name, value);
     }
 
-    private ObjectNode document(
-            Communicator comm, MatmulPlan plan, int each, MatmulRun.Result r) {
+    private ObjectNode document(Communicator comm, MatmulPlan plan, int each, MatmulRun.Result r) {
         ObjectNode top = new ObjectMapper().createObjectNode();
         top.put("version", Version.TEXT);
         top.put("size", size);

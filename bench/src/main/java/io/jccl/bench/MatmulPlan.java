@@ -42,7 +42,11 @@ record MatmulPlan(long n, int ranks, int high, long width, long depth) {
     static MatmulPlan of(long n, int ranks, long deviceBytes) {
         if (n < ranks) {
             throw new IllegalArgumentException(
-                    "--size is " + n + ", expected at least one row for each of " + ranks + " ranks");
+                    "--size is "
+                            + n
+                            + ", expected at least one row for each of "
+                            + ranks
+                            + " ranks");
         }
         long most = Part.of(n, 0, ranks).count();
         long least = Part.of(n, ranks - 1, ranks).count();

@@ -178,8 +178,7 @@ final class MatmulRun implements AutoCloseable {
     private void fill() {
         long widest = Math.max(plan.tile(comm.rank(), 0).count(), plan.depth());
         long longest = Math.max(plan.depth(), plan.width());
-        Buffer through =
-                store == null ? null : pinned.allocate(DataType.FLOAT32, widest * longest);
+        Buffer through = store == null ? null : pinned.allocate(DataType.FLOAT32, widest * longest);
         for (int i = 0; i < plan.high(); i++) {
             Part t = plan.tile(comm.rank(), i);
             Part high = new Part(rows.from() + t.from(), t.count());
@@ -245,8 +244,7 @@ final class MatmulRun implements AutoCloseable {
                 }
             }
         }
-        var options =
-                ScheduleOptions.DEFAULT.withDepth(MatmulPlan.SLOTS - 1).withTimeout(PATIENCE);
+        var options = ScheduleOptions.DEFAULT.withDepth(MatmulPlan.SLOTS - 1).withTimeout(PATIENCE);
         LayerSchedule left =
                 add(
                         LayerSchedule.create(
@@ -313,8 +311,7 @@ final class MatmulRun implements AutoCloseable {
             for (int i = 0; i < plan.high(); i++, tile++) {
                 long tall = plan.tile(comm.rank(), i).count();
                 int t = tile % MatmulPlan.SLOTS;
-                progress.show(
-                        "tile " + (tile + 1) + " of " + (long) plan.strips() * plan.high());
+                progress.show("tile " + (tile + 1) + " of " + (long) plan.strips() * plan.high());
                 Transfer before = leaving[t];
                 if (before != null) {
                     before.before(compute);

@@ -56,8 +56,18 @@ class MatmulCommandTest {
         Path json = folder.resolve("matmul.json");
         Outcome o =
                 Outcome.of(
-                        "-n", "" + size, "-g", "" + ranks, "--device-memory", memory, "--threads",
-                        "1", "--seed", "5", "-J", json.toString());
+                        "-n",
+                        "" + size,
+                        "-g",
+                        "" + ranks,
+                        "--device-memory",
+                        memory,
+                        "--threads",
+                        "1",
+                        "--seed",
+                        "5",
+                        "-J",
+                        json.toString());
         assertEquals("", o.err);
         assertEquals(0, o.status, o.out);
         long all = (long) size * size;
@@ -69,8 +79,7 @@ class MatmulCommandTest {
         JsonNode plan = n.get("plan");
         assertEquals(plan.get("receivedBytes").asLong(), n.get("receivedBytes").asLong());
         assertEquals(plan.get("toDeviceBytes").asLong(), n.get("toDeviceBytes").asLong());
-        assertTrue(
-                n.get("devicePeakBytes").asLong() <= n.get("deviceBudgetBytes").asLong(), o.out);
+        assertTrue(n.get("devicePeakBytes").asLong() <= n.get("deviceBudgetBytes").asLong(), o.out);
     }
 
     @Test
@@ -84,8 +93,16 @@ class MatmulCommandTest {
     void matricesMayLiveOnADrive() throws IOException {
         Outcome o =
                 Outcome.of(
-                        "-n", "200", "-g", "3", "--device-memory", "96K", "--tier", "nvme",
-                        "--nvme", folder.toString());
+                        "-n",
+                        "200",
+                        "-g",
+                        "3",
+                        "--device-memory",
+                        "96K",
+                        "--tier",
+                        "nvme",
+                        "--nvme",
+                        folder.toString());
         assertEquals("", o.err);
         assertEquals(0, o.status, o.out);
         assertTrue(o.out.contains("files under"), o.out);

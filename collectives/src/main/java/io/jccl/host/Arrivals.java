@@ -29,7 +29,9 @@ final class Arrivals {
     private static final String CARDS = "card-";
     private static final String VERDICT = "verdict-";
 
-    /** How long others may still come when it is known that ranks differ, so as to name them all. */
+    /**
+     * How long others may still come when it is known that ranks differ, so as to name them all.
+     */
     private static final Duration REST = Duration.ofSeconds(2);
 
     private static final long LOOK_NANOS = 5_000_000;

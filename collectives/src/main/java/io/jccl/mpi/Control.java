@@ -98,13 +98,7 @@ final class Control {
                 int from = status.get(ValueLayout.JAVA_INT, source);
                 code =
                         mpi.MPI_Recv(
-                                inbox.address(),
-                                BYTES,
-                                mpi.MPI_BYTE(),
-                                from,
-                                TAG,
-                                comm,
-                                ignore);
+                                inbox.address(), BYTES, mpi.MPI_BYTE(), from, TAG, comm, ignore);
                 if (code != 0) {
                     break;
                 }

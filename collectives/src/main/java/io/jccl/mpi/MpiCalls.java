@@ -91,7 +91,10 @@ final class MpiCalls {
         link.begin();
         int code;
         try {
-            code = blocking ? mpi.MPI_Barrier(link.comm()) : mpi.MPI_Ibarrier(link.comm(), link.request());
+            code =
+                    blocking
+                            ? mpi.MPI_Barrier(link.comm())
+                            : mpi.MPI_Ibarrier(link.comm(), link.request());
         } finally {
             link.end();
         }
@@ -113,7 +116,8 @@ final class MpiCalls {
                 code =
                         blocking
                                 ? mpi.MPI_Bcast(from, (int) m, type, q.root, link.comm())
-                                : mpi.MPI_Ibcast(from, (int) m, type, q.root, link.comm(), link.request());
+                                : mpi.MPI_Ibcast(
+                                        from, (int) m, type, q.root, link.comm(), link.request());
             } finally {
                 link.end();
             }
@@ -139,7 +143,12 @@ final class MpiCalls {
         if (q.count > LIMIT) {
             for (int r = 0; root && r < n; r++) {
                 if (r != rank) {
-                    messages.postSend(send + r * q.count * q.type.size(), q.count, q.type, r, MpiMessages.TAG_OURS);
+                    messages.postSend(
+                            send + r * q.count * q.type.size(),
+                            q.count,
+                            q.type,
+                            r,
+                            MpiMessages.TAG_OURS);
                 } else if (!own) {
                     Staging.copyOwn(q, q.sendBuffer(), rank * q.count, target, 0, q.count);
                 }
@@ -158,7 +167,15 @@ final class MpiCalls {
                         blocking
                                 ? mpi.MPI_Scatter(send, m, type, recv, m, type, q.root, link.comm())
                                 : mpi.MPI_Iscatter(
-                                        send, m, type, recv, m, type, q.root, link.comm(), link.request());
+                                        send,
+                                        m,
+                                        type,
+                                        recv,
+                                        m,
+                                        type,
+                                        q.root,
+                                        link.comm(),
+                                        link.request());
             } finally {
                 link.end();
             }
@@ -179,7 +196,12 @@ final class MpiCalls {
         if (q.count > LIMIT) {
             for (int r = 0; root && r < n; r++) {
                 if (r != rank) {
-                    messages.postRecv(recv + r * q.count * q.type.size(), q.count, q.type, r, MpiMessages.TAG_OURS);
+                    messages.postRecv(
+                            recv + r * q.count * q.type.size(),
+                            q.count,
+                            q.type,
+                            r,
+                            MpiMessages.TAG_OURS);
                 }
             }
             if (!root) {
@@ -196,7 +218,15 @@ final class MpiCalls {
                         blocking
                                 ? mpi.MPI_Gather(send, m, type, recv, m, type, q.root, link.comm())
                                 : mpi.MPI_Igather(
-                                        send, m, type, recv, m, type, q.root, link.comm(), link.request());
+                                        send,
+                                        m,
+                                        type,
+                                        recv,
+                                        m,
+                                        type,
+                                        q.root,
+                                        link.comm(),
+                                        link.request());
             } finally {
                 link.end();
             }
@@ -221,7 +251,12 @@ final class MpiCalls {
             for (int i = 1; i < n; i++) {
                 int r = (rank + i) % n;
                 messages.postRecv(recv + r * block, q.count, q.type, r, MpiMessages.TAG_OURS);
-                messages.postSend(q.inPlace ? recv + rank * block : send, q.count, q.type, r, MpiMessages.TAG_OURS);
+                messages.postSend(
+                        q.inPlace ? recv + rank * block : send,
+                        q.count,
+                        q.type,
+                        r,
+                        MpiMessages.TAG_OURS);
             }
             messages.finish(first);
             staging.back(target, recv);
@@ -238,7 +273,8 @@ final class MpiCalls {
             code =
                     blocking
                             ? mpi.MPI_Allgather(send, m, type, recv, m, type, link.comm())
-                            : mpi.MPI_Iallgather(send, m, type, recv, m, type, link.comm(), link.request());
+                            : mpi.MPI_Iallgather(
+                                    send, m, type, recv, m, type, link.comm(), link.request());
         } finally {
             link.end();
         }
@@ -251,7 +287,9 @@ final class MpiCalls {
         HostBuffer target = (HostBuffer) q.recvBuffer();
         // MPI wants all ranks to be in place or none.
         long send =
-                q.inPlace ? staging.copyOf((HostBuffer) q.sendBuffer()) : staging.in((HostBuffer) q.sendBuffer());
+                q.inPlace
+                        ? staging.copyOf((HostBuffer) q.sendBuffer())
+                        : staging.in((HostBuffer) q.sendBuffer());
         long recv = staging.out(target);
         if (q.count > LIMIT) {
             long block = q.count * q.type.size();
@@ -276,13 +314,15 @@ final class MpiCalls {
             code =
                     blocking
                             ? mpi.MPI_Alltoall(send, m, type, recv, m, type, link.comm())
-                            : mpi.MPI_Ialltoall(send, m, type, recv, m, type, link.comm(), link.request());
+                            : mpi.MPI_Ialltoall(
+                                    send, m, type, recv, m, type, link.comm(), link.request());
         } finally {
             link.end();
         }
         link.complete(code, "MPI_Alltoall");
         staging.back(target, recv);
     }
+
     // ---- blocks of unequal counts
 
     private void allGatherv(Request q) {
@@ -323,9 +363,18 @@ final class MpiCalls {
         try {
             code =
                     blocking
-                            ? mpi.MPI_Allgatherv(send, m, type, recv, counts, displs, type, link.comm())
+                            ? mpi.MPI_Allgatherv(
+                                    send, m, type, recv, counts, displs, type, link.comm())
                             : mpi.MPI_Iallgatherv(
-                                    send, m, type, recv, counts, displs, type, link.comm(), link.request());
+                                    send,
+                                    m,
+                                    type,
+                                    recv,
+                                    counts,
+                                    displs,
+                                    type,
+                                    link.comm(),
+                                    link.request());
         } finally {
             link.end();
         }
@@ -340,7 +389,12 @@ final class MpiCalls {
             long recv = staging.out(target);
             for (int i = 1; i < n; i++) {
                 int r = (rank + i) % n;
-                messages.postRecv(recv + q.recvDispls[r] * size, q.recvCounts[r], q.type, r, MpiMessages.TAG_OURS);
+                messages.postRecv(
+                        recv + q.recvDispls[r] * size,
+                        q.recvCounts[r],
+                        q.type,
+                        r,
+                        MpiMessages.TAG_OURS);
                 messages.postSend(send, source.count(), q.type, r, MpiMessages.TAG_OURS);
             }
             messages.finish(first);
@@ -394,7 +448,12 @@ final class MpiCalls {
         for (int i = 1; i < n; i++) {
             int to = (rank + i) % n;
             if (source != null && q.op.receives(to, q.root)) {
-                messages.postSend(send + q.sendDispls[to] * size, q.sendCounts[to], q.type, to, MpiMessages.TAG_OURS);
+                messages.postSend(
+                        send + q.sendDispls[to] * size,
+                        q.sendCounts[to],
+                        q.type,
+                        to,
+                        MpiMessages.TAG_OURS);
             }
         }
         messages.finish(first);

@@ -110,7 +110,6 @@ final class MpiLink {
         return abi.handle(made, 0);
     }
 
-
     /** Frees everything; no request may be under way. */
     void close() {
         if (tryBegin()) {

@@ -69,7 +69,8 @@ final class MpiReductions {
         HostBuffer source = (HostBuffer) q.sendBuffer();
         HostBuffer result = target ? (HostBuffer) q.recvBuffer() : source;
         boolean own = target && q.inPlace && !avoids(q);
-        long send = own ? inPlace : target && q.inPlace ? staging.copyOf(source) : staging.in(source);
+        long send =
+                own ? inPlace : target && q.inPlace ? staging.copyOf(source) : staging.in(source);
         long recv = target ? staging.out(result) : 0;
         int size = q.type.size();
         for (long at = 0; ; at += LIMIT) {
@@ -103,9 +104,17 @@ final class MpiReductions {
             } else {
                 code =
                         all
-                                ? mpi.MPI_Iallreduce(send, recv, m, mpiType, op, link.comm(), link.request())
+                                ? mpi.MPI_Iallreduce(
+                                        send, recv, m, mpiType, op, link.comm(), link.request())
                                 : mpi.MPI_Ireduce(
-                                        send, recv, m, mpiType, op, q.root, link.comm(), link.request());
+                                        send,
+                                        recv,
+                                        m,
+                                        mpiType,
+                                        op,
+                                        q.root,
+                                        link.comm(),
+                                        link.request());
             }
         } finally {
             link.end();
@@ -163,7 +172,8 @@ final class MpiReductions {
         }
         scatterReduced(q, vector, send, recv, (int) q.count, q.type);
         if (aside) {
-            MemorySegment.copy(staging.recv().atLeast(0), 0, target.segment(), 0, target.byteSize());
+            MemorySegment.copy(
+                    staging.recv().atLeast(0), 0, target.segment(), 0, target.byteSize());
         }
         if (q.reduceOp.kind() == ReduceOp.Kind.AVG) {
             reducer.begin(q.type, ReduceOp.Kind.AVG)
@@ -181,13 +191,21 @@ final class MpiReductions {
             if (vector) {
                 code =
                         blocking
-                                ? mpi.MPI_Reduce_scatter(send, recv, counts, mpiType, op, link.comm())
+                                ? mpi.MPI_Reduce_scatter(
+                                        send, recv, counts, mpiType, op, link.comm())
                                 : mpi.MPI_Ireduce_scatter(
-                                        send, recv, counts, mpiType, op, link.comm(), link.request());
+                                        send,
+                                        recv,
+                                        counts,
+                                        mpiType,
+                                        op,
+                                        link.comm(),
+                                        link.request());
             } else {
                 code =
                         blocking
-                                ? mpi.MPI_Reduce_scatter_block(send, recv, m, mpiType, op, link.comm())
+                                ? mpi.MPI_Reduce_scatter_block(
+                                        send, recv, m, mpiType, op, link.comm())
                                 : mpi.MPI_Ireduce_scatter_block(
                                         send, recv, m, mpiType, op, link.comm(), link.request());
             }

@@ -19,7 +19,9 @@ record MpiSettings(String waiting, String threads) {
                 value(env, THREADS, "jccl.mpi.threads", List.of("multiple", "serialized")));
     }
 
-    /** What is set, by the system property in the first place; the first of the words if nothing. */
+    /**
+     * What is set, by the system property in the first place; the first of the words if nothing.
+     */
     private static String value(
             Map<String, String> env, String name, String property, List<String> words) {
         String value = System.getProperty(property, env.getOrDefault(name, words.getFirst()));

@@ -24,7 +24,8 @@ final class Columns implements Runnable {
     Columns(Communicator comm, Matrix matrix, Buffer packed) {
         if (matrix.columnStride() != 1 || matrix.dataType() != DataType.FLOAT32) {
             throw new IllegalArgumentException(
-                    matrix + " has to hold float elements, row by row, for its columns to be gathered");
+                    matrix
+                            + " has to hold float elements, row by row, for its columns to be gathered");
         }
         this.comm = comm;
         this.matrix = matrix;

@@ -4,7 +4,8 @@ import java.util.Arrays;
 
 /**
  * Indices of numbers of 0 to 1 in descending order, equal ones in their own: a radix sort, which
- * needs no memory but its own. The bits of such floats are ordered like the numbers and fit 30 bits.
+ * needs no memory but its own. The bits of such floats are ordered like the numbers and fit 30
+ * bits.
  */
 final class DescendingOrder {
     private static final int BITS = 10;

@@ -177,8 +177,7 @@ public final class ExpertDispatch implements AutoCloseable {
     private Buffer ownRows(long count) {
         return own(
                 comm.device()
-                        .allocate(
-                                options.type(), Math.multiplyExact(count, options.features())));
+                        .allocate(options.type(), Math.multiplyExact(count, options.features())));
     }
 
     private Buffer own(Buffer buffer) {
@@ -366,8 +365,8 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /**
-     * Brings what the experts have written to {@link #outputs} back and adds it up. For backward the
-     * outputs must stay as they are until {@link #combineBackward}.
+     * Brings what the experts have written to {@link #outputs} back and adds it up. For backward
+     * the outputs must stay as they are until {@link #combineBackward}.
      *
      * @param result as many tokens as were routed x features, overwritten; may be the buffer that
      *     was dispatched
@@ -402,8 +401,7 @@ public final class ExpertDispatch implements AutoCloseable {
             rows.loadScaled(isOwn(i) ? here : away, place[i], weights == null ? 1 : weights[i]);
             for (int k = first + 1; k < end; k++) {
                 i = assignments[k];
-                rows.addScaled(
-                        isOwn(i) ? here : away, place[i], weights == null ? 1 : weights[i]);
+                rows.addScaled(isOwn(i) ? here : away, place[i], weights == null ? 1 : weights[i]);
             }
             rows.store(to, t);
         }
@@ -412,12 +410,13 @@ public final class ExpertDispatch implements AutoCloseable {
     // ---- backward
 
     /**
-     * Sends the gradient of {@link #combine}'s result to the experts, and gives the gradients of the
-     * weights to the router.
+     * Sends the gradient of {@link #combine}'s result to the experts, and gives the gradients of
+     * the weights to the router.
      *
      * @param resultGradient as large as the result; not changed
      * @throws IllegalArgumentException if the buffer does not fit
-     * @throws IllegalStateException if {@link #combine} has not been called, or there is no backward
+     * @throws IllegalStateException if {@link #combine} has not been called, or there is no
+     *     backward
      */
     public void combineBackward(Buffer resultGradient) {
         Buffer gradients = gradients(outputGradients);

@@ -11,10 +11,10 @@ import java.util.Objects;
  * @param type their type, {@link DataType#FLOAT32} or {@link DataType#BFLOAT16}; sums are made in
  *     float32 in either case and rounded once
  * @param backward whether there is a backward pass, which takes as much memory again
- * @param fixedBlocks whether the block of each local expert has a fixed place and size, with rows of
- *     zeros behind the tokens, so that products of matrices always have the same shape, as in GShard
- *     and Switch; otherwise blocks follow each other and are as long as they need be. Not with
- *     {@link RouterOptions.Overflow#NONE}
+ * @param fixedBlocks whether the block of each local expert has a fixed place and size, with rows
+ *     of zeros behind the tokens, so that products of matrices always have the same shape, as in
+ *     GShard and Switch; otherwise blocks follow each other and are as long as they need be. Not
+ *     with {@link RouterOptions.Overflow#NONE}
  * @param maxRows the most tokens that the experts of one rank get in a step, of all ranks together;
  *     0 for what can happen at worst, which without a capacity is all tokens of all ranks. A step
  *     with more throws on every rank

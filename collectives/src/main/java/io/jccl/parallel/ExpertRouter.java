@@ -15,18 +15,18 @@ import java.util.Objects;
  * Decides which tokens of one rank go to which experts, from gate logits x of tokens x experts.
  *
  * <p>Gates are {@code p = softmax(x)} of each token. {@link RouterOptions} says who chooses; in any
- * case the larger gate goes first, and of equal ones the lower expert or token. First choices of all
- * tokens get their slots before second choices (GShard, <a
- * href="https://arxiv.org/abs/2006.16668">arXiv 2006.16668</a>, algorithm 1). The <i>weight</i> of an
- * assignment is its gate p, or with {@link TokenChoice#normalised} p divided by the sum over all
+ * case the larger gate goes first, and of equal ones the lower expert or token. First choices of
+ * all tokens get their slots before second choices (GShard, <a
+ * href="https://arxiv.org/abs/2006.16668">arXiv 2006.16668</a>, algorithm 1). The <i>weight</i> of
+ * an assignment is its gate p, or with {@link TokenChoice#normalised} p divided by the sum over all
  * experts that the token chose, also those that dropped it.
  *
  * <p>Two losses keep experts busy and logits small; for T tokens and E experts:
  *
  * <ul>
  *   <li>load balancing, {@code E sum_e f_e P_e}, with f the share of tokens whose largest gate is e
- *       and P the mean of gate e (Switch, <a
- *       href="https://arxiv.org/abs/2101.03961">arXiv 2101.03961</a>, equation 4); 1 if even
+ *       and P the mean of gate e (Switch, <a href="https://arxiv.org/abs/2101.03961">arXiv
+ *       2101.03961</a>, equation 4); 1 if even
  *   <li>router z-loss, the mean over tokens of {@code log(sum_e exp x_e)^2} (Zoph et al., "ST-MoE",
  *       <a href="https://arxiv.org/abs/2202.08906">arXiv 2202.08906</a>, equation 5)
  * </ul>
@@ -119,14 +119,14 @@ public final class ExpertRouter {
     }
 
     /**
-     * Routes the tokens of a step. Minus infinity is a logit like any other, for experts that a token
-     * is not to have, as long as one of the token's logits is finite.
+     * Routes the tokens of a step. Minus infinity is a logit like any other, for experts that a
+     * token is not to have, as long as one of the token's logits is finite.
      *
      * @param logits tokens x experts of float32, row after row, in host memory; what follows is
      *     ignored
      * @param tokens how many, 0 to {@link RouterOptions#maxTokens}
-     * @throws IllegalArgumentException if the buffer does not fit, or a logit is NaN or infinity; the
-     *     router has no assignments then
+     * @throws IllegalArgumentException if the buffer does not fit, or a logit is NaN or infinity;
+     *     the router has no assignments then
      */
     public void route(Buffer logits, int tokens) {
         int bad = tryRoute(logits, tokens);
@@ -155,7 +155,12 @@ public final class ExpertRouter {
         Arrays.fill(start, 0);
         tokenStart[0] = 0;
         MemorySegment.copy(
-                logits.asSegment(), ValueLayout.JAVA_FLOAT_UNALIGNED, 0, gates, 0, tokens * experts);
+                logits.asSegment(),
+                ValueLayout.JAVA_FLOAT_UNALIGNED,
+                0,
+                gates,
+                0,
+                tokens * experts);
         for (int t = 0; t < tokens; t++) {
             int bad = softmax(t);
             if (bad >= 0) {
@@ -544,8 +549,8 @@ public final class ExpertRouter {
      * Computes the gradient of {@code loss + balance x balanceLoss() + z x zLoss()} by the logits.
      * Which tokens go where counts as constant, as do the shares f.
      *
-     * @param logitsGradient tokens x experts of float32 in host memory, overwritten; what follows is
-     *     left alone
+     * @param logitsGradient tokens x experts of float32 in host memory, overwritten; what follows
+     *     is left alone
      * @param balance factor of {@link #balanceLoss} (alpha of Switch: 0.01)
      * @param z factor of {@link #zLoss} (ST-MoE: 0.001)
      * @throws IllegalArgumentException if the buffer does not fit
@@ -580,7 +585,8 @@ public final class ExpertRouter {
 
     /** With w_j = p_j / S and S the sum of p over the chosen: dp_m = (g_m - sum_j g_j w_j) / S. */
     private void weightsToGates(int t) {
-        boolean divided = choices > 1 && options.choice() instanceof TokenChoice c && c.normalised();
+        boolean divided =
+                choices > 1 && options.choice() instanceof TokenChoice c && c.normalised();
         float sum = 0;
         for (int k = tokenStart[t]; k < tokenStart[t + 1]; k++) {
             int i = tokenAssignments[k];

@@ -37,7 +37,8 @@ public record LinearWeights(
                             + " outputs of "
                             + weight);
         }
-        boolean fits = biasGradient == null || (bias != null && biasGradient.count() == bias.count());
+        boolean fits =
+                biasGradient == null || (bias != null && biasGradient.count() == bias.count());
         if (!fits || (bias != null && weightGradient != null && biasGradient == null)) {
             throw new IllegalArgumentException(
                     "the bias has "

@@ -75,7 +75,11 @@ public final class Matrix {
         checkShape(rows, columns);
         if (rowStride < columns) {
             throw new IllegalArgumentException(
-                    "rowStride is " + rowStride + ", expected at least the " + columns + " columns");
+                    "rowStride is "
+                            + rowStride
+                            + ", expected at least the "
+                            + columns
+                            + " columns");
         }
         boolean empty = rows == 0 || columns == 0;
         long room = buffer.count() - offset;

@@ -184,8 +184,7 @@ public final class ParameterServer implements AutoCloseable {
         // Servers say nothing, and hear what the workers have.
         long[] said =
                 worker && parameters != null && wrong == null
-                        ? Agreement.gather(
-                                world, parameters.count(), parameters.dataType().code())
+                        ? Agreement.gather(world, parameters.count(), parameters.dataType().code())
                         : Agreement.gather(world, -1, -1);
         if (wrong != null) {
             throw wrong;

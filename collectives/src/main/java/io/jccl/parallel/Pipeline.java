@@ -57,8 +57,7 @@ public final class Pipeline implements AutoCloseable {
         for (int i = 0; i < slots && !first; i++) {
             inputs.add(device.allocate(options.type(), options.inputCount()));
         }
-        this.inputGradient =
-                first ? null : device.allocate(options.type(), options.inputCount());
+        this.inputGradient = first ? null : device.allocate(options.type(), options.inputCount());
         this.output = last ? null : device.allocate(options.type(), options.outputCount());
         this.outputGradient = last ? null : device.allocate(options.type(), options.outputCount());
         this.began = device.newEvent();
@@ -105,8 +104,7 @@ public final class Pipeline implements AutoCloseable {
         int next = comm.rank() + 1;
         return switch (action.kind()) {
             case FORWARD -> timed(() -> stage.forward(i, input, output, stream));
-            case BACKWARD ->
-                    timed(() -> stage.backward(i, outputGradient, inputGradient, stream));
+            case BACKWARD -> timed(() -> stage.backward(i, outputGradient, inputGradient, stream));
             case RECV_INPUT -> recv(input, previous);
             case SEND_OUTPUT -> send(output, next);
             case RECV_GRADIENT -> recv(outputGradient, next);

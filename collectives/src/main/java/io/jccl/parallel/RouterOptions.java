@@ -6,8 +6,8 @@ import java.util.Objects;
  * How tokens are given to experts; see {@link ExpertRouter}. All ranks pass the same.
  *
  * @param experts number of experts, of all ranks together, 1 or more
- * @param maxTokens the most tokens that this rank routes in one step, 1 or more; all memory is sized
- *     for it once
+ * @param maxTokens the most tokens that this rank routes in one step, 1 or more; all memory is
+ *     sized for it once
  * @param choice who chooses
  * @param capacityFactor room in the experts relative to an even spread, more than 0; see {@link
  *     #capacity}. Without effect with {@link Overflow#NONE}
@@ -93,7 +93,11 @@ public record RouterOptions(
         if (choice instanceof TokenChoice t) {
             if (t.count > experts) {
                 throw new IllegalArgumentException(
-                        "a token chooses " + t.count + " of " + experts + " experts, expected at most"
+                        "a token chooses "
+                                + t.count
+                                + " of "
+                                + experts
+                                + " experts, expected at most"
                                 + " as many as there are");
             }
             if (batchPriority && overflow == Overflow.NONE) {
@@ -135,8 +139,8 @@ public record RouterOptions(
     }
 
     /**
-     * GShard: two experts for each token, weights normalised, room for an even spread, tokens beyond
-     * it dropped.
+     * GShard: two experts for each token, weights normalised, room for an even spread, tokens
+     * beyond it dropped.
      *
      * @param experts number of experts, 2 or more
      * @param maxTokens the most tokens of a step on this rank
@@ -155,8 +159,7 @@ public record RouterOptions(
      * @return the settings
      */
     public static RouterOptions expertChoice(int experts, int maxTokens) {
-        return new RouterOptions(
-                experts, maxTokens, new ExpertChoice(), 2, Overflow.DROP, false);
+        return new RouterOptions(experts, maxTokens, new ExpertChoice(), 2, Overflow.DROP, false);
     }
 
     /**
@@ -176,8 +179,7 @@ public record RouterOptions(
      * @return new settings
      */
     public RouterOptions withOverflow(Overflow policy) {
-        return new RouterOptions(
-                experts, maxTokens, choice, capacityFactor, policy, batchPriority);
+        return new RouterOptions(experts, maxTokens, choice, capacityFactor, policy, batchPriority);
     }
 
     /**
@@ -220,9 +222,7 @@ public record RouterOptions(
     public int maxAssignments() {
         long all = (long) experts * capacity(maxTokens);
         return (int)
-                (choice instanceof TokenChoice t
-                        ? Math.min(all, (long) t.count * maxTokens)
-                        : all);
+                (choice instanceof TokenChoice t ? Math.min(all, (long) t.count * maxTokens) : all);
     }
 
     /** The most rows that one rank sends to one other that has some of the experts. */

@@ -88,7 +88,8 @@ public final class RowLinear extends SplitLinear {
     /**
      * Makes a layer's helper. No rank waits for another.
      *
-     * @param comm the ranks that share the layer; they are to call the same passes in the same order
+     * @param comm the ranks that share the layer; they are to call the same passes in the same
+     *     order
      * @param matmul products on the communicator's device; stays the caller's
      * @param tokens rows of Y in one pass, of all ranks together, 1 or more
      * @param inputs columns of X, of all ranks together

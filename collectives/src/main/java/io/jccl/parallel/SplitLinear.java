@@ -26,7 +26,9 @@ abstract class SplitLinear implements AutoCloseable {
 
     final boolean equalRows;
 
-    /** A column of ones: with it sums over tokens, and biases added to all of them, are products. */
+    /**
+     * A column of ones: with it sums over tokens, and biases added to all of them, are products.
+     */
     private final Buffer ones;
 
     private final Matrix column;

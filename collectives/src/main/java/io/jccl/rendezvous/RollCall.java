@@ -228,7 +228,9 @@ public final class RollCall {
                 + timeout
                 + ": look at their output, or raise the timeout; here are "
                 + here
-                + (cards.size() > 2 * RankCard.MANY ? " and " + (cards.size() - 2 * RankCard.MANY) + " more" : "");
+                + (cards.size() > 2 * RankCard.MANY
+                        ? " and " + (cards.size() - 2 * RankCard.MANY) + " more"
+                        : "");
     }
 
     /** The numbers between those of cards in order, such as {@code 0, 3-7, 9}. */

@@ -104,11 +104,9 @@ class DeviceLinearTest {
             Matrix db1 = part(d, 1, hidden, new Part(0, 1), share);
             Matrix db2 = part(d, 1, in, new Part(0, 1), new Part(0, in));
             var first =
-                    one.pass(
-                            new LinearWeights(w1, b1.buffer(), dw1, db1.buffer()), x, h, dh, dx);
+                    one.pass(new LinearWeights(w1, b1.buffer(), dw1, db1.buffer()), x, h, dh, dx);
             var second =
-                    two.pass(
-                            new LinearWeights(w2, b2.buffer(), dw2, db2.buffer()), h, y, dy, dh);
+                    two.pass(new LinearWeights(w2, b2.buffer(), dw2, db2.buffer()), h, y, dy, dh);
             first.forward(stream);
             second.forward(stream);
             second.backward(false, stream);
@@ -214,9 +212,7 @@ class DeviceLinearTest {
                         Exception e =
                                 assertThrows(
                                         IllegalArgumentException.class,
-                                        () ->
-                                                ColumnLinear.create(
-                                                        comm, matmul, 2, 2, 2, gather));
+                                        () -> ColumnLinear.create(comm, matmul, 2, 2, 2, gather));
                         assertTrue(String.valueOf(e.getMessage()).contains("RowLinear"));
                         var whole = RowLinear.Options.DEFAULT.withInputIsParallel(false);
                         assertThrows(

@@ -208,8 +208,7 @@ final class ExpertBodies {
                 long from = layer.firstRow(l) * features;
                 for (long i = from; i < from + layer.rowCount(l) * features; i++) {
                     double x = inputs.get(i);
-                    outputs.set(
-                            i, scale * (dy == null ? Math.sin(x) : Math.cos(x) * dy.get(i)));
+                    outputs.set(i, scale * (dy == null ? Math.sin(x) : Math.cos(x) * dy.get(i)));
                 }
                 if (options.fixedBlocks()) {
                     long end = from + layer.blockRows() * features;
@@ -328,8 +327,7 @@ final class ExpertBodies {
                 taken[pick.expert()]++;
             }
             long[] mine = Arrays.copyOf(taken, taken.length + 1);
-            mine[taken.length] =
-                    n[rank] - picks.stream().mapToInt(Pick::token).distinct().count();
+            mine[taken.length] = n[rank] - picks.stream().mapToInt(Pick::token).distinct().count();
             long[] all = Agreement.gather(c, mine);
             long untaken = 0;
             long assignments = 0;

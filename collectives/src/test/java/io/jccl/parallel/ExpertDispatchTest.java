@@ -42,8 +42,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ExpertDispatchTest {
     private static final Duration PATIENCE = Duration.ofSeconds(150);
-    private static final ThreadMXBean THREADS =
-            (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     private final long seed = Long.getLong("jccl.seed", System.nanoTime());
 
@@ -67,8 +66,7 @@ class ExpertDispatchTest {
         seeded("processes", ranks);
         String job = Workers.newJobId();
         try (Workers workers = new Workers(ranks, job, List.of(), Map.of())) {
-            workers.startAll(
-                    ParallelWorker.class, "experts", Long.toString(seed), "100", "host");
+            workers.startAll(ParallelWorker.class, "experts", Long.toString(seed), "100", "host");
             for (Worker worker : workers.all()) {
                 worker.await("OK", PATIENCE);
                 worker.await("CLOSED", PATIENCE);
@@ -160,7 +158,8 @@ class ExpertDispatchTest {
             x.copyFrom(new float[] {never, 1, 2, 3, never, 1});
             router.route(x, 2);
             assertEquals(0, router.gate(0, 0));
-            assertEquals(List.of(1, 1, 2), List.of(router.count(0), router.count(1), router.count(2)));
+            assertEquals(
+                    List.of(1, 1, 2), List.of(router.count(0), router.count(1), router.count(2)));
             router.backward(x, 0.01, 0.001);
             for (int i = 0; i < 6; i++) {
                 assertTrue(Double.isFinite(x.get(i)), "gradient " + i);
@@ -197,17 +196,19 @@ class ExpertDispatchTest {
                         Map.entry("maxRows is -1", () -> ExpertOptions.of(top1, 8).withMaxRows(-1)),
                         Map.entry(
                                 "maxRows is 9",
-                                () -> ExpertOptions.of(top1, 8).withMaxRows(9).withFixedBlocks(true)),
+                                () ->
+                                        ExpertOptions.of(top1, 8)
+                                                .withMaxRows(9)
+                                                .withFixedBlocks(true)),
                         Map.entry(
                                 "fixedBlocks is set",
                                 () ->
                                         ExpertOptions.of(top1.withOverflow(Overflow.NONE), 8)
                                                 .withFixedBlocks(true)));
-        faults.forEach(
-                (words, fault) -> {
-                    String m = Messages.of(IllegalArgumentException.class, fault);
-                    assertTrue(m.contains(words), m);
-                });
+        faults.forEach((words, fault) -> {
+            String m = Messages.of(IllegalArgumentException.class, fault);
+            assertTrue(m.contains(words), m);
+        });
     }
 
     @Test
@@ -220,7 +221,8 @@ class ExpertDispatchTest {
                                     IllegalArgumentException.class,
                                     () ->
                                             ExpertDispatch.create(
-                                                    c, ExpertOptions.of(RouterOptions.top1(3, 8), 4)));
+                                                    c,
+                                                    ExpertOptions.of(RouterOptions.top1(3, 8), 4)));
                     assertTrue(odd.contains("3 experts") && odd.contains("2 ranks"), odd);
                     ExpertOptions own = ExpertOptions.of(RouterOptions.top1(4, 8 + c.rank()), 4);
                     String m =
@@ -237,14 +239,12 @@ class ExpertDispatchTest {
         Communicator.runLocal(
                 3,
                 c -> {
-                    RouterOptions router =
-                            RouterOptions.top1(6, 8).withOverflow(Overflow.NONE);
+                    RouterOptions router = RouterOptions.top1(6, 8).withOverflow(Overflow.NONE);
                     ExpertOptions options = ExpertOptions.of(router, 2).withMaxRows(10);
                     try (ExpertDispatch layer = ExpertDispatch.create(c, options);
                             Buffer logits = floats(48, new Random(c.rank()));
                             Buffer x = floats(16, new Random(c.rank()))) {
-                        for (double bad :
-                                new double[] {Double.NaN, Double.POSITIVE_INFINITY}) {
+                        for (double bad : new double[] {Double.NaN, Double.POSITIVE_INFINITY}) {
                             double before = logits.get(3 * 6 + 4);
                             if (c.rank() == 1) {
                                 logits.set(3 * 6 + 4, bad);
@@ -348,14 +348,15 @@ class ExpertDispatchTest {
                 });
     }
 
-    /** Without a capacity no token is in another's way, so the spread over ranks does not matter. */
+    /**
+     * Without a capacity no token is in another's way, so the spread over ranks does not matter.
+     */
     @Test
     void droplessResultsAreTheSameBitByBitOnAnyNumberOfRanks() {
         seeded("dropless", 4);
         int tokens = 96;
         RouterOptions router =
-                new RouterOptions(
-                        8, tokens, new TokenChoice(2, true), 1, Overflow.NONE, false);
+                new RouterOptions(8, tokens, new TokenChoice(2, true), 1, Overflow.NONE, false);
         ExpertOptions options = ExpertOptions.of(router, 33);
         float[][] found = new float[5][];
         for (int ranks : new int[] {1, 2, 4}) {
@@ -421,10 +422,8 @@ class ExpertDispatchTest {
                     RouterOptions router =
                             RouterOptions.top2(4, 64)
                                     .withBatchPriority(priority)
-                                    .withOverflow(
-                                            priority ? Overflow.NEXT_BEST : Overflow.NONE);
-                    ExpertOptions options =
-                            ExpertOptions.of(router, 48).withFixedBlocks(priority);
+                                    .withOverflow(priority ? Overflow.NEXT_BEST : Overflow.NONE);
+                    ExpertOptions options = ExpertOptions.of(router, 48).withFixedBlocks(priority);
                     try (ExpertDispatch layer = ExpertDispatch.create(c, options);
                             Buffer logits = floats(64 * 4, new Random(c.rank()));
                             Buffer dlogits = floats(64 * 4, new Random(1));

@@ -142,7 +142,13 @@ final class LinearRanks {
     }
 
     private void expect(
-            double[] whole, int columns, Part rows, Part cols, Matrix got, double times, String what) {
+            double[] whole,
+            int columns,
+            Part rows,
+            Part cols,
+            Matrix got,
+            double times,
+            String what) {
         for (long i = 0; i < rows.count(); i++) {
             for (long j = 0; j < cols.count(); j++) {
                 double e = times * whole[(int) ((rows.from() + i) * columns + cols.from() + j)];

@@ -176,7 +176,12 @@ class LinearTest {
                                 IllegalArgumentException.class,
                                 () ->
                                         ColumnLinear.create(
-                                                comm, matmul, 0, 1, 1, ColumnLinear.Options.DEFAULT));
+                                                comm,
+                                                matmul,
+                                                0,
+                                                1,
+                                                1,
+                                                ColumnLinear.Options.DEFAULT));
                     }
                 });
     }

@@ -275,15 +275,16 @@ class MatmulTest {
             Matrix z = Matrix.of(c, 4, 4);
             List<String> messages = new ArrayList<>();
             messages.add(refused(() -> matmul.multiply(x, x, z, stream)));
-            messages.add(refused(() -> matmul.multiply(Matrix.of(half, 4, 3), x.transposed(), z, stream)));
             messages.add(
-                    refused(
-                            () ->
-                                    matmul.multiply(
-                                            x.rows(0, 3),
-                                            x.columns(0, 1).rows(0, 3),
-                                            x.columns(0, 1).rows(0, 3),
-                                            stream)));
+                    refused(() ->
+                            matmul.multiply(Matrix.of(half, 4, 3), x.transposed(), z, stream)));
+            messages.add(
+                    refused(() ->
+                            matmul.multiply(
+                                    x.rows(0, 3),
+                                    x.columns(0, 1).rows(0, 3),
+                                    x.columns(0, 1).rows(0, 3),
+                                    stream)));
             messages.add(refused(() -> matmul.multiply(z, z, z, stream)));
             messages.add(refused(() -> Matmul.of(host, 0)));
             messages.add(refused(() -> Matrix.of(a, 5, 3)));
@@ -310,8 +311,7 @@ class MatmulTest {
     }
 
     private static String refused(Runnable call) {
-        return String.valueOf(
-                assertThrows(IllegalArgumentException.class, call::run).getMessage());
+        return String.valueOf(assertThrows(IllegalArgumentException.class, call::run).getMessage());
     }
 
     @Test

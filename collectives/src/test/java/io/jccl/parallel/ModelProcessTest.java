@@ -71,7 +71,8 @@ class ModelProcessTest {
                 if (w.rank() != victim) {
                     String error = w.await("ERROR ", PATIENCE);
                     assertTrue(
-                            error.matches("ERROR (RankFailed|CollectiveTimeout)Exception .*"), error);
+                            error.matches("ERROR (RankFailed|CollectiveTimeout)Exception .*"),
+                            error);
                     named |= error.contains("rank " + victim);
                     assertEquals(0, w.join(PATIENCE));
                 }

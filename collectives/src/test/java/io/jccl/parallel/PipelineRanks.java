@@ -283,16 +283,13 @@ final class PipelineRanks {
         var options = PipelineOptions.of(6, DataType.FLOAT32, 64).withSchedule(schedule);
         long least = Long.MAX_VALUE;
         try (Chain chain = new Chain(comm, 4, 16, 6, slots, 1);
-                Pipeline pipeline =
-                        Pipeline.create(comm, new Bare(chain), options)) {
+                Pipeline pipeline = Pipeline.create(comm, new Bare(chain), options)) {
             for (int round = 0; round < 60; round++) {
                 long before = THREADS.getCurrentThreadAllocatedBytes();
                 for (int i = 0; i < 50; i++) {
                     pipeline.run();
                 }
-                least =
-                        Math.min(
-                                least, (THREADS.getCurrentThreadAllocatedBytes() - before) / 50);
+                least = Math.min(least, (THREADS.getCurrentThreadAllocatedBytes() - before) / 50);
             }
         }
         return least;

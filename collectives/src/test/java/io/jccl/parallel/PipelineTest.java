@@ -41,8 +41,7 @@ class PipelineTest {
                             PipelineReport report = PipelineRanks.check(comm, schedule, m, seed);
                             assertEquals(ranks, report.stages().size());
                             assertEquals(m, report.microBatches());
-                            assertEquals(
-                                    (ranks - 1.0) / (m + ranks - 1), report.computed(), 1e-12);
+                            assertEquals((ranks - 1.0) / (m + ranks - 1), report.computed(), 1e-12);
                         }
                     }
                 });
@@ -78,9 +77,7 @@ class PipelineTest {
     void runsAllocateNothing(PipelineSchedule schedule) {
         long[] bytes = new long[3];
         Communicator.runLocal(
-                3,
-                OPTIONS,
-                comm -> bytes[comm.rank()] = PipelineRanks.allocated(comm, schedule));
+                3, OPTIONS, comm -> bytes[comm.rank()] = PipelineRanks.allocated(comm, schedule));
         assertArrayEquals(new long[3], bytes, "bytes per run");
     }
 

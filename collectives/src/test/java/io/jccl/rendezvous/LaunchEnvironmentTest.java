@@ -16,8 +16,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
-import java.util.Optional;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
@@ -101,8 +101,14 @@ class LaunchEnvironmentTest {
                 Optional.of("node:40413-0"),
                 HydraJob.of(
                         List.of(
-                                "--control-port", "node:40413", "--rmk", "user", "--pgid", "0",
-                                "--retries", "10")));
+                                "--control-port",
+                                "node:40413",
+                                "--rmk",
+                                "user",
+                                "--pgid",
+                                "0",
+                                "--retries",
+                                "10")));
         assertEquals(Optional.empty(), HydraJob.of(List.of("--pgid", "0", "--control-port")));
         assertEquals(Optional.empty(), HydraJob.of(List.of()));
     }

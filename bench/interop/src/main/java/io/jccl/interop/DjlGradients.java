@@ -60,15 +60,21 @@ public final class DjlGradients {
                 first = step == 0 ? loss : first;
             }
             try (Buffer weights = view(w)) {
-                ParameterSync.requireEqual(
-                        comm, List.of(new ParameterSync.Tensor("w", weights)));
+                ParameterSync.requireEqual(comm, List.of(new ParameterSync.Tensor("w", weights)));
             }
             if (!(loss < first / 10)) {
                 throw new IllegalStateException("the loss went from " + first + " to " + loss);
             }
             System.out.println(
-                    "DJL rank " + comm.rank() + " of " + comm.size() + ": loss from " + first
-                            + " to " + loss + ", gradients as in a single process");
+                    "DJL rank "
+                            + comm.rank()
+                            + " of "
+                            + comm.size()
+                            + ": loss from "
+                            + first
+                            + " to "
+                            + loss
+                            + ", gradients as in a single process");
         }
     }
 

@@ -55,8 +55,15 @@ public final class Nd4jGradients {
                 throw new IllegalStateException("the loss went from " + first + " to " + loss);
             }
             System.out.println(
-                    "ND4J rank " + comm.rank() + " of " + comm.size() + ": loss from " + first
-                            + " to " + loss + ", gradients as in a single process");
+                    "ND4J rank "
+                            + comm.rank()
+                            + " of "
+                            + comm.size()
+                            + ": loss from "
+                            + first
+                            + " to "
+                            + loss
+                            + ", gradients as in a single process");
         }
     }
 

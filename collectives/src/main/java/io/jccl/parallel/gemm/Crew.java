@@ -31,7 +31,11 @@ final class Crew implements AutoCloseable {
     Crew(int threads, Work work) {
         if (threads < 1 || threads > MAX) {
             throw new IllegalArgumentException(
-                    "threads is " + threads + ", expected 1 to " + MAX + "; try the cores per rank");
+                    "threads is "
+                            + threads
+                            + ", expected 1 to "
+                            + MAX
+                            + "; try the cores per rank");
         }
         this.work = work;
         this.spins = threads <= Runtime.getRuntime().availableProcessors() ? SPINS : 0;
@@ -39,10 +43,7 @@ final class Crew implements AutoCloseable {
         for (int i = 0; i < others.length; i++) {
             int me = i + 1;
             others[i] =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .name("jccl-matmul-" + me)
-                            .start(() -> loop(me));
+                    Thread.ofPlatform().daemon().name("jccl-matmul-" + me).start(() -> loop(me));
         }
     }
 

@@ -185,7 +185,11 @@ public final class CudaMatmul implements Matmul {
     private void check(Matrix m, String name) {
         if (!(m.buffer() instanceof CudaBuffer b) || b.device() != device) {
             throw new IllegalArgumentException(
-                    name + " lies on " + m.buffer().device() + ", this Matmul computes on " + device);
+                    name
+                            + " lies on "
+                            + m.buffer().device()
+                            + ", this Matmul computes on "
+                            + device);
         }
         if (!b.isOpen()) {
             throw new IllegalStateException(name + " is closed: " + b);

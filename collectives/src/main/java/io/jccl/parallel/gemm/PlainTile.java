@@ -29,8 +29,7 @@ final class PlainTile extends Tile {
     }
 
     @Override
-    void multiplyFew(
-            float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt) {
+    void multiplyFew(float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt) {
         multiply(a, aAt, b, bAt, k, c, cAt);
     }
 

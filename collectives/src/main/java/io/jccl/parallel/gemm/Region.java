@@ -96,13 +96,7 @@ final class Region {
         for (long p = 0; p < k; p += DEPTH) {
             int d = (int) Math.min(DEPTH, k - p);
             pack(y, p, leftEdge, y.rowStride(), y.columnStride(), d, n, columns, right, 0);
-            for (int r = 0; r < m; ) {
-                int width = width(m - r);
-                int count = Math.min(width, m - r);
-                int at = r * deep;
-                pack(x, top + r, p, x.columnStride(), x.rowStride(), d, count, width, left, at);
-                r += width;
-            }
+            packLeft(x, top, m, p, d, deep);
             multiply(m, wide, d, deep);
         }
         write(z, top, m, leftEdge, n, wide);
@@ -147,6 +141,31 @@ final class Region {
                     tile.multiply(left, from, right, j * d, d, sums, to + j * width);
                 }
             }
+            r += width;
+        }
+    }
+
+    /** All panels of the left factor. If its columns are contiguous they are read in one run. */
+    private void packLeft(Matrix x, long top, int m, long p, int d, int deep) {
+        if (x.rowStride() == 1 && m > 1) {
+            MemorySegment s = x.buffer().asSegment();
+            Arrays.fill(line, m, paddedRows(m), 0);
+            long from = x.offset() + top + p * x.columnStride();
+            for (int q = 0; q < d; q++) {
+                load(s, x.dataType(), from + q * x.columnStride(), line, 0, m);
+                for (int r = 0; r < m; ) {
+                    int width = width(m - r);
+                    System.arraycopy(line, r, left, r * deep + q * width, width);
+                    r += width;
+                }
+            }
+            return;
+        }
+        for (int r = 0; r < m; ) {
+            int width = width(m - r);
+            int count = Math.min(width, m - r);
+            int at = r * deep;
+            pack(x, top + r, p, x.columnStride(), x.rowStride(), d, count, width, left, at);
             r += width;
         }
     }

@@ -75,10 +75,7 @@ final class Shapes {
     }
 
     private static boolean meets(long row, long column, Matrix x, Matrix c) {
-        return row < lines(c)
-                && row + lines(x) > 0
-                && column < line(c)
-                && column + line(x) > 0;
+        return row < lines(c) && row + lines(x) > 0 && column < line(c) && column + line(x) > 0;
     }
 
     private static boolean isEmpty(Matrix x) {
@@ -114,8 +111,7 @@ final class Shapes {
     }
 
     private static boolean isNative(Matrix x) {
-        return x.buffer().device().kind() != Device.Kind.HOST
-                || x.buffer().asSegment().isNative();
+        return x.buffer().device().kind() != Device.Kind.HOST || x.buffer().asSegment().isNative();
     }
 
     private static boolean dense(Matrix x) {

@@ -32,12 +32,10 @@ abstract class Tile {
     }
 
     /** {@code c[rows, columns] += a[rows, k] b[k, columns]}; rows of c follow each other. */
-    abstract void multiply(
-            float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt);
+    abstract void multiply(float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt);
 
     /** The same with {@link #fewRows}. */
-    abstract void multiplyFew(
-            float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt);
+    abstract void multiplyFew(float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt);
 
     /** Copies the elements of one k to the panels of the right factor: count is a multiple. */
     abstract void spread(float[] from, int count, float[] to, int at, int panelStride);

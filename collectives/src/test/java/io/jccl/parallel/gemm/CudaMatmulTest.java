@@ -102,8 +102,7 @@ class CudaMatmulTest {
             refused("host", matmul, x, x, Matrix.of(host, 2, 2), stream);
             refused("stream", matmul, x, x, z, Device.host().defaultStream());
             gone.close();
-            assertThrows(
-                    IllegalStateException.class, () -> matmul.multiply(x, x, z, 0, stream));
+            assertThrows(IllegalStateException.class, () -> matmul.multiply(x, x, z, 0, stream));
             assertEquals(0, script.calls.stream().filter("cublasGemmEx"::equals).count());
             try (Buffer c = gpu.allocate(DataType.FLOAT32, 4)) {
                 script.fail = 13;
@@ -123,8 +122,7 @@ class CudaMatmulTest {
             String part, Matmul matmul, Matrix a, Matrix b, Matrix c, Stream stream) {
         Exception e =
                 assertThrows(
-                        IllegalArgumentException.class,
-                        () -> matmul.multiply(a, b, c, 0, stream));
+                        IllegalArgumentException.class, () -> matmul.multiply(a, b, c, 0, stream));
         assertTrue(String.valueOf(e.getMessage()).contains(part), e::toString);
     }
 
@@ -135,8 +133,7 @@ class CudaMatmulTest {
         Assumptions.assumeTrue(
                 !(found instanceof Discovery.Missing), () -> "no cuBLAS here: " + found);
         CublasException e =
-                assertThrows(
-                        CublasException.class, () -> Matmul.of(Cuda.device(0), 1).close());
+                assertThrows(CublasException.class, () -> Matmul.of(Cuda.device(0), 1).close());
         assertEquals("cublasCreate", e.operation());
     }
 }
