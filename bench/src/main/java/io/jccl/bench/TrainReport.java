@@ -81,7 +81,7 @@ final class TrainReport {
 
     /** The setting in a line. */
     String subtitle() {
-        RunSettings s = runs.getLast().result().settings();
+        RunSettings s = runs.getFirst().result().settings();
         return model(s, text)
                 + String.format(
                         Locale.ROOT,

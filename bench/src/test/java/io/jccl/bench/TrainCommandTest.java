@@ -106,7 +106,7 @@ class TrainCommandTest {
                 "--resume | --resume needs --checkpoint",
                 "--engine nccl | --engine is nccl, but the model computes on the CPU",
                 "--lr 0 | --lr is 0.0, expected a number above 0",
-                "--context 100000 --batch 1000 | is too much for one step",
+                "--context 16384 --batch 4096 | is too much for one step",
                 "--text /no/such/file | there is no file /no/such/file",
                 "--compare dp=2;tq=2 | technique 'tq=2' is unknown",
                 "--compare dp=x | technique 'dp=x' needs a number",

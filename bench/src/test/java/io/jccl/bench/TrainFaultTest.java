@@ -22,7 +22,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /** A rank, a process of its own, is lost in the middle of training. */
-@Timeout(value = 300, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
+@Timeout(value = 900, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class TrainFaultTest {
     private static final String MODEL =
             "--layers 2 --hidden 32 --heads 2 --context 16 --batch 8 --accumulate 2";
@@ -67,7 +67,7 @@ class TrainFaultTest {
 
     private int status(String name, List<Process> job, int rank) throws Exception {
         assertTrue(
-                job.get(rank).waitFor(120, TimeUnit.SECONDS),
+                job.get(rank).waitFor(240, TimeUnit.SECONDS),
                 () ->
                         "rank "
                                 + rank
@@ -89,7 +89,7 @@ class TrainFaultTest {
     /** The last saved step, once it is {@code least} or more. */
     private int saved(Path checkpoint, int least, List<Process> job) throws Exception {
         Path latest = checkpoint.resolve("latest.json");
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(150);
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(240);
         while (System.nanoTime() < end) {
             if (Files.exists(latest)) {
                 int step = new ObjectMapper().readTree(latest.toFile()).get("step").asInt();

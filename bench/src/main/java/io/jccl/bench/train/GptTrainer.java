@@ -24,7 +24,7 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's training. The constructor and {@link #prepare} take all memory; a step takes none.
+ * One rank's training. The constructor takes all memory; a step takes none.
  *
  * <p><b>Threads:</b> one at a time, the one that uses the communicator.
  */
