@@ -38,7 +38,6 @@ public final class GptTrainer implements AutoCloseable {
     private static final long SMALLEST_BUCKET = 64 << 10;
 
     private final Communicator world;
-    private final Corpus corpus;
     private final RunSettings settings;
     private final Techniques techniques;
     private final Owned owned = new Owned();
@@ -64,7 +63,6 @@ public final class GptTrainer implements AutoCloseable {
      */
     public GptTrainer(Communicator world, Corpus corpus, RunSettings settings) {
         this.world = world;
-        this.corpus = corpus;
         this.settings = settings;
         this.techniques = settings.techniques();
         Device device = world.device();

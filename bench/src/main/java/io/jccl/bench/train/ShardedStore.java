@@ -231,6 +231,6 @@ final class ShardedStore implements ParameterStore {
     /** To nearest even. A NaN may become infinite, which a step refuses as well. */
     private static short narrow(float value) {
         int bits = Float.floatToRawIntBits(value);
-        return (short) (bits + 0x7fff + ((bits >>> Short.SIZE) & 1) >>> Short.SIZE);
+        return (short) ((bits + 0x7fff + ((bits >>> Short.SIZE) & 1)) >>> Short.SIZE);
     }
 }

@@ -126,7 +126,7 @@ public record Techniques(
      */
     public static Techniques parse(String text) {
         Techniques t = NONE;
-        for (String word : text.strip().split("[ ,]+")) {
+        for (String word : text.strip().split("[ ,]+", -1)) {
             if (!word.isEmpty() && !word.equals("single")) {
                 t = t.with(word);
             }
