@@ -44,8 +44,7 @@ class ModelProcessTest {
         long seed = System.nanoTime();
         System.out.println("ModelProcessTest seed " + seed);
         Worker job =
-                launcher.start(
-                        3, List.of(), ModelWorker.class, "mpi", "100", Long.toString(seed));
+                launcher.start(3, List.of(), ModelWorker.class, "mpi", "100", Long.toString(seed));
         try {
             assertEquals(0, job.join(PATIENCE), () -> String.join("\n", job.lines()));
             long ended = job.lines().stream().filter(l -> l.startsWith("OK ")).count();
