@@ -19,7 +19,8 @@ import java.util.Objects;
  * all tokens get their slots before second choices (GShard, <a
  * href="https://arxiv.org/abs/2006.16668">arXiv 2006.16668</a>, algorithm 1). The <i>weight</i> of
  * an assignment is its gate p, or with {@link TokenChoice#normalised} p divided by the sum over all
- * experts that the token chose, also those that dropped it.
+ * experts that the token chose, also those that dropped it; 0 if that sum is below {@link
+ * Float#MIN_NORMAL}, as it may be for a token that was sent far down its list.
  *
  * <p>Two losses keep experts busy and logits small; for T tokens and E experts:
  *
@@ -315,13 +316,14 @@ public final class ExpertRouter {
             for (int j = from; j < from + choices; j++) {
                 sum += gates[t * experts + chosen[j]];
             }
+            // Of a token that was sent far down its list; quotients of such gates mean nothing.
+            sum = sum < Float.MIN_NORMAL ? 0 : sum;
         }
         divisor[t] = sum;
         for (int j = from; j < from + choices; j++) {
             if (assigned[j] >= 0) {
                 int i = start[chosen[j]] + assigned[j];
                 assigned[j] = i;
-                // The gates of a token that was sent far down its list may all be 0.
                 assign(i, t, chosen[j], sum == 0 ? 0 : gates[t * experts + chosen[j]] / sum);
             }
         }

@@ -112,7 +112,8 @@ final class ExpertReference {
     static double weight(double[] p, Pick pick, RouterOptions o, List<List<Integer>> wanted) {
         if (o.choice() instanceof TokenChoice c && c.normalised()) {
             double sum = wanted.get(pick.token).stream().mapToDouble(e -> p[e]).sum();
-            return sum == 0 ? 0 : p[pick.expert] / sum;
+            // As documented: gates are float32, and below that have no quotient.
+            return sum < Float.MIN_NORMAL ? 0 : p[pick.expert] / sum;
         }
         return p[pick.expert];
     }

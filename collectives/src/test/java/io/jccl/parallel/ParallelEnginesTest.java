@@ -28,6 +28,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Everything that is done on ranks that are threads, also on the other engines; and faults. */
@@ -100,6 +101,34 @@ class ParallelEnginesTest {
                     () -> lines + "\n" + job.lines());
         }
         assertEquals(0, exit, () -> String.join("\n", job.lines()));
+    }
+
+    /** After an error MPI is not finalized, so the launcher's status does not count. */
+    @ParameterizedTest
+    @EnumSource
+    void mpiUnused(MpiLauncher launcher) throws IOException {
+        launcher.assume();
+        seeded(launcher + " unused", 3);
+        String out = folder.resolve("out").toString();
+        Worker job =
+                launcher.start(
+                        3,
+                        List.of("-Djccl.mpi.wait=poll"),
+                        ParallelWorker.class,
+                        "unused",
+                        seed,
+                        "100",
+                        "mpi",
+                        out);
+        try {
+            job.join(PATIENCE);
+        } finally {
+            job.kill();
+        }
+        for (int rank = 0; rank < 3; rank++) {
+            List<String> lines = Files.readAllLines(Path.of(out + "." + rank));
+            assertTrue(lines.contains("SAME STORY"), () -> lines + "\n" + job.lines());
+        }
     }
 
     @ParameterizedTest

@@ -16,8 +16,6 @@ import java.util.Locale;
 
 /** A rank as a process of its own; prints what becomes of it. */
 final class ParallelWorker {
-    private static final boolean POLLS = "poll".equals(System.getProperty("jccl.mpi.wait"));
-
     private ParallelWorker() {}
 
     /**
@@ -44,6 +42,7 @@ final class ParallelWorker {
             start = System.nanoTime();
             switch (args[0]) {
                 case "all" -> all(c, seed);
+                case "unused" -> unused(c);
                 case "experts" -> ExpertBodies.layers(c, seed, 1);
                 case "experts-forever" -> ExpertBodies.forever(c);
                 case "train" -> train(c);
@@ -64,15 +63,22 @@ final class ParallelWorker {
         System.out.println("CLOSED");
     }
 
+    /** The others need not be ready: a rank that leaves early takes them with it. */
+    private static void unused(Communicator c) {
+        ParallelBodies.unused(c);
+        Agreement.gather(c, 1);
+        System.out.println("SAME STORY");
+        Agreement.gather(c, 1);
+    }
+
     private static void all(Communicator c, long seed) {
         ParallelBodies.mesh(c, seed);
         ParallelBodies.reducer(c, seed);
         ParallelBodies.compressed(c, seed);
         ParallelBodies.sync(c, seed);
         if (c.size() > 1) {
-            // Blocking MPI would end the job.
-            boolean blocks = c.engine().equals("mpi") && !POLLS;
-            if (!blocks) {
+            if (!c.engine().equals("mpi")) {
+                // MPI ends the job after an error, at once or when a rank leaves: see "unused".
                 ParallelBodies.unused(c);
             }
             ParallelBodies.serverInStep(c, seed);
