@@ -116,7 +116,9 @@ class ZeroCudaTest {
         return CudaDouble.live("all") - CudaDouble.live("jobs");
     }
 
-    /** The same once it no longer changes: what is freed in the order of a stream is freed later. */
+    /**
+     * The same once it no longer changes: what is freed in the order of a stream is freed later.
+     */
     private static long settled() throws InterruptedException {
         long deadline = System.nanoTime() + PATIENCE.toNanos();
         long live = live();
