@@ -8,6 +8,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
+import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.TypeConversionException;
 
@@ -35,6 +36,11 @@ enum Engine {
                     throw new IllegalArgumentException(
                             "engine '" + name + "' is unknown, expected host, mpi or nccl");
         };
+    }
+
+    /** What an option says, or without it the environment. */
+    static Engine of(@Nullable Engine option, Map<String, String> environment) {
+        return option != null ? option : of(environment.getOrDefault(VARIABLE, "host"));
     }
 
     /** Devices for ranks of this process. */

@@ -136,10 +136,7 @@ final class MatmulCommand implements Callable<Integer> {
         }
         CommandSpec s = spec;
         check(s);
-        Engine chosen =
-                engine != null
-                        ? engine
-                        : Engine.of(System.getenv().getOrDefault(Engine.VARIABLE, "host"));
+        Engine chosen = Engine.of(engine, System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT;
         LaunchEnvironment launch = LaunchEnvironment.of(System.getenv());
         AtomicInteger wrong = new AtomicInteger();

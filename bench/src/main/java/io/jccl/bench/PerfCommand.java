@@ -310,11 +310,8 @@ final class PerfCommand implements Callable<Integer> {
     }
 
     private Engine engine(CommandLine line) {
-        if (engine != null) {
-            return engine;
-        }
         try {
-            return Engine.of(environment.getOrDefault(Engine.VARIABLE, "host"));
+            return Engine.of(engine, environment);
         } catch (IllegalArgumentException e) {
             throw new ParameterException(line, Engine.VARIABLE + ": " + e.getMessage(), e);
         }

@@ -79,10 +79,7 @@ final class SelfTestCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws InterruptedException {
-        Engine chosen =
-                engine != null
-                        ? engine
-                        : Engine.of(System.getenv().getOrDefault(Engine.VARIABLE, "host"));
+        Engine chosen = Engine.of(engine, System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
         if (chosen == Engine.MPI) {
             return oneRank(options);

@@ -78,10 +78,7 @@ final class SoakCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws Exception {
-        Engine chosen =
-                engine != null
-                        ? engine
-                        : Engine.of(System.getenv().getOrDefault(Engine.VARIABLE, "host"));
+        Engine chosen = Engine.of(engine, System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT;
         boolean launched = LaunchEnvironment.of(System.getenv()).size() > 1;
         long began = System.nanoTime();

@@ -182,10 +182,7 @@ public final class TrainCommand implements Callable<Integer> {
         Progress progress = Progress.to(spec.commandLine().getErr());
         try {
             check();
-            Engine chosen =
-                    engine != null
-                            ? engine
-                            : Engine.of(environment.getOrDefault(Engine.VARIABLE, "host"));
+            Engine chosen = Engine.of(engine, environment);
             require(
                     chosen != Engine.NCCL,
                     "--engine is nccl, but the model computes on the CPU; expected host or mpi");
