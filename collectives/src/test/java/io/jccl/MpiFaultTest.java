@@ -100,6 +100,15 @@ class MpiFaultTest {
         o.says("its thread is at");
     }
 
+    /** MPI may go on with a collective that was left, in any later call. */
+    @ParameterizedTest
+    @EnumSource
+    void memoryOfWhatWasLeftIsKept(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "freed", 60_000);
+        o.rankSays(0, "reduced", "gave memory back", "left it: ", "done");
+        assertEquals(3, o.lines.stream().filter(l -> l.contains("kept memory")).count(), o::text);
+    }
+
     /** Where MPI's own call cannot be ended, the job is, with the same story. */
     @ParameterizedTest
     @EnumSource

@@ -6,9 +6,14 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.host.HostBuffer;
 import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.Objects;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.BiConsumer;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -153,9 +158,69 @@ final class MpiFaultWorker {
                     beside.synchronize();
                 }
             }
+            case "freed" -> {
+                reduce(comm, false, true);
+                Communicator second = Objects.requireNonNull(comm.split(0, comm.rank()));
+                Communicator third = Objects.requireNonNull(comm.split(0, comm.rank()));
+                comm.barrier(stream);
+                if (other) {
+                    Thread.sleep(LONG);
+                }
+                reduce(second, true, false);
+                receive(third);
+                // A third thing that was left would make MPI go on with the other two.
+                reduce(comm, true, false);
+            }
             case "signals" -> signals();
             default -> throw new IllegalArgumentException(fault);
         }
+    }
+
+    /** Whether memory is given back when its buffer is closed, after an operation and an abort. */
+    private void reduce(Communicator c, boolean abort, boolean givenBack) throws Exception {
+        leave(c, abort, givenBack, (b, s) -> c.allReduce(b, ReduceOp.SUM, s));
+    }
+
+    private void receive(Communicator c) throws Exception {
+        leave(
+                c,
+                true,
+                false,
+                (b, s) ->
+                        Group.run(
+                                c,
+                                () -> {
+                                    c.send(data, 1, s);
+                                    c.recv(b, 1, s);
+                                }));
+    }
+
+    private static void leave(
+            Communicator c, boolean abort, boolean givenBack, BiConsumer<Buffer, Stream> operation)
+            throws Exception {
+        AtomicBoolean released = new AtomicBoolean();
+        MemorySegment memory = Arena.global().allocate(1 << 20, 64);
+        Buffer whole =
+                HostBuffer.owning(memory, DataType.UINT8, 1 << 20, () -> released.set(true));
+        AtomicBoolean ended = new AtomicBoolean();
+        Buffer lent = whole.lease(4096, DataType.FLOAT32, 1 << 10, () -> ended.set(true));
+        try (Stream beside = Device.host().newStream()) {
+            operation.accept(lent.slice(8, 1000), beside);
+            if (abort) {
+                Thread.sleep(300);
+                c.abort("nobody comes");
+            }
+            beside.synchronize();
+            say(c.rank(), abort ? "was not aborted" : "reduced");
+        } catch (RankFailedException e) {
+            say(c.rank(), "left it: " + e.getMessage());
+        }
+        lent.close();
+        whole.close();
+        if (released.get() != givenBack || ended.get() != givenBack) {
+            throw new AssertionError("given back: " + released + ", " + ended);
+        }
+        say(c.rank(), givenBack ? "gave memory back" : "kept memory");
     }
 
     private void reduce() {

@@ -6,6 +6,8 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import org.jspecify.annotations.Nullable;
 
 /** Elements in host memory. */
@@ -38,6 +40,9 @@ public final class HostBuffer implements Buffer {
 
     private final @Nullable Runnable release;
     private volatile boolean closed;
+
+    /** Whether the memory outlives this buffer; guarded by this. */
+    private boolean kept;
 
     private HostBuffer(
             HostDevice device,
@@ -128,6 +133,28 @@ public final class HostBuffer implements Buffer {
                     "address is 0, expected the address of " + count + " elements");
         }
         return wrap(ForeignMemory.at(address, bytes), type);
+    }
+
+    /** Buffers whose memory is never given back; they also keep what lent or wraps it reachable. */
+    private static final Queue<HostBuffer> KEPT = new ConcurrentLinkedQueue<>();
+
+    /**
+     * Has the memory outlive this buffer, all its slices and its lender, until the process ends:
+     * native code that cannot be told to stop may still read or write it. Closing works as ever, but
+     * gives nothing back. Memory that a user has wrapped and frees by himself is out of reach.
+     */
+    public void keep() {
+        HostBuffer o = owner;
+        synchronized (o) {
+            if (o.kept) {
+                return;
+            }
+            o.kept = true;
+        }
+        KEPT.add(o);
+        if (o.lender != null) {
+            o.lender.keep();
+        }
     }
 
     /** The memory, also of a closed buffer. */
@@ -259,6 +286,9 @@ public final class HostBuffer implements Buffer {
                 return;
             }
             closed = true;
+            if (kept) {
+                return;
+            }
         }
         if (release != null && (lender == null || lender.isOpen())) {
             release.run();

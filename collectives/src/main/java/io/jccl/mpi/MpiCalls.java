@@ -62,6 +62,15 @@ final class MpiCalls {
         link.close();
     }
 
+    /**
+     * After an error: what is under way will not be waited for.
+     *
+     * @return whether MPI may still use the memory of operations that have not completed
+     */
+    boolean giveUp() {
+        return messages.giveUp() | link.abandoned();
+    }
+
     /** Runs an operation to completion. */
     void run(Request q) {
         runBeside(q);

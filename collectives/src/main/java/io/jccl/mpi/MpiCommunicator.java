@@ -12,6 +12,7 @@ import io.jccl.engine.Collective;
 import io.jccl.engine.Request;
 import io.jccl.engine.Standing;
 import io.jccl.engine.Streams;
+import io.jccl.host.HostBuffer;
 import io.jccl.host.HostDevice;
 import io.jccl.host.HostRank;
 import java.util.Arrays;
@@ -251,6 +252,9 @@ final class MpiCommunicator extends HostRank {
         try {
             calls.run(q);
         } catch (RuntimeException e) {
+            if (calls.giveUp()) {
+                keepMemory(q);
+            }
             throw failed(e);
         } finally {
             watch.leave();
@@ -290,9 +294,24 @@ final class MpiCommunicator extends HostRank {
                 calls.messages().finish();
             }
         } catch (RuntimeException e) {
+            if (calls.giveUp()) {
+                for (int i = 0; i < batch.size(); i++) {
+                    keepMemory(batch.get(i));
+                }
+            }
             throw failed(e);
         } finally {
             watch.leave();
+        }
+    }
+
+    /** Collectives cannot be cancelled: later calls of MPI may go on with one that was left. */
+    private static void keepMemory(Request q) {
+        if (q.send instanceof HostBuffer b) {
+            b.keep();
+        }
+        if (q.recv instanceof HostBuffer b) {
+            b.keep();
         }
     }
 
@@ -304,7 +323,6 @@ final class MpiCommunicator extends HostRank {
                     case JcclException j -> j;
                     default -> new JcclException("rank " + rank() + " failed: " + e, e);
                 };
-        calls.messages().giveUp();
         fail(f, true, -1);
         flightFailed(f);
         return Objects.requireNonNullElse(failure, f);

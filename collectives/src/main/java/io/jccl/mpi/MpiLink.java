@@ -32,6 +32,9 @@ final class MpiLink {
     /** MPI's communicator. */
     private long comm;
 
+    /** Whether a collective was left that MPI may still work on. */
+    private boolean abandoned;
+
     MpiLink(MpiProcess.State process, MpiCommunicator owner) {
         this.process = process;
         this.mpi = process.mpi();
@@ -179,25 +182,33 @@ final class MpiLink {
 
     /** Waits for {@link #request}. */
     private void poll(String operation) {
-        for (int i = 0; ; i++) {
-            begin();
-            int code;
-            try {
-                code = mpi.MPI_Test(request, flag, ignore);
-            } finally {
-                end();
+        boolean done = false;
+        try {
+            for (int i = 0; !done; i++) {
+                begin();
+                int code;
+                try {
+                    code = mpi.MPI_Test(request, flag, ignore);
+                } finally {
+                    end();
+                }
+                check(code, operation);
+                done = flag.get(ValueLayout.JAVA_INT, 0) != 0;
+                if (!done) {
+                    pause(i);
+                }
             }
-            check(code, operation);
-            if (flag.get(ValueLayout.JAVA_INT, 0) != 0) {
-                return;
-            }
-            try {
-                pause(i);
-            } catch (RuntimeException e) {
+        } finally {
+            if (!done) {
+                abandoned = true;
                 process.control().setBroken();
-                throw e;
             }
         }
+    }
+
+    /** Whether MPI may still use the memory of a collective that has failed. */
+    boolean abandoned() {
+        return abandoned;
     }
 
     /** Between two looks at what is not there yet. */

@@ -236,14 +236,19 @@ final class MpiMessages {
         return link.error(code, "MPI_Testall");
     }
 
-    /** After an error: messages under way will not be waited for. */
-    void giveUp() {
-        if (open > 0) {
+    /**
+     * After an error: messages under way will not be waited for.
+     *
+     * @return whether there are any, so that MPI may still use their memory
+     */
+    boolean giveUp() {
+        boolean any = open > 0;
+        if (any) {
             link.process().control().setBroken();
             if (link.tryBegin()) {
                 for (int i = 0; i < open; i++) {
                     if (expected[i] >= 0) {
-                        // So that nothing is written any more to memory that may be freed.
+                        // Memory of ours is kept, but what a user wraps may be freed.
                         mpi.MPI_Cancel(requests.asSlice((long) i * abi.handleBytes()));
                     }
                 }
@@ -253,5 +258,6 @@ final class MpiMessages {
         }
         moved.clear();
         movedBack.clear();
+        return any;
     }
 }
