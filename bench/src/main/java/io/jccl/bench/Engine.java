@@ -4,6 +4,7 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
+import io.jccl.rendezvous.LaunchEnvironment;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -62,23 +63,7 @@ enum Engine {
         if (this != NCCL) {
             return Device.host();
         }
-        for (String name :
-                List.of(
-                        "LOCAL_RANK",
-                        "OMPI_COMM_WORLD_LOCAL_RANK",
-                        "MPI_LOCALRANKID",
-                        "SLURM_LOCALID")) {
-            String value = environment.get(name);
-            if (value != null) {
-                try {
-                    return gpu(Integer.parseInt(value.trim()));
-                } catch (NumberFormatException e) {
-                    throw new IllegalArgumentException(
-                            name + " is '" + value + "', expected a number", e);
-                }
-            }
-        }
-        return gpu(0);
+        return gpu(Math.max(0, LaunchEnvironment.of(environment).localRank()));
     }
 
     private static Device gpu(int index) {

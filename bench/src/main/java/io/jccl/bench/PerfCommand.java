@@ -7,6 +7,7 @@ import io.jccl.NcclSteering;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -40,18 +41,8 @@ import picocli.CommandLine.TypeConversionException;
                     + " command line.",
         })
 final class PerfCommand implements Callable<Integer> {
-    /** The variables by which a launcher says that it started one process per rank. */
-    private static final List<String> LAUNCHED =
-            List.of(
-                    "RANK",
-                    "WORLD_SIZE",
-                    "OMPI_COMM_WORLD_RANK",
-                    "OMPI_COMM_WORLD_SIZE",
-                    "PMI_RANK",
-                    "PMI_SIZE");
-
-    /** Slurm sets this in a batch script too, where nothing was started per rank. */
-    private static final String SLURM_RANK = "SLURM_PROCID";
+    /** Slurm sets these in a batch script too, where nothing was started per rank. */
+    private static final List<String> SLURM = List.of("SLURM_PROCID", "SLURM_NTASKS");
 
     private final Collective collective;
     private final Map<String, String> environment;
@@ -412,7 +403,8 @@ final class PerfCommand implements Callable<Integer> {
             }
             return List.of("--engine mpi");
         }
-        List<String> set = LAUNCHED.stream().filter(environment::containsKey).toList();
+        List<String> all = LaunchEnvironment.ranksAndSizes(environment);
+        List<String> set = all.stream().filter(name -> !SLURM.contains(name)).toList();
         if (!set.isEmpty() && localRanks > 1) {
             throw new ParameterException(
                     commandLine(),
@@ -424,21 +416,19 @@ final class PerfCommand implements Callable<Integer> {
                             + " unset "
                             + set.getFirst());
         }
-        return set.isEmpty() && localRanks == 1 && environment.containsKey(SLURM_RANK)
-                ? List.of(SLURM_RANK)
-                : set;
+        return set.isEmpty() && localRanks == 1 && all.contains(SLURM.getFirst()) ? all : set;
     }
 
     /** How many processes the launcher started; 0 if it does not say. */
     private int launchedSize() {
-        for (String name :
-                List.of("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")) {
-            String value = environment.get(name);
-            if (value != null && value.matches("\\d{1,6}")) {
-                return Integer.parseInt(value);
-            }
+        try {
+            return LaunchEnvironment.ranksAndSizes(environment).isEmpty()
+                    ? 0
+                    : LaunchEnvironment.of(environment).size();
+        } catch (IllegalArgumentException e) {
+            // Joining says what is wrong.
+            return 0;
         }
-        return 0;
     }
 
     private CommandLine commandLine() {

@@ -29,7 +29,15 @@ class EngineTest {
         IllegalArgumentException e =
                 assertThrows(
                         IllegalArgumentException.class,
-                        () -> Engine.NCCL.device(Map.of("LOCAL_RANK", "first")));
+                        () ->
+                                Engine.NCCL.device(
+                                        Map.of(
+                                                "RANK",
+                                                "0",
+                                                "WORLD_SIZE",
+                                                "1",
+                                                "LOCAL_RANK",
+                                                "first")));
         assertTrue(String.valueOf(e.getMessage()).contains("LOCAL_RANK is 'first'"), e::toString);
     }
 }

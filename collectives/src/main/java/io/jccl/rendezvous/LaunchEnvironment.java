@@ -5,6 +5,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -155,6 +156,22 @@ public record LaunchEnvironment(
             return place(env, l, r, size, sizeVariable);
         }
         return new LaunchEnvironment(0, 1, 0, 1, 1, "single", "none", "WORLD_SIZE");
+    }
+
+    /**
+     * By which variables a launcher says that it has started this process as one rank of several.
+     *
+     * @param env names and values
+     * @return those of ranks and sizes that are set, in the order in which launchers count
+     */
+    public static List<String> ranksAndSizes(Map<String, String> env) {
+        // A pod's index alone says nothing: most pods are no ranks.
+        return LAUNCHERS.stream()
+                .filter(l -> !l.equals(KUBERNETES) || l.sizeVariable(env) != null)
+                .flatMap(l -> Stream.concat(Stream.of(l.rank), l.size.stream()))
+                .distinct()
+                .filter(env::containsKey)
+                .toList();
     }
 
     /** A pod of an indexed job that sets the size by torchrun's name, and no rank. */

@@ -115,6 +115,21 @@ class LaunchEnvironmentTest {
 
     /** Whoever is inside counts: the program was started by that launcher. */
     @Test
+    void variablesThatSayARankWasStarted() {
+        assertEquals(List.of(), LaunchEnvironment.ranksAndSizes(map("HOME=/ LOCAL_RANK=1")));
+        assertEquals(
+                List.of("PMI_SIZE"), LaunchEnvironment.ranksAndSizes(map("PMI_SIZE=2 HOME=/")));
+        assertEquals(
+                List.of("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"),
+                LaunchEnvironment.ranksAndSizes(map(SLURM + " " + TORCHRUN)));
+        assertEquals(
+                List.of("JOB_COMPLETION_INDEX", "JCCL_SIZE"),
+                LaunchEnvironment.ranksAndSizes(map(POD)));
+        assertEquals(
+                List.of(), LaunchEnvironment.ranksAndSizes(map("JOB_COMPLETION_INDEX=2")));
+    }
+
+    @Test
     void theInnermostLauncherCounts() {
         List<String> order = List.of(TORCHRUN, OPEN_MPI, MPICH, SLURM, POD);
         for (int i = 0; i < order.size(); i++) {
