@@ -219,7 +219,9 @@ class CudaTransferTest {
         assertEquals(host, CudaDouble.live("host"));
     }
 
-    /** As on a machine with more to do than processors: the thread that fills the stream ends late. */
+    /**
+     * As on a machine with more to do than processors: the thread that fills the stream ends late.
+     */
     @Test
     void nothingIsLeftBehindByAThreadThatEndsLate() throws Exception {
         Cuda.device(0);
