@@ -226,6 +226,8 @@ class FaultTest {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
             workers.startAll(FaultWorker.class, "early", "100", "2");
+            workers.all().subList(0, 2).forEach(worker -> worker.await("GOES ON", PATIENCE));
+            workers.all().get(2).endInput();
             workers.all().get(2).await("OK", PATIENCE);
             for (int rank : new int[] {0, 1}) {
                 Report report = Report.of(workers.all().get(rank));
@@ -243,6 +245,8 @@ class FaultTest {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(2, job, List.of(), Map.of())) {
             workers.startAll(FaultWorker.class, "exit", "100", "1");
+            workers.all().getFirst().await("GOES ON", PATIENCE);
+            workers.all().get(1).endInput();
             Report report = Report.of(workers.all().getFirst());
             assertEquals("RankFailedException", report.type, report::toString);
             report.names("rank 1", "barrier");

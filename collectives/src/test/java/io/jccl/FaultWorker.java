@@ -6,6 +6,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import java.io.IOException;
 import java.time.Duration;
 import java.util.Locale;
 
@@ -134,20 +135,35 @@ final class FaultWorker {
     }
 
     /** One rank leaves in good order while the others go on. */
-    private static void early(Communicator comm, int leaver) {
-        allReduce(comm, 3);
-        if (comm.rank() != leaver) {
+    private static void early(Communicator comm, int leaver) throws IOException {
+        if (!leaves(comm, leaver)) {
             barrierOnce(comm);
         }
     }
 
     /** One rank ends its JVM without a word. */
-    private static void exit(Communicator comm, int leaver) {
-        allReduce(comm, 3);
-        if (comm.rank() == leaver) {
+    private static void exit(Communicator comm, int leaver) throws IOException {
+        if (leaves(comm, leaver)) {
             System.exit(3);
         }
         barrierOnce(comm);
+    }
+
+    /**
+     * Lets one rank leave when it is told to: when it is through the last allReduce, the others may
+     * still be in it.
+     */
+    private static boolean leaves(Communicator comm, int leaver) throws IOException {
+        allReduce(comm, 3);
+        if (comm.rank() != leaver) {
+            System.out.println("GOES ON");
+            return false;
+        }
+        int end = System.in.read();
+        if (end >= 0) {
+            throw new IllegalStateException("read " + end + ", expected the end of the input");
+        }
+        return true;
     }
 
     private static void allocate(Communicator comm, long bytes) {

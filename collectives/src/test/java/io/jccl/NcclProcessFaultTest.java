@@ -126,6 +126,8 @@ class NcclProcessFaultTest {
     void rankThatExitsWithoutClosingIsNamed() throws IOException {
         try (Workers workers = world(2, Map.of())) {
             workers.startAll(FaultWorker.class, "exit", "100", "1");
+            workers.all().getFirst().await("GOES ON", PATIENCE);
+            workers.all().get(1).endInput();
             Report report = Report.of(workers.all().getFirst());
             report.is(RankFailedException.class, "rank 1", "barrier");
             report.soon();
@@ -138,6 +140,8 @@ class NcclProcessFaultTest {
     void rankThatClosesEarlyIsNamed() throws IOException {
         try (Workers workers = world(3, Map.of())) {
             workers.startAll(FaultWorker.class, "early", "100", "2");
+            workers.all().subList(0, 2).forEach(worker -> worker.await("GOES ON", PATIENCE));
+            workers.all().get(2).endInput();
             workers.all().get(2).await("OK", PATIENCE);
             for (int rank : new int[] {0, 1}) {
                 Report report = Report.of(workers.all().get(rank));

@@ -340,6 +340,15 @@ public final class Workers implements AutoCloseable {
             }
         }
 
+        /** Ends its standard input, for a rank that waits for that. */
+        public void endInput() {
+            try {
+                process.getOutputStream().close();
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+
         /** Ends it at once, with no chance to tidy up. */
         public void kill() {
             process.destroyForcibly();

@@ -24,6 +24,9 @@ final class Lane {
     /** How long a thread waits for an event before it looks whether the lane is given up. */
     private static final Duration LOOK = Duration.ofMillis(200);
 
+    /** How long closing waits for the dispatcher even if the time to close is over. */
+    private static final Duration LEAST_JOIN = Duration.ofSeconds(1);
+
     final String name;
     final long chunkBytes;
     private final boolean toDevice;
@@ -739,8 +742,12 @@ final class Lane {
         }
         tell();
         try {
-            // It may be about to record an event.
-            dispatcher.join(Duration.ofSeconds(1));
+            // It may be about to record an event, or be telling of a transfer. On a busy machine
+            // it ends late, and without waiting for that nothing would ever be freed.
+            if (Thread.currentThread() != dispatcher) {
+                long left = Math.max(deadline - System.nanoTime(), LEAST_JOIN.toNanos());
+                dispatcher.join(Duration.ofNanos(left));
+            }
         } catch (InterruptedException e) {
             interrupted = true;
         }

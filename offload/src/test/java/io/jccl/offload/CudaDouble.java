@@ -29,7 +29,9 @@ public final class CudaDouble {
             Assumptions.assumeTrue(compiler, "no C compiler (cc) on the PATH to build the double");
             Path script =
                     Path.of("..", "collectives", "src", "test", "c", "build").toAbsolutePath();
-            Path folder = Files.createDirectories(Path.of("target", "double")).toAbsolutePath();
+            // Its own: another test JVM may build too, or have loaded what it built.
+            Path all = Files.createDirectories(Path.of("target", "doubles")).toAbsolutePath();
+            Path folder = Files.createTempDirectory(all, "built");
             Process build =
                     new ProcessBuilder("sh", script.toString(), folder.toString())
                             .inheritIO()

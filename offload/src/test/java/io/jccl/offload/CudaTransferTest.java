@@ -219,6 +219,34 @@ class CudaTransferTest {
         assertEquals(host, CudaDouble.live("host"));
     }
 
+    /**
+     * As on a machine with more to do than processors: the thread that fills the stream ends late.
+     */
+    @Test
+    void nothingIsLeftBehindByAThreadThatEndsLate() throws Exception {
+        Cuda.device(0);
+        long before = CudaDouble.live("all");
+        CountDownLatch telling = new CountDownLatch(1);
+        Runnable slowly =
+                () -> {
+                    telling.countDown();
+                    try {
+                        Thread.sleep(2_000);
+                    } catch (InterruptedException e) {
+                        throw new IllegalStateException(e);
+                    }
+                };
+        try (Buffer device = gpu().allocate(DataType.INT32, 100);
+                Buffer from = Device.host().allocate(DataType.INT32, 100);
+                TransferEngine engine = TransferEngine.create(gpu(), SMALL)) {
+            CudaDouble.inject("cudaMemcpyAsync:1:error=1");
+            Transfer fails = engine.start(true, from, device, 0, null, slowly);
+            assertTrue(telling.await(30, TimeUnit.SECONDS));
+            assertThrows(JcclException.class, () -> fails.await(WAIT));
+        }
+        assertEquals(before, CudaDouble.live("all"), "all is freed");
+    }
+
     @Test
     void poolsLeaseAndRefuseWhatWasGivenBack() {
         Budgets budgets = new Budgets(Map.of());
