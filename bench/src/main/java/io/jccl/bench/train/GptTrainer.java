@@ -213,7 +213,9 @@ public final class GptTrainer implements AutoCloseable {
         long most = ReducerOptions.DEFAULT.bucketBytes();
         long size = Math.clamp(bytes / BUCKETS, SMALLEST_BUCKET, most);
         long first = Math.min(size, ReducerOptions.DEFAULT.firstBucketBytes());
-        return ReducerOptions.DEFAULT.withBuckets(first, size);
+        return ReducerOptions.DEFAULT
+                .withBuckets(first, size)
+                .withCompression(techniques.compress());
     }
 
     /** Sets the initial parameters. All ranks call it. */
