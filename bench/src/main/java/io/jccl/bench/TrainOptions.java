@@ -122,6 +122,13 @@ final class TrainOptions {
     String schedule = "1f1b";
 
     @Option(
+            names = "--no-overlap",
+            description =
+                    "The pipeline's messages travel between computations, not while stages"
+                            + " compute.")
+    boolean noOverlap;
+
+    @Option(
             names = "--compress",
             defaultValue = "none",
             paramLabel = "none|bf16|fp16|topk:<density>|powersgd:<rank>",
@@ -255,6 +262,7 @@ final class TrainOptions {
                         recompute,
                         sequenceParallel,
                         Techniques.Schedule.of(schedule),
+                        !noOverlap,
                         Techniques.compression(compress));
         if (zero != null) {
             range("--zero", zero, 0, 3);

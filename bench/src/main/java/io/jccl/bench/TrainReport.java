@@ -338,6 +338,7 @@ final class TrainReport {
         n.put("recompute", t.recompute());
         n.put("sequence_parallel", t.sequenceParallel());
         n.put("schedule", t.schedule().label());
+        n.put("pipeline_overlap", t.overlap());
         n.put("compress", t.compressLabel());
         GptShape g = s.shape();
         n.put("parameters", g.parameters());

@@ -25,6 +25,7 @@ import org.jspecify.annotations.Nullable;
  * @param recompute whether only the blocks' inputs are kept for the way back
  * @param sequenceParallel whether tensor ranks share the rows between the matrices too
  * @param schedule order of micro-batches in the pipeline
+ * @param overlap whether the pipeline's messages travel while stages compute
  * @param compress in which form gradients travel between data ranks
  */
 public record Techniques(
@@ -39,6 +40,7 @@ public record Techniques(
         boolean recompute,
         boolean sequenceParallel,
         Schedule schedule,
+        boolean overlap,
         Compression compress) {
     /** Nothing: one rank, one micro-batch, float32. */
     public static final Techniques NONE =
@@ -54,6 +56,7 @@ public record Techniques(
                     false,
                     false,
                     Schedule.ONE_F_ONE_B,
+                    true,
                     Compression.NONE);
 
     /** Where state is. */
@@ -164,7 +167,8 @@ public record Techniques(
             case "offload" -> v.set(5, Offload.of(value));
             case "accumulate" -> v.set(6, number(word, value));
             case "schedule" -> v.set(10, Schedule.of(value));
-            case "compress" -> v.set(11, compression(value));
+            case "no-overlap" -> v.set(11, !flag && unknown(word));
+            case "compress" -> v.set(12, compression(value));
             case "bf16" -> v.set(7, flag || unknown(word));
             case "recompute" -> v.set(8, flag || unknown(word));
             case "sp", "sequence-parallel" -> v.set(9, flag || unknown(word));
@@ -182,7 +186,8 @@ public record Techniques(
                 (boolean) v.get(8),
                 (boolean) v.get(9),
                 (Schedule) v.get(10),
-                (Compression) v.get(11));
+                (boolean) v.get(11),
+                (Compression) v.get(12));
     }
 
     private List<Object> values() {
@@ -198,6 +203,7 @@ public record Techniques(
                 recompute,
                 sequenceParallel,
                 schedule,
+                overlap,
                 compress);
     }
 
@@ -263,7 +269,7 @@ public record Techniques(
                         + word
                         + "' is unknown, expected some of dp=N tp=N pp=N ep=N zero=0..3"
                         + " offload=none|host|nvme accumulate=N schedule=gpipe|1f1b bf16 recompute"
-                        + " sequence-parallel compress=bf16|fp16|topk:D|powersgd:R");
+                        + " sequence-parallel no-overlap compress=bf16|fp16|topk:D|powersgd:R");
     }
 
     private static int number(String word, String value) {
@@ -323,6 +329,7 @@ public record Techniques(
                 false,
                 false,
                 Schedule.ONE_F_ONE_B,
+                true,
                 Compression.NONE);
     }
 
@@ -444,6 +451,9 @@ public record Techniques(
         add(s, "pp", pipeline);
         if (pipeline > 1) {
             s.add("schedule=" + schedule.label);
+            if (!overlap) {
+                s.add("no-overlap");
+            }
         }
         add(s, "ep", expert);
         if (zero >= 0) {
