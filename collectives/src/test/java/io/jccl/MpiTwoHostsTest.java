@@ -9,122 +9,54 @@ import io.jccl.contract.ContractWorker;
 import io.jccl.contract.MpiLauncher;
 import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
-import java.io.IOException;
+import io.jccl.testkit.TwoHosts;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/**
- * Two network namespaces as two hosts, with a link between them and Open MPI on TCP; needs root.
- * What starts Open MPI's daemon on the other host enters the namespace instead of calling ssh.
- */
+/** Open MPI on TCP between {@link TwoHosts}. */
 @Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class MpiTwoHostsTest {
     private static final Duration PATIENCE = Duration.ofMinutes(3);
-    private static final String NETWORK = "10.77.213.";
-
-    private static final AtomicInteger MADE = new AtomicInteger();
-
-    /** At most 13 characters: two more follow in names of network devices, which have 15. */
-    private final String name = "jccl" + ProcessHandle.current().pid() + MADE.getAndIncrement();
 
     @TempDir Path folder = Path.of("");
+
+    private @Nullable TwoHosts hosts;
 
     @BeforeEach
     void connect() throws Exception {
         MpiLauncher.OPEN_MPI.assume();
-        Assumptions.assumeTrue(
-                "root".equals(System.getProperty("user.name")), "only root makes namespaces");
-        for (String tool : List.of("ip", "unshare", "hostname")) {
-            Assumptions.assumeTrue(run("sh", "-c", "command -v " + tool) == 0, "no " + tool);
-        }
-        Assumptions.assumeTrue(
-                run("ip", "netns", "add", name + "a") == 0, "namespaces are not allowed here");
-        must("ip", "netns", "add", name + "b");
-        must("ip", "link", "add", name + "va", "type", "veth", "peer", "name", name + "vb");
-        for (String host : List.of("a", "b")) {
-            must("ip", "link", "set", name + "v" + host, "netns", name + host);
-            String address = NETWORK + (host.equals("a") ? 1 : 2) + "/24";
-            must("ip", "-n", name + host, "addr", "add", address, "dev", name + "v" + host);
-            must("ip", "-n", name + host, "link", "set", "lo", "up");
-            link(host, "up");
-        }
+        hosts = new TwoHosts(folder);
     }
 
     @AfterEach
     void disconnect() throws Exception {
-        for (String host : List.of("a", "b")) {
-            // Whatever a cut link has left behind there.
-            run("sh", "-c", "for p in $(ip netns pids " + name + host + "); do kill -9 $p; done");
-            run("ip", "netns", "del", name + host);
+        if (hosts != null) {
+            hosts.close();
         }
     }
 
-    private void link(String host, String state) throws Exception {
-        must("ip", "-n", name + host, "link", "set", name + "v" + host, state);
+    private TwoHosts hosts() {
+        return Objects.requireNonNull(hosts);
     }
 
-    private static int run(String... command) throws Exception {
-        return new ProcessBuilder(command)
-                .redirectOutput(ProcessBuilder.Redirect.DISCARD)
-                .redirectError(ProcessBuilder.Redirect.DISCARD)
-                .start()
-                .waitFor();
-    }
-
-    private static void must(String... command) throws Exception {
-        assertEquals(0, run(command), String.join(" ", command));
-    }
-
-    private Worker start(List<String> flags, Class<?> main, String... args) throws IOException {
-        Path agent = folder.resolve("agent");
-        Files.writeString(
-                agent,
-                "#!/bin/sh\nshift\nexec ip netns exec %sb unshare --uts sh -c 'hostname %sb; exec sh -c \"$0\"' \"$*\"\n"
-                        .formatted(name, name));
-        Files.setPosixFilePermissions(agent, PosixFilePermissions.fromString("rwx------"));
-        List<String> command =
-                new ArrayList<>(
-                        List.of(
-                                "ip",
-                                "netns",
-                                "exec",
-                                name + "a",
-                                "unshare",
-                                "--uts",
-                                "sh",
-                                "-c",
-                                "hostname " + name + "a; exec \"$@\"",
-                                "sh"));
-        List<String> own =
-                List.of(
-                        "--mca",
-                        "plm_rsh_agent",
-                        agent.toString(),
-                        "--host",
-                        NETWORK + "1:1," + NETWORK + "2:1",
-                        "--mca",
-                        "btl_tcp_if_include",
-                        NETWORK + "0/24",
-                        "--mca",
-                        "oob_tcp_if_include",
-                        NETWORK + "0/24");
-        command.addAll(MpiLauncher.OPEN_MPI.command(2, own, Workers.command(flags, main, args)));
-        return MpiLauncher.OPEN_MPI.start(command, Map.of());
+    private Worker start(List<String> flags, Class<?> main, String... args) {
+        List<String> command = Workers.command(flags, main, args);
+        return MpiLauncher.OPEN_MPI.start(
+                hosts().onFirst(MpiLauncher.OPEN_MPI.command(2, hosts().flags(), command)),
+                Map.of());
     }
 
     @Test
@@ -179,9 +111,9 @@ class MpiTwoHostsTest {
                 start(List.of("-Djccl.mpi.wait=poll"), MpiFaultWorker.class, "rounds", "100000");
         try {
             job.await("RANK 0 begins", PATIENCE);
-            link("a", "down");
+            hosts().cut();
             Thread.sleep(5000);
-            link("a", "up");
+            hosts().mend();
             assertEquals(0, job.join(PATIENCE), () -> String.join("\n", job.lines()));
         } finally {
             job.kill();
@@ -193,7 +125,7 @@ class MpiTwoHostsTest {
         Worker job = start(List.of("-Djccl.mpi.wait=poll"), MpiFaultWorker.class, "rounds", "6000");
         try {
             job.await("RANK 0 begins", PATIENCE);
-            link("a", "down");
+            hosts().cut();
             String line = job.await("RANK 0 caught", PATIENCE);
             assertTrue(line.contains("CollectiveTimeoutException"), line);
             assertTrue(line.contains("rank 1 does not answer"), line);

@@ -56,6 +56,10 @@ public final class TrainCommand implements Callable<Integer> {
                     "bf16",
                     "dp=2",
                     "dp=4",
+                    "dp=2 compress=bf16",
+                    "dp=2 compress=fp16",
+                    "dp=2 compress=topk:0.1",
+                    "dp=2 compress=powersgd:4",
                     "dp=2 zero=0",
                     "dp=2 zero=1",
                     "dp=2 zero=2 accumulate=2",
@@ -74,6 +78,11 @@ public final class TrainCommand implements Callable<Integer> {
             List.of("dp=2 ep=2", "dp=4 ep=2 zero=1", "dp=2 ep=2 pp=2 accumulate=2");
 
     private static final int COMPARED_EXPERTS = 4;
+    /** Steps before the measured ones with {@code --compare}, in runs of a few, and their time. */
+    private static final int WARM_STEPS = 100;
+
+    private static final int WARM_RUN = 10;
+    private static final long WARM_NANOS = 2_000_000_000L;
     private static final int REPORTS = 10;
     private static final int BAR = 30;
     private static final double PACE_SECONDS = 0.1;
@@ -421,12 +430,12 @@ public final class TrainCommand implements Callable<Integer> {
             RunSettings one = settings(corpus, single, s.shape().experts(), folder);
             TrainResult reference = references.get(one);
             if (reference == null) {
-                reference = train(one, corpus, false, out, progress);
+                reference = trainWarm(one, corpus, out, progress);
                 references.put(one, reference);
                 runs.add(new TrainReport.Run(reference, null));
             }
             if (!s.equals(one)) {
-                runs.add(new TrainReport.Run(train(s, corpus, false, out, progress), reference));
+                runs.add(new TrainReport.Run(trainWarm(s, corpus, out, progress), reference));
             }
         }
         progress.erase();
@@ -434,6 +443,19 @@ public final class TrainCommand implements Callable<Integer> {
         report.printTable(out);
         write(report);
         return runs.stream().allMatch(TrainReport.Run::agrees) ? 0 : 1;
+    }
+
+    /**
+     * Trains once what is used has been compiled, or the first sets would look slower than the last.
+     */
+    private TrainResult trainWarm(
+            RunSettings s, Corpus corpus, PrintWriter out, Progress progress) {
+        long end = System.nanoTime() + WARM_NANOS;
+        RunSettings few = s.withSteps(WARM_RUN);
+        for (int done = 0; done < WARM_STEPS && System.nanoTime() < end; done += WARM_RUN) {
+            train(few, corpus, false, out, progress);
+        }
+        return train(s, corpus, false, out, progress);
     }
 
     private static TrainReport report(List<TrainReport.Run> runs, Corpus corpus) {

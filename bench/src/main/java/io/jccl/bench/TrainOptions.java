@@ -122,6 +122,22 @@ final class TrainOptions {
     String schedule = "1f1b";
 
     @Option(
+            names = "--no-overlap",
+            description =
+                    "The pipeline's messages travel between computations, not while stages"
+                            + " compute.")
+    boolean noOverlap;
+
+    @Option(
+            names = "--compress",
+            defaultValue = "none",
+            paramLabel = "none|bf16|fp16|topk:<density>|powersgd:<rank>",
+            description =
+                    "In which form gradients travel between --dp ranks. Default:"
+                            + " ${DEFAULT-VALUE}.")
+    String compress = "none";
+
+    @Option(
             names = "--layers",
             defaultValue = "4",
             paramLabel = "<n>",
@@ -245,7 +261,9 @@ final class TrainOptions {
                         bfloat16,
                         recompute,
                         sequenceParallel,
-                        Techniques.Schedule.of(schedule));
+                        Techniques.Schedule.of(schedule),
+                        !noOverlap,
+                        Techniques.compression(compress));
         if (zero != null) {
             range("--zero", zero, 0, 3);
         }

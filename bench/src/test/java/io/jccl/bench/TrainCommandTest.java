@@ -100,6 +100,13 @@ class TrainCommandTest {
                 "--zero 4 | --zero is 4, expected 0 to 3",
                 "--offload disk | offload is 'disk', expected none, host or nvme",
                 "--schedule zigzag | schedule is 'zigzag', expected gpipe or 1f1b",
+                "--compress bf16 | --compress is bf16, but --dp is 1",
+                "--dp 2 --zero 1 --compress fp16 | --compress is fp16, which the gradient reducer",
+                "--dp 2 --bf16 --compress powersgd:4 | --compress is powersgd:4, which the",
+                "--dp 2 --compress topk:2 | compress is 'topk:2': the density is 2.0, expected",
+                "--dp 2 --compress powersgd:0 | compress is 'powersgd:0': the rank of the factors is 0",
+                "--dp 2 --compress topk | compress is 'topk', expected none, bf16, fp16",
+                "--dp 2 --compress zip | compress is 'zip', expected none, bf16, fp16",
                 "-g 4 --dp 2 | there are 4 ranks, but --dp 2 x --tp 1 x --pp 1 is 2",
                 "-g 3 --tp 2 | there are 3 ranks, but --dp 1 x --tp 2 x --pp 1 is 2",
                 "-g 0 | -g is 0, expected 1 to 256",
@@ -166,7 +173,7 @@ class TrainCommandTest {
                         Map.of(),
                         small(
                                 "--compare",
-                                "dp=2 zero=1;tp=2;bf16",
+                                "dp=2 zero=1;tp=2;bf16;dp=2 compress=topk:0.1",
                                 "--json",
                                 json.toString(),
                                 "--svg",
@@ -174,18 +181,20 @@ class TrainCommandTest {
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.lines().anyMatch(l -> l.startsWith("dp=2 zero=1 ")), r.out);
         JsonNode runs = json(json).get("runs");
-        assertEquals(4, runs.size());
-        for (int i = 1; i < 4; i++) {
+        assertEquals(5, runs.size());
+        for (int i = 1; i < 5; i++) {
             double difference = runs.get(i).get("largest_difference").asDouble();
             assertTrue(difference <= runs.get(i).get("tolerance").asDouble(), r.out);
         }
         assertTrue(runs.get(3).get("largest_difference").asDouble() > 0, "bf16 rounds");
+        assertEquals("topk:0.1", runs.get(4).get("compress").asText());
+        assertTrue(runs.get(4).get("largest_difference").asDouble() > 1e-3, "much comes late");
         NodeList curves =
                 DocumentBuilderFactory.newDefaultInstance()
                         .newDocumentBuilder()
                         .parse(svg.toFile())
                         .getElementsByTagName("polyline");
-        assertEquals(4 + 3, curves.getLength(), "losses, and differences from the first");
+        assertEquals(5 + 4, curves.getLength(), "losses, and differences from the first");
     }
 
     @Test

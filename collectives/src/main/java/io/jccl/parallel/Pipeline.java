@@ -11,18 +11,25 @@ import io.jccl.parallel.PipelineStep.Action;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
  * Trains a model whose layers are split over ranks: rank i computes stage i, and a batch flows
  * through them in micro-batches, forward and then backward; see {@link PipelineSchedule}.
  *
- * <p>Activations are kept in as many slots as the schedule has micro-batches in flight. Everything
- * is allocated by {@link #create}; a run allocates nothing.
+ * <p>With {@link PipelineOptions#overlap} the next micro-batch is received while this one is
+ * computed, and what was computed is sent while the next one is: a direction between two neighbours
+ * has a communicator and a stream of its own. Values and the order of computations are the same
+ * without it.
+ *
+ * <p>Activations are kept for as many micro-batches as the schedule has in flight. Everything is
+ * allocated by {@link #create}; a run allocates nothing.
  *
  * <p><b>Errors:</b> what a stage throws, and the errors of send and recv, come out of {@link #run},
  * on a GPU from its end. A rank that dies ends the others within the communicator's timeout. After
- * an error abort the communicator, so that the other stages do not wait for this one.
+ * an error abort the communicator, so that the other stages do not wait for this one; with overlap
+ * the pipeline has ended theirs and its own messages already, and does not run again.
  *
  * <p><b>Threads:</b> that of the communicator.
  */
@@ -32,10 +39,18 @@ public final class Pipeline implements AutoCloseable {
     private final PipelineOptions options;
     private final Stream stream;
     private final int slots;
-    private final List<Buffer> inputs = new ArrayList<>();
-    private final @Nullable Buffer output;
-    private final @Nullable Buffer outputGradient;
-    private final @Nullable Buffer inputGradient;
+
+    /** Of micro-batch i the buffer {@code i % size()}; empty where there is no neighbour. */
+    private final List<Buffer> inputs;
+
+    private final List<Buffer> outputs;
+    private final List<Buffer> outputGradients;
+    private final List<Buffer> inputGradients;
+
+    /** For lanes, of all ranks alike: forward and backward, of even ranks and of odd ones. */
+    private final List<Communicator> own = new ArrayList<>();
+
+    private final List<PipelineLane> lanes = new ArrayList<>();
     private final Runnable[] work;
     private final Event began;
     private final Event ended;
@@ -52,25 +67,41 @@ public final class Pipeline implements AutoCloseable {
         int rank = comm.rank();
         int stages = comm.size();
         this.slots = options.schedule().inFlight(stages, rank, options.microBatches());
-        boolean first = rank == 0;
-        boolean last = rank == stages - 1;
-        for (int i = 0; i < slots && !first; i++) {
-            inputs.add(device.allocate(options.type(), options.inputCount()));
-        }
-        this.inputGradient = first ? null : device.allocate(options.type(), options.inputCount());
-        this.output = last ? null : device.allocate(options.type(), options.outputCount());
-        this.outputGradient = last ? null : device.allocate(options.type(), options.outputCount());
+        int more = options.overlap() ? 1 : 0;
+        long in = rank == 0 ? 0 : options.inputCount();
+        long out = rank == stages - 1 ? 0 : options.outputCount();
+        inputs = buffers(slots + more, in);
+        outputs = buffers(1 + more, out);
+        outputGradients = buffers(1 + more, out);
+        inputGradients = buffers(1 + more, in);
         this.began = device.newEvent();
         this.ended = device.newEvent();
         List<PipelineStep> steps = options.schedule().steps(stages, rank, options.microBatches());
-        this.work = new Runnable[steps.size()];
-        for (int i = 0; i < work.length; i++) {
-            work[i] = prepare(steps.get(i));
+        try {
+            this.work =
+                    options.overlap() && stages > 1
+                            ? overlapped(steps)
+                            : steps.stream().map(this::prepare).toArray(Runnable[]::new);
+        } catch (RuntimeException | Error e) {
+            close();
+            throw e;
         }
     }
 
+    private List<Buffer> buffers(int number, long count) {
+        List<Buffer> all = new ArrayList<>();
+        for (int i = 0; i < Math.min(number, options.microBatches()) && count > 0; i++) {
+            all.add(comm.device().allocate(options.type(), count));
+        }
+        return all;
+    }
+
+    private static @Nullable Buffer of(List<Buffer> ring, int microBatch) {
+        return ring.isEmpty() ? null : ring.get(microBatch % ring.size());
+    }
+
     /**
-     * Prepares a pipeline. No rank waits for another.
+     * Prepares a pipeline. All ranks call it; with {@link PipelineOptions#overlap} it waits for them.
      *
      * @param stages the ranks, in the order of the stages
      * @param stage this rank's part of the model
@@ -80,6 +111,80 @@ public final class Pipeline implements AutoCloseable {
     public static Pipeline create(
             Communicator stages, PipelineStage stage, PipelineOptions options) {
         return new Pipeline(stages, stage, options);
+    }
+
+    private @Nullable PipelineLane lane(int ofForward, boolean there, int peer, List<Buffer> ring) {
+        if (!there) {
+            return null;
+        }
+        PipelineLane lane = new PipelineLane(own.get(ofForward), peer, ring);
+        lanes.add(lane);
+        return lane;
+    }
+
+    /** Computations in order; each posts and sends what the schedule has around it. */
+    private Runnable[] overlapped(List<PipelineStep> steps) {
+        int rank = comm.rank();
+        int pairs = Math.min(2, comm.size() - 1);
+        for (int i = 0; i < 2 * pairs; i++) {
+            own.add(Objects.requireNonNull(comm.split(0, rank)));
+        }
+        // A rank's neighbours are of the other parity, so its lanes are on different ones.
+        int after = rank % pairs;
+        int before = (rank + 1) % pairs;
+        boolean hasPrevious = rank > 0;
+        boolean hasNext = rank < comm.size() - 1;
+        PipelineLane input = lane(before, hasPrevious, rank - 1, inputs);
+        PipelineLane output = lane(after, hasNext, rank + 1, outputs);
+        PipelineLane outputGradient = lane(pairs + after, hasNext, rank + 1, outputGradients);
+        PipelineLane inputGradient = lane(pairs + before, hasPrevious, rank - 1, inputGradients);
+
+        List<Action> computations =
+                steps.stream()
+                        .flatMap(s -> s.actions().stream())
+                        .filter(a -> a.kind().isCompute())
+                        .toList();
+        List<Runnable> all = new ArrayList<>();
+        if (input != null) {
+            all.add(() -> input.post(0));
+        }
+        for (int k = 0; k < computations.size(); k++) {
+            Action a = computations.get(k);
+            boolean forward = a.kind() == PipelineStep.Kind.FORWARD;
+            // The first gradient is not asked for long before it can come: that has a timeout.
+            if (outputGradient != null
+                    && k + 1 < computations.size()
+                    && computations.get(k + 1).equals(new Action(PipelineStep.Kind.BACKWARD, 0))) {
+                all.add(() -> outputGradient.post(0));
+            }
+            all.add(
+                    forward
+                            ? around(a, input, output)
+                            : around(a, outputGradient, inputGradient));
+        }
+        return all.toArray(Runnable[]::new);
+    }
+
+    private Runnable around(
+            Action action, @Nullable PipelineLane from, @Nullable PipelineLane to) {
+        int i = action.microBatch();
+        boolean more = i + 1 < options.microBatches();
+        Runnable compute = prepare(action);
+        return () -> {
+            if (from != null) {
+                from.await(i);
+                if (more) {
+                    from.post(i + 1);
+                }
+            }
+            if (to != null) {
+                to.beforeWriting(i);
+            }
+            compute.run();
+            if (to != null) {
+                to.send(i);
+            }
+        };
     }
 
     private Runnable prepare(PipelineStep step) {
@@ -99,7 +204,10 @@ public final class Pipeline implements AutoCloseable {
 
     private Runnable prepare(Action action) {
         int i = action.microBatch();
-        Buffer input = inputs.isEmpty() ? null : inputs.get(i % slots);
+        Buffer input = of(inputs, i);
+        Buffer output = of(outputs, i);
+        Buffer outputGradient = of(outputGradients, i);
+        Buffer inputGradient = of(inputGradients, i);
         int previous = comm.rank() - 1;
         int next = comm.rank() + 1;
         return switch (action.kind()) {
@@ -142,12 +250,35 @@ public final class Pipeline implements AutoCloseable {
     }
 
     /**
-     * How many micro-batches' inputs are kept: micro-batch i is in slot {@code i % slots()}.
+     * How many micro-batches are in flight at most: slots that a stage needs for what it keeps.
      *
      * @return 1 or more
      */
     public int slots() {
         return slots;
+    }
+
+    /**
+     * The communicators that messages travel on, for what reads the flight recorder.
+     *
+     * @return that of {@link #create}, or the pipeline's own ones, which it closes
+     */
+    public List<Communicator> communicators() {
+        return own.isEmpty() ? List.of(comm) : List.copyOf(own);
+    }
+
+    /**
+     * How long {@link #run} has waited for messages of its own streams, on the host device; that of
+     * messages between computations, and on a GPU, is not counted.
+     *
+     * @return nanoseconds of all runs
+     */
+    public long waitedNanos() {
+        long sum = 0;
+        for (int i = 0; i < lanes.size(); i++) {
+            sum += lanes.get(i).waitedNanos();
+        }
+        return sum;
     }
 
     /**
@@ -161,12 +292,22 @@ public final class Pipeline implements AutoCloseable {
         if (closed) {
             throw new IllegalStateException("the pipeline is closed");
         }
-        began.record(stream);
-        for (Runnable step : work) {
-            step.run();
+        try {
+            began.record(stream);
+            for (Runnable step : work) {
+                step.run();
+            }
+            ended.record(stream);
+            stream.synchronize();
+            for (int i = 0; i < lanes.size(); i++) {
+                lanes.get(i).synchronize();
+            }
+        } catch (RuntimeException | Error e) {
+            for (Communicator c : own) {
+                c.abort("stage " + comm.rank() + " of the pipeline failed: " + e.getMessage());
+            }
+            throw e;
         }
-        ended.record(stream);
-        stream.synchronize();
         ran = true;
     }
 
@@ -223,14 +364,13 @@ public final class Pipeline implements AutoCloseable {
             return;
         }
         closed = true;
-        marks.forEach(Event::close);
-        began.close();
-        ended.close();
-        inputs.forEach(Buffer::close);
-        for (Buffer b : new Buffer[] {output, outputGradient, inputGradient}) {
-            if (b != null) {
-                b.close();
-            }
+        List<AutoCloseable> all = new ArrayList<>(lanes);
+        all.addAll(own);
+        all.addAll(marks);
+        all.addAll(List.of(began, ended));
+        for (List<Buffer> ring : List.of(inputs, outputs, outputGradients, inputGradients)) {
+            all.addAll(ring);
         }
+        Closing.all(all);
     }
 }

@@ -13,13 +13,18 @@ import java.util.Objects;
  *     first stage's is ignored
  * @param outputCount elements of one micro-batch that go to the next stage, the same number as that
  *     one's inputCount; the last stage's is ignored
+ * @param overlap whether messages travel while stages compute. It takes up to four communicators
+ *     and as many streams, one more buffer for inputs, and two in place of one for outputs and each
+ *     kind of gradient. Without it a rank sends and receives between computations, with none of
+ *     these
  */
 public record PipelineOptions(
         PipelineSchedule schedule,
         int microBatches,
         DataType type,
         long inputCount,
-        long outputCount) {
+        long outputCount,
+        boolean overlap) {
     /** Checks the numbers. */
     public PipelineOptions {
         Objects.requireNonNull(schedule, "schedule");
@@ -37,7 +42,8 @@ public record PipelineOptions(
     }
 
     /**
-     * One forward, one backward, with as many elements between all stages.
+     * One forward, one backward, with as many elements between all stages, and messages that travel
+     * while stages compute.
      *
      * @param microBatches how many a batch consists of
      * @param type element type of what goes from stage to stage
@@ -45,7 +51,7 @@ public record PipelineOptions(
      * @return options
      */
     public static PipelineOptions of(int microBatches, DataType type, long count) {
-        return new PipelineOptions(PipelineSchedule.ONE_F_ONE_B, microBatches, type, count, count);
+        return new PipelineOptions(PipelineSchedule.ONE_F_ONE_B, microBatches, type, count, count, true);
     }
 
     /**
@@ -55,6 +61,16 @@ public record PipelineOptions(
      * @return new options
      */
     public PipelineOptions withSchedule(PipelineSchedule value) {
-        return new PipelineOptions(value, microBatches, type, inputCount, outputCount);
+        return new PipelineOptions(value, microBatches, type, inputCount, outputCount, overlap);
+    }
+
+    /**
+     * These options, but messages travel while stages compute or not.
+     *
+     * @param value whether they do
+     * @return new options
+     */
+    public PipelineOptions withOverlap(boolean value) {
+        return new PipelineOptions(schedule, microBatches, type, inputCount, outputCount, value);
     }
 }

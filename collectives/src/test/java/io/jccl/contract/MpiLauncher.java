@@ -1,92 +1,39 @@
 package io.jccl.contract;
 
 import io.jccl.contract.Workers.Worker;
-import java.io.File;
+import io.jccl.testkit.MpiProgram;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.Optional;
-import org.junit.jupiter.api.Assumptions;
 
 /** The launchers of the MPIs on this machine. */
 public enum MpiLauncher {
     /** Open MPI's, here as root and on few cores too. */
-    OPEN_MPI(
-            "mpirun.openmpi",
-            "Open MPI",
-            List.of("--oversubscribe", "--mca", "btl", "self,vader,tcp"),
-            "mpi"),
+    OPEN_MPI(MpiProgram.OPEN_MPI),
     /** MPICH's. */
-    MPICH("mpirun.mpich", "HYDRA", List.of(), "mpich");
+    MPICH(MpiProgram.MPICH);
 
-    private final String name;
-    private final String says;
-    private final List<String> flags;
-    private final String need;
+    private final MpiProgram program;
 
-    MpiLauncher(String name, String says, List<String> flags, String need) {
-        this.name = name;
-        this.says = says;
-        this.flags = flags;
-        this.need = need;
+    MpiLauncher(MpiProgram program) {
+        this.program = program;
     }
 
     /** Skips the test if there is none, unless {@code JCCL_TEST_REQUIRE} names it. */
     public void assume() {
-        if (program().isEmpty()) {
-            String reason = "no " + name + " nor an mpirun of " + this + " on the PATH";
-            String required = System.getenv().getOrDefault("JCCL_TEST_REQUIRE", "");
-            if (Arrays.asList(required.split(",", -1)).contains(need)) {
-                throw new AssertionError(reason + ", and JCCL_TEST_REQUIRE names " + need);
-            }
-            Assumptions.abort(reason);
-        }
-    }
-
-    private Optional<String> program() {
-        return onPath(name).or(() -> onPath("mpirun").filter(this::isOurs));
-    }
-
-    private boolean isOurs(String program) {
-        try {
-            Process p = new ProcessBuilder(program, "--version").redirectErrorStream(true).start();
-            String text = new String(p.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-            return text.contains(says);
-        } catch (IOException e) {
-            return false;
-        }
-    }
-
-    private static Optional<String> onPath(String program) {
-        return Arrays.stream(System.getenv().getOrDefault("PATH", "").split(File.pathSeparator, -1))
-                .map(folder -> Path.of(folder, program))
-                .filter(Files::isExecutable)
-                .map(Path::toString)
-                .findFirst();
+        program.assume();
     }
 
     /** The C compiler's wrapper beside the launcher. */
     public String compiler() {
-        String program = program().orElseThrow();
-        return program.replaceFirst("mpirun(?=[^/]*$)", "mpicc");
+        return program.path().replaceFirst("mpirun(?=[^/]*$)", "mpicc");
     }
 
     /** A command under the launcher. */
     public List<String> command(int ranks, List<String> more, List<String> command) {
-        List<String> all = new ArrayList<>();
-        all.add(program().orElseThrow());
-        all.addAll(flags);
-        all.addAll(more);
-        all.addAll(List.of("-n", Integer.toString(ranks)));
-        all.addAll(command);
-        return all;
+        return program.command(ranks, more, command);
     }
 
     /** Starts ranks, each with a JVM. */
@@ -99,8 +46,7 @@ public enum MpiLauncher {
         ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
         Map<String, String> env = builder.environment();
         env.keySet().removeIf(Workers::isLauncherVariable);
-        env.put("OMPI_ALLOW_RUN_AS_ROOT", "1");
-        env.put("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        MpiProgram.allowRoot(env);
         env.putAll(more);
         try {
             return new Worker(-1, builder.start());

@@ -224,16 +224,27 @@ final class PipelineRanks {
         return dw;
     }
 
-    /** Runs a pipeline and checks this rank's gradients. */
+    /** Runs a pipeline, with overlap and without, and checks this rank's gradients. */
     static PipelineReport check(
             Communicator comm, PipelineSchedule schedule, int microBatches, long seed) {
+        check(comm, schedule, microBatches, seed, false);
+        return check(comm, schedule, microBatches, seed, true);
+    }
+
+    private static PipelineReport check(
+            Communicator comm,
+            PipelineSchedule schedule,
+            int microBatches,
+            long seed,
+            boolean overlap) {
         int rows = 6;
         int width = 16;
         double[][] dw = expected(rows, width, microBatches, seed);
         int slots = schedule.inFlight(comm.size(), comm.rank(), microBatches);
         var options =
                 PipelineOptions.of(microBatches, DataType.FLOAT32, (long) rows * width)
-                        .withSchedule(schedule);
+                        .withSchedule(schedule)
+                        .withOverlap(overlap);
         try (Chain chain = new Chain(comm, rows, width, microBatches, slots, seed);
                 Pipeline pipeline = Pipeline.create(comm, chain, options)) {
             assertEquals(slots, pipeline.slots());
@@ -257,13 +268,18 @@ final class PipelineRanks {
 
     /** All gradients of this rank's layers, in bits. */
     static float[][] gradients(
-            Communicator comm, PipelineSchedule schedule, int microBatches, long seed) {
+            Communicator comm,
+            PipelineSchedule schedule,
+            int microBatches,
+            long seed,
+            boolean overlap) {
         int rows = 6;
         int width = 16;
         int slots = schedule.inFlight(comm.size(), comm.rank(), microBatches);
         var options =
                 PipelineOptions.of(microBatches, DataType.FLOAT32, (long) rows * width)
-                        .withSchedule(schedule);
+                        .withSchedule(schedule)
+                        .withOverlap(overlap);
         try (Chain chain = new Chain(comm, rows, width, microBatches, slots, seed);
                 Pipeline pipeline = Pipeline.create(comm, chain, options)) {
             pipeline.run();
@@ -278,9 +294,11 @@ final class PipelineRanks {
     }
 
     /** The least bytes that a run allocates on this thread, once the compilers are done. */
-    static long allocated(Communicator comm, PipelineSchedule schedule) {
+    static long allocated(Communicator comm, PipelineSchedule schedule, boolean overlap) {
         int slots = schedule.inFlight(comm.size(), comm.rank(), 6);
-        var options = PipelineOptions.of(6, DataType.FLOAT32, 64).withSchedule(schedule);
+        var options = PipelineOptions.of(6, DataType.FLOAT32, 64)
+                        .withSchedule(schedule)
+                        .withOverlap(overlap);
         long least = Long.MAX_VALUE;
         try (Chain chain = new Chain(comm, 4, 16, 6, slots, 1);
                 Pipeline pipeline = Pipeline.create(comm, new Bare(chain), options)) {

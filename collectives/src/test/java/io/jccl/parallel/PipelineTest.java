@@ -12,12 +12,14 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -53,13 +55,18 @@ class PipelineTest {
     void gradientsHaveTheBitsOfOneRank(PipelineSchedule schedule) {
         float[][] single = new float[PipelineRanks.LAYERS][];
         Communicator.runLocal(
-                1, OPTIONS, c -> put(PipelineRanks.gradients(c, schedule, 5, 3), single));
+                1, OPTIONS, c -> put(PipelineRanks.gradients(c, schedule, 5, 3, true), single));
         for (int ranks = 2; ranks <= 4; ranks++) {
-            float[][] split = new float[PipelineRanks.LAYERS][];
-            Communicator.runLocal(
-                    ranks, OPTIONS, c -> put(PipelineRanks.gradients(c, schedule, 5, 3), split));
-            for (int l = 0; l < PipelineRanks.LAYERS; l++) {
-                assertArrayEquals(single[l], split[l], "layer " + l + " on " + ranks + " ranks");
+            for (boolean overlap : new boolean[] {false, true}) {
+                float[][] split = new float[PipelineRanks.LAYERS][];
+                Communicator.runLocal(
+                        ranks,
+                        OPTIONS,
+                        c -> put(PipelineRanks.gradients(c, schedule, 5, 3, overlap), split));
+                String what = " on " + ranks + " ranks, overlap " + overlap;
+                for (int l = 0; l < PipelineRanks.LAYERS; l++) {
+                    assertArrayEquals(single[l], split[l], "layer " + l + what);
+                }
             }
         }
     }
@@ -75,10 +82,70 @@ class PipelineTest {
     @ParameterizedTest
     @EnumSource
     void runsAllocateNothing(PipelineSchedule schedule) {
-        long[] bytes = new long[3];
+        for (boolean overlap : new boolean[] {false, true}) {
+            long[] bytes = new long[3];
+            Communicator.runLocal(
+                    3,
+                    OPTIONS,
+                    comm -> {
+                        bytes[comm.rank()] = PipelineRanks.allocated(comm, schedule, overlap);
+                    });
+            assertArrayEquals(new long[3], bytes, "bytes per run, overlap " + overlap);
+        }
+    }
+
+    /**
+     * The neighbour goes two micro-batches ahead while a stage computes one: messages that are too
+     * large for any buffer but the receiver's do not wait for the computation.
+     */
+    @Test
+    void messagesTravelWhileAStageComputes() {
+        CountDownLatch forward = new CountDownLatch(1);
+        CountDownLatch backward = new CountDownLatch(1);
         Communicator.runLocal(
-                3, OPTIONS, comm -> bytes[comm.rank()] = PipelineRanks.allocated(comm, schedule));
-        assertArrayEquals(new long[3], bytes, "bytes per run");
+                2,
+                OPTIONS,
+                comm -> {
+                    PipelineStage stage =
+                            comm.rank() == 0
+                                    ? new Meeting(forward, false, backward, true)
+                                    : new Meeting(forward, true, backward, false);
+                    var options =
+                            PipelineOptions.of(4, DataType.FLOAT32, 1 << 20)
+                                    .withSchedule(PipelineSchedule.GPIPE);
+                    try (Pipeline p = Pipeline.create(comm, stage, options)) {
+                        p.run();
+                        assertTrue(p.waitedNanos() > 0);
+                        assertEquals(2, p.communicators().size());
+                    }
+                });
+    }
+
+    /** In its first computation of a kind waits for the other rank's third, or lets that one go. */
+    private record Meeting(
+            CountDownLatch forward, boolean waits, CountDownLatch backward, boolean waitsBack)
+            implements PipelineStage {
+        @Override
+        public void forward(int i, @Nullable Buffer in, @Nullable Buffer out, Stream stream) {
+            meet(i, forward, waits);
+        }
+
+        @Override
+        public void backward(int i, @Nullable Buffer dy, @Nullable Buffer dx, Stream stream) {
+            meet(i, backward, waitsBack);
+        }
+
+        private static void meet(int i, CountDownLatch latch, boolean waits) {
+            try {
+                if (waits && i == 0) {
+                    assertTrue(latch.await(50, TimeUnit.SECONDS), "the other rank is held up");
+                } else if (!waits && i == 2) {
+                    latch.countDown();
+                }
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+        }
     }
 
     /** A stage that sleeps: its share of the time is what the schedule says, or more. */
@@ -137,8 +204,8 @@ class PipelineTest {
 
     /** What a stage throws ends all ranks. */
     @ParameterizedTest
-    @ValueSource(ints = {0, 1, 2})
-    void errorOfAStageEndsAll(int culprit) {
+    @CsvSource({"0, false", "1, false", "2, false", "0, true", "1, true", "2, true"})
+    void errorOfAStageEndsAll(int culprit, boolean overlap) {
         JcclException e =
                 assertThrows(
                         JcclException.class,
@@ -152,7 +219,8 @@ class PipelineTest {
                                                             ? new Failing()
                                                             : new Sleeper();
                                             var options =
-                                                    PipelineOptions.of(6, DataType.FLOAT32, 10);
+                                                    PipelineOptions.of(6, DataType.FLOAT32, 10)
+                                                            .withOverlap(overlap);
                                             try (Pipeline p =
                                                     Pipeline.create(comm, stage, options)) {
                                                 p.run();
@@ -172,6 +240,28 @@ class PipelineTest {
         @Override
         public void backward(int i, @Nullable Buffer dy, @Nullable Buffer dx, Stream stream) {
             // nothing: the third forward fails
+        }
+    }
+
+    /** With overlap a stage's error reaches the others, whatever becomes of the communicator. */
+    @Test
+    void othersHearOfAnErrorByThePipeline() {
+        String[] heard = new String[3];
+        Communicator.runLocal(
+                3,
+                OPTIONS,
+                comm -> {
+                    PipelineStage stage = comm.rank() == 1 ? new Failing() : new Sleeper();
+                    var options = PipelineOptions.of(6, DataType.FLOAT32, 10);
+                    try (Pipeline p = Pipeline.create(comm, stage, options)) {
+                        RuntimeException e = assertThrows(RuntimeException.class, p::run);
+                        heard[comm.rank()] = String.valueOf(e.getMessage());
+                        assertThrows(RuntimeException.class, p::run);
+                    }
+                });
+        assertEquals("no more", heard[1]);
+        for (int r : new int[] {0, 2}) {
+            assertTrue(heard[r].contains("stage 1 of the pipeline failed: no more"), heard[r]);
         }
     }
 

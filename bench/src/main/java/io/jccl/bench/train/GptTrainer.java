@@ -139,9 +139,12 @@ public final class GptTrainer implements AutoCloseable {
                                             stage,
                                             PipelineOptions.of(
                                                             micro,
-                                                            DataType.FLOAT32,
+                                                            techniques.bfloat16()
+                                                                    ? DataType.BFLOAT16
+                                                                    : DataType.FLOAT32,
                                                             stage.activationCount())
-                                                    .withSchedule(schedule)))
+                                                    .withSchedule(schedule)
+                                                    .withOverlap(techniques.overlap())))
                             : null;
             sum = owned.add(device.allocate(DataType.FLOAT64, 1));
             counts = part.last() && mesh.coordinate(TENSOR) == 0;
@@ -213,7 +216,9 @@ public final class GptTrainer implements AutoCloseable {
         long most = ReducerOptions.DEFAULT.bucketBytes();
         long size = Math.clamp(bytes / BUCKETS, SMALLEST_BUCKET, most);
         long first = Math.min(size, ReducerOptions.DEFAULT.firstBucketBytes());
-        return ReducerOptions.DEFAULT.withBuckets(first, size);
+        return ReducerOptions.DEFAULT
+                .withBuckets(first, size)
+                .withCompression(techniques.compress());
     }
 
     /** Sets the initial parameters. All ranks call it. */
@@ -270,7 +275,12 @@ public final class GptTrainer implements AutoCloseable {
     /** Tells a profile which communicator is for what. */
     void name(Profile profile) {
         profile.name(world.history().communicator(), "loss");
-        for (String axis : List.of(PIPELINE, EXPERT, TENSOR)) {
+        if (pipeline != null) {
+            pipeline.communicators().forEach(c -> {
+                profile.name(c.history().communicator(), PIPELINE);
+            });
+        }
+        for (String axis : List.of(EXPERT, TENSOR)) {
             profile.name(mesh.group(axis).history().communicator(), axis);
         }
     }
@@ -278,6 +288,11 @@ public final class GptTrainer implements AutoCloseable {
     /** Nanoseconds so far in which this rank waited for gradients or parameters. */
     long waitedNanos() {
         return store.waitedNanos() + (experts == null ? 0 : experts.waitedNanos());
+    }
+
+    /** Nanoseconds so far in which this rank waited for messages that travel while it computes. */
+    long pipelineNanos() {
+        return pipeline == null ? 0 : pipeline.waitedNanos();
     }
 
     void save(Checkpoints to) throws IOException {

@@ -37,7 +37,8 @@ final class Profile {
      *
      * @param axes in operations of each axis
      * @param inline in operations on the threads that train, which wait for them
-     * @param queued in operations on streams beside them
+     * @param queued in operations on streams beside them; a pipeline's messages, of which a receive
+     *     is under way as long as the sender computes, are left out
      * @param queuedGathers the part of {@code queued} in allGathers
      */
     record Times(Map<String, Double> axes, double inline, double queued, double queuedGathers) {
@@ -46,7 +47,11 @@ final class Profile {
 
     /** One operation, in nanoseconds of the recording's clock. */
     private record Span(
-            long thread, String axis, boolean queued, boolean gathers, Instant from, Instant to) {}
+            long thread, String axis, boolean queued, boolean gathers, Instant from, Instant to) {
+        boolean beside() {
+            return queued && !axis.equals(GptTrainer.PIPELINE);
+        }
+    }
 
     /** Says which ranks a communicator joins. */
     void name(String communicator, String axis) {
@@ -95,8 +100,8 @@ final class Profile {
         return new Times(
                 axes,
                 seconds(spans, s -> !s.queued) / ranks,
-                seconds(spans, s -> s.queued) / ranks,
-                seconds(spans, s -> s.queued && s.gathers) / ranks);
+                seconds(spans, s -> s.beside()) / ranks,
+                seconds(spans, s -> s.beside() && s.gathers) / ranks);
     }
 
     private Span span(RecordedEvent e) {

@@ -37,4 +37,26 @@ public record RunSettings(
     int sequences() {
         return batch / techniques.microBatches();
     }
+
+    /**
+     * These settings with another number of steps.
+     *
+     * @param value steps from the first to the last
+     * @return new settings
+     */
+    public RunSettings withSteps(int value) {
+        return new RunSettings(
+                shape,
+                techniques,
+                batch,
+                value,
+                learningRate,
+                optimizer,
+                seed,
+                threads,
+                nvme,
+                checkpoint,
+                every,
+                resume);
+    }
 }

@@ -140,7 +140,7 @@ final class ShardedStore implements ParameterStore {
             MemorySegment.copy(
                     from.asSegment(), 0, values.asSegment(), 0, counts[layer] * Float.BYTES);
         } else {
-            widen(from.asSegment(), values.asSegment(), counts[layer]);
+            Bfloat16.widen(from.asSegment(), values.asSegment(), counts[layer]);
         }
     }
 
@@ -204,12 +204,6 @@ final class ShardedStore implements ParameterStore {
         owned.close();
     }
 
-    private static void widen(MemorySegment from, MemorySegment to, long count) {
-        for (long i = 0; i < count; i++) {
-            to.setAtIndex(JAVA_FLOAT, i, wide(from.getAtIndex(JAVA_SHORT, i)));
-        }
-    }
-
     private void add(MemorySegment from, MemorySegment to, long count) {
         if (type == DataType.FLOAT32) {
             for (long i = 0; i < count; i++) {
@@ -220,17 +214,8 @@ final class ShardedStore implements ParameterStore {
         }
         for (long i = 0; i < count; i++) {
             float g = from.getAtIndex(JAVA_FLOAT, i) * factor;
-            to.setAtIndex(JAVA_SHORT, i, narrow(wide(to.getAtIndex(JAVA_SHORT, i)) + g));
+            float sum = Bfloat16.wide(to.getAtIndex(JAVA_SHORT, i)) + g;
+            to.setAtIndex(JAVA_SHORT, i, Bfloat16.narrow(sum));
         }
-    }
-
-    private static float wide(short bits) {
-        return Float.intBitsToFloat(bits << Short.SIZE);
-    }
-
-    /** To nearest even. A NaN may become infinite, which a step refuses as well. */
-    private static short narrow(float value) {
-        int bits = Float.floatToRawIntBits(value);
-        return (short) ((bits + 0x7fff + ((bits >>> Short.SIZE) & 1)) >>> Short.SIZE);
     }
 }

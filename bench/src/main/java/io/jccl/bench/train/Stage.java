@@ -3,6 +3,7 @@ package io.jccl.bench.train;
 import io.jccl.Communicator;
 import io.jccl.bench.train.GptShape.Weight;
 import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.parallel.PipelineStage;
@@ -261,7 +262,7 @@ final class Stage implements PipelineStage {
             embedding.forward(tokens, shareFrom, work.shareRows, x[0][slot]);
             store.unload(0);
         } else if (input != null) {
-            x[0][slot].asSegment().copyFrom(input.asSegment());
+            receive(input, x[0][slot]);
         }
         for (int b = 0; b < blocks.length; b++) {
             load(b);
@@ -269,7 +270,23 @@ final class Stage implements PipelineStage {
             unload(b);
         }
         if (output != null) {
-            output.asSegment().copyFrom(x[blocks.length][slot].asSegment());
+            send(x[blocks.length][slot], output);
+        }
+    }
+
+    private static void receive(Buffer message, Buffer to) {
+        if (message.dataType() == DataType.BFLOAT16) {
+            Bfloat16.widen(message.asSegment(), to.asSegment(), to.count());
+        } else {
+            to.asSegment().copyFrom(message.asSegment());
+        }
+    }
+
+    private static void send(Buffer from, Buffer message) {
+        if (message.dataType() == DataType.BFLOAT16) {
+            Bfloat16.narrow(from.asSegment(), message.asSegment(), from.count());
+        } else {
+            message.asSegment().copyFrom(from.asSegment());
         }
     }
 
@@ -302,7 +319,7 @@ final class Stage implements PipelineStage {
         if (head != null) {
             loss(micro, slot, head);
         } else if (outputGradient != null) {
-            work.gradient.asSegment().copyFrom(outputGradient.asSegment());
+            receive(outputGradient, work.gradient);
         }
         for (int b = blocks.length - 1; b >= 0; b--) {
             load(b);
@@ -326,7 +343,7 @@ final class Stage implements PipelineStage {
             embedding.backward(tokens, work.rows, gathered(work.gradient));
             store.ready(0);
         } else if (inputGradient != null) {
-            inputGradient.asSegment().copyFrom(work.gradient.asSegment());
+            send(work.gradient, inputGradient);
         }
         store.end();
         if (experts != null) {

@@ -3,10 +3,12 @@ package io.jccl.bench.train;
 import io.jccl.device.DataType;
 import io.jccl.offload.Tier;
 import io.jccl.offload.zero.ZeroOptions;
+import io.jccl.parallel.Compression;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.StringJoiner;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Which techniques a run uses. Ranks are numbered so that those of a tensor group are neighbours,
@@ -23,6 +25,8 @@ import java.util.StringJoiner;
  * @param recompute whether only the blocks' inputs are kept for the way back
  * @param sequenceParallel whether tensor ranks share the rows between the matrices too
  * @param schedule order of micro-batches in the pipeline
+ * @param overlap whether the pipeline's messages travel while stages compute
+ * @param compress in which form gradients travel between data ranks
  */
 public record Techniques(
         int data,
@@ -35,11 +39,25 @@ public record Techniques(
         boolean bfloat16,
         boolean recompute,
         boolean sequenceParallel,
-        Schedule schedule) {
+        Schedule schedule,
+        boolean overlap,
+        Compression compress) {
     /** Nothing: one rank, one micro-batch, float32. */
     public static final Techniques NONE =
             new Techniques(
-                    1, 1, 1, 1, -1, Offload.NONE, 1, false, false, false, Schedule.ONE_F_ONE_B);
+                    1,
+                    1,
+                    1,
+                    1,
+                    -1,
+                    Offload.NONE,
+                    1,
+                    false,
+                    false,
+                    false,
+                    Schedule.ONE_F_ONE_B,
+                    true,
+                    Compression.NONE);
 
     /** Where state is. */
     public enum Offload {
@@ -149,6 +167,8 @@ public record Techniques(
             case "offload" -> v.set(5, Offload.of(value));
             case "accumulate" -> v.set(6, number(word, value));
             case "schedule" -> v.set(10, Schedule.of(value));
+            case "no-overlap" -> v.set(11, !flag && unknown(word));
+            case "compress" -> v.set(12, compression(value));
             case "bf16" -> v.set(7, flag || unknown(word));
             case "recompute" -> v.set(8, flag || unknown(word));
             case "sp", "sequence-parallel" -> v.set(9, flag || unknown(word));
@@ -165,7 +185,9 @@ public record Techniques(
                 (boolean) v.get(7),
                 (boolean) v.get(8),
                 (boolean) v.get(9),
-                (Schedule) v.get(10));
+                (Schedule) v.get(10),
+                (boolean) v.get(11),
+                (Compression) v.get(12));
     }
 
     private List<Object> values() {
@@ -180,7 +202,65 @@ public record Techniques(
                 bfloat16,
                 recompute,
                 sequenceParallel,
-                schedule);
+                schedule,
+                overlap,
+                compress);
+    }
+
+    /**
+     * The form of a name.
+     *
+     * @param label such as {@code bf16} or {@code topk:0.01}
+     * @return how gradients travel
+     * @throws IllegalArgumentException if there is none; the message names the label
+     */
+    public static Compression compression(String label) {
+        String[] parts = label.split(":", 2);
+        String number = parts.length == 2 ? parts[1] : "";
+        try {
+            switch (parts[0]) {
+                case "topk":
+                    return new Compression.TopK(Double.parseDouble(number));
+                case "powersgd":
+                    return new Compression.PowerSgd(Integer.parseInt(number));
+                default:
+                    break;
+            }
+        } catch (NumberFormatException e) {
+            throw noCompression(label, e);
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException("compress is '" + label + "': " + e.getMessage(), e);
+        }
+        return switch (label) {
+            case "none" -> Compression.NONE;
+            case "bf16" -> new Compression.Cast(DataType.BFLOAT16);
+            case "fp16" -> new Compression.Cast(DataType.FLOAT16);
+            default -> throw noCompression(label, null);
+        };
+    }
+
+    private static IllegalArgumentException noCompression(
+            String label, @Nullable NumberFormatException cause) {
+        return new IllegalArgumentException(
+                "compress is '"
+                        + label
+                        + "', expected none, bf16, fp16, topk:DENSITY such as topk:0.01, or"
+                        + " powersgd:RANK such as powersgd:4",
+                cause);
+    }
+
+    /**
+     * How gradients travel, as on the command line.
+     *
+     * @return such as {@code topk:0.01}
+     */
+    public String compressLabel() {
+        return switch (compress) {
+            case Compression.None none -> "none";
+            case Compression.Cast(DataType type) -> type == DataType.BFLOAT16 ? "bf16" : "fp16";
+            case Compression.TopK(double density) -> "topk:" + density;
+            case Compression.PowerSgd(int rank, long seed) -> "powersgd:" + rank;
+        };
     }
 
     private static boolean unknown(String word) {
@@ -189,7 +269,7 @@ public record Techniques(
                         + word
                         + "' is unknown, expected some of dp=N tp=N pp=N ep=N zero=0..3"
                         + " offload=none|host|nvme accumulate=N schedule=gpipe|1f1b bf16 recompute"
-                        + " sequence-parallel");
+                        + " sequence-parallel no-overlap compress=bf16|fp16|topk:D|powersgd:R");
     }
 
     private static int number(String word, String value) {
@@ -248,7 +328,9 @@ public record Techniques(
                 false,
                 false,
                 false,
-                Schedule.ONE_F_ONE_B);
+                Schedule.ONE_F_ONE_B,
+                true,
+                Compression.NONE);
     }
 
     /**
@@ -318,6 +400,18 @@ public record Techniques(
                         + ", expected a divisor of --dp "
                         + data
                         + ": experts are spread over ranks that see different samples");
+        boolean plain = compress instanceof Compression.None;
+        require(
+                plain || data > 1,
+                "--compress is "
+                        + compressLabel()
+                        + ", but --dp is 1: no rank sends gradients; give --dp 2 or more");
+        require(
+                plain || !sharded(),
+                "--compress is "
+                        + compressLabel()
+                        + ", which the gradient reducer does; with --zero, --offload or --bf16"
+                        + " gradients are ZeRO's, which sends them in their own type; leave out one");
         require(
                 shape.experts() % expert == 0,
                 "--ep is " + expert + ", expected a divisor of --experts " + shape.experts());
@@ -357,6 +451,9 @@ public record Techniques(
         add(s, "pp", pipeline);
         if (pipeline > 1) {
             s.add("schedule=" + schedule.label);
+            if (!overlap) {
+                s.add("no-overlap");
+            }
         }
         add(s, "ep", expert);
         if (zero >= 0) {
@@ -374,6 +471,9 @@ public record Techniques(
         }
         if (sequenceParallel) {
             s.add("sequence-parallel");
+        }
+        if (!(compress instanceof Compression.None)) {
+            s.add("compress=" + compressLabel());
         }
         return s.toString();
     }

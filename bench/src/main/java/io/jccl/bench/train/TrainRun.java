@@ -73,6 +73,7 @@ public final class TrainRun {
             int from = count / 2;
             int to = count < 4 ? from : Math.min(count, from + MEASURED);
             long waited = 0;
+            long piped = 0;
             long window = 0;
             Profile.Times times = Profile.Times.NONE;
             long start = System.nanoTime();
@@ -82,6 +83,7 @@ public final class TrainRun {
                         profile.start();
                     }
                     waited = -trainer.waitedNanos();
+                    piped = -trainer.pipelineNanos();
                     window = -System.nanoTime();
                 }
                 long before = System.nanoTime();
@@ -90,6 +92,7 @@ public final class TrainRun {
                 nanos[i] = now - before;
                 if (i + 1 == to && to > from) {
                     waited += trainer.waitedNanos();
+                    piped += trainer.pipelineNanos();
                     window += now;
                     if (measures) {
                         times = profile.stop(localRanks);
@@ -112,13 +115,14 @@ public final class TrainRun {
                     all,
                     seconds,
                     median(nanos),
-                    new Window(to - from, waited * 1e-9, window * 1e-9, times),
+                    new Window(to - from, waited * 1e-9, piped * 1e-9, window * 1e-9, times),
                     trainer);
         }
     }
 
     /** What was measured over some steps. */
-    private record Window(int steps, double waited, double seconds, Profile.Times times) {}
+    private record Window(
+            int steps, double waited, double piped, double seconds, Profile.Times times) {}
 
     private TrainResult result(
             String engine,
@@ -132,6 +136,9 @@ public final class TrainRun {
         boolean known = !t.axes().isEmpty();
         Map<String, Double> axes = new TreeMap<>();
         t.axes().forEach((axis, all) -> axes.put(axis, all / w.steps));
+        if (w.piped > 0) {
+            axes.put(GptTrainer.PIPELINE, w.piped / w.steps);
+        }
         // Stages 1 and 2 spread parameters within the update, which is not told from waiting.
         int stage = settings.techniques().zero();
         double inStep = stage == 1 || stage == 2 ? t.queuedGathers() : 0;
@@ -144,7 +151,7 @@ public final class TrainRun {
                 losses,
                 seconds,
                 stepSeconds,
-                known ? Math.min(1, (t.inline() + exposed) / w.seconds) : Double.NaN,
+                known ? Math.min(1, (t.inline() + w.piped + exposed) / w.seconds) : Double.NaN,
                 known && beside ? 1 - exposed / t.queued() : Double.NaN,
                 axes,
                 known ? w.steps : 0,
