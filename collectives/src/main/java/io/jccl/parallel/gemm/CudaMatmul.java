@@ -202,11 +202,14 @@ public final class CudaMatmul implements Matmul {
             return;
         }
         closed = true;
-        int previous = device.enter();
         try {
-            api.check(api.cublasDestroy(handle), "cublasDestroy");
+            int previous = device.enter();
+            try {
+                api.check(api.cublasDestroy(handle), "cublasDestroy");
+            } finally {
+                device.exit(previous);
+            }
         } finally {
-            device.exit(previous);
             arena.close();
         }
     }
