@@ -362,6 +362,7 @@ class CudaMatmulTest {
             CublasException e =
                     assertThrows(CublasException.class, () -> Matmul.of(full, 1).close());
             assertEquals(cublas_h.CUBLAS_STATUS_ALLOC_FAILED(), e.status());
+            assertTrue(String.valueOf(e.getMessage()).contains("cuda:5, which has no room"));
         } finally {
             most.close();
         }
