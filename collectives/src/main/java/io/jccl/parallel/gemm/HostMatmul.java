@@ -17,6 +17,9 @@ public final class HostMatmul implements Matmul {
     /** Products of fewer multiplications are not worth waking threads for: some 50 microseconds. */
     private static final long SHARED_FROM = 1L << 21;
 
+    /** For few rows what counts is fetching the right factor: an element as so many products. */
+    private static final int FETCH = 8;
+
     /** Regions smaller than this are not split for the sake of more threads. */
     private static final int LEAST_SIDE = 64;
 
@@ -135,7 +138,7 @@ public final class HostMatmul implements Matmul {
             if (closed) {
                 throw new IllegalStateException("the Matmul was closed before the product ran");
             }
-            divide(m, n, a.columns());
+            divide(a, b, c);
             for (Region r : regions) {
                 r.set(a, b, c, beta);
             }
@@ -150,11 +153,15 @@ public final class HostMatmul implements Matmul {
     }
 
     /** Cuts the result into regions, as many for each thread if they are few. */
-    private void divide(long m, long n, long k) {
+    private void divide(Matrix a, Matrix b, Matrix c) {
+        long m = c.rows();
+        long n = c.columns();
+        int widest = Region.columns(b, c);
         down = Math.toIntExact((m + Region.ROWS - 1) / Region.ROWS);
-        across = Math.toIntExact((n + Region.COLUMNS - 1) / Region.COLUMNS);
+        across = Math.toIntExact((n + widest - 1) / widest);
         int threads = regions.length;
-        if (threads == 1 || m * n * Math.max(1, k) < SHARED_FROM) {
+        long work = m * n * Math.max(1, a.columns()) * (Region.streams(b, c) ? FETCH : 1);
+        if (threads == 1 || work < SHARED_FROM) {
             return;
         }
         while (down * across % threads != 0 && down * across < 4 * threads) {

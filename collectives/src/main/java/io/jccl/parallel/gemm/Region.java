@@ -29,6 +29,17 @@ final class Region {
     /** How much of k is packed at a time. */
     private static final int DEPTH = 256;
 
+    /** A result of so many rows is not worth packing the right factor for. */
+    private static final int FEW = 4;
+
+    /** Columns of a region of few rows at most; a multiple of all tiles' columns. */
+    private static final int FEW_COLUMNS = 1 << 14;
+
+    /** What is copied of the right factor at a time for few rows: 16 KiB, within the first level. */
+    private static final int STREAM_ROWS = 8;
+
+    private static final int STREAM_COLUMNS = 512;
+
     private static final int PLAIN = 4;
     private static final int NARROW = 2;
 
@@ -64,6 +75,19 @@ final class Region {
         c = null;
     }
 
+    /**
+     * Whether the right factor goes through the caches once, unpacked: its rows are contiguous, and
+     * there are few of the left one's. The bits are the same either way.
+     */
+    static boolean streams(Matrix b, Matrix c) {
+        return c.rows() <= FEW && b.columnStride() == 1 && b.columns() > 1;
+    }
+
+    /** Columns of a region at most. */
+    static int columns(Matrix b, Matrix c) {
+        return streams(b, c) ? FEW_COLUMNS : COLUMNS;
+    }
+
     /** Computes one region of a grid of them. */
     void compute(int row, int down, int column, int across) {
         Matrix z = Objects.requireNonNull(c);
@@ -72,7 +96,11 @@ final class Region {
         int m = (int) (part(z.rows(), row + 1, down, tile.rows) - top);
         int n = (int) (part(z.columns(), column + 1, across, tile.columns) - leftEdge);
         if (m > 0 && n > 0) {
-            compute(top, m, leftEdge, n);
+            if (streams(Objects.requireNonNull(b), z)) {
+                stream(top, m, leftEdge, n);
+            } else {
+                compute(top, m, leftEdge, n);
+            }
         }
     }
 
@@ -100,6 +128,65 @@ final class Region {
             multiply(m, wide, d, deep);
         }
         write(z, top, m, leftEdge, n, wide);
+    }
+
+    /** Few rows: adds rows of the right factor, a few at a time, to those of the result. */
+    private void stream(long top, int m, long leftEdge, int n) {
+        Matrix x = Objects.requireNonNull(a);
+        Matrix y = Objects.requireNonNull(b);
+        Matrix z = Objects.requireNonNull(c);
+        MemorySegment s = y.buffer().asSegment();
+        DataType type = y.dataType();
+        int wide = (n + tile.columns - 1) / tile.columns * tile.columns;
+        int high = paddedRows(m);
+        left = room(left, high * DEPTH);
+        sums = room(sums, m * wide);
+        line = room(line, Math.max(STREAM_ROWS * STREAM_COLUMNS, tile.columns * DEPTH));
+        Arrays.fill(sums, 0, m * wide, 0);
+        long first = y.offset() + leftEdge;
+        for (long p = 0; p < x.columns(); p += DEPTH) {
+            int d = (int) Math.min(DEPTH, x.columns() - p);
+            pack(x, top, p, x.columnStride(), x.rowStride(), d, m, high, left, 0);
+            for (int q = 0; q < d; q += STREAM_ROWS) {
+                int deep = Math.min(STREAM_ROWS, d - q);
+                long row = first + (p + q) * y.rowStride();
+                for (int j = 0; j < n; j += STREAM_COLUMNS) {
+                    int count = Math.min(STREAM_COLUMNS, n - j);
+                    for (int i = 0; i < deep; i++) {
+                        long from = row + i * y.rowStride() + j;
+                        load(s, type, from, line, i * STREAM_COLUMNS, count);
+                    }
+                    for (int r = 0; r < m; r++) {
+                        tile.addRows(
+                                left,
+                                q * high + r,
+                                high,
+                                line,
+                                STREAM_COLUMNS,
+                                deep,
+                                count,
+                                sums,
+                                r * wide + j);
+                    }
+                }
+            }
+        }
+        for (int r = 0; r < m; r++) {
+            long to = (z.offset() + (top + r) * z.rowStride() + leftEdge) * PLAIN;
+            writeRow(z.buffer().asSegment(), to, r * wide, n);
+        }
+    }
+
+    /** A row of the result out of sums that follow each other. */
+    private void writeRow(MemorySegment s, long to, int from, int n) {
+        if (beta == 0) {
+            MemorySegment.copy(sums, from, s, JAVA_FLOAT_UNALIGNED, to, n);
+            return;
+        }
+        line = room(line, n);
+        MemorySegment.copy(s, JAVA_FLOAT_UNALIGNED, to, line, 0, n);
+        tile.scaleAdd(sums, from, beta, line, 0, n);
+        MemorySegment.copy(line, 0, s, JAVA_FLOAT_UNALIGNED, to, n);
     }
 
     private void reserve(int high, int wide, int deep) {

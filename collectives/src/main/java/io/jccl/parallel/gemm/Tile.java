@@ -37,6 +37,24 @@ abstract class Tile {
     /** The same with {@link #fewRows}. */
     abstract void multiplyFew(float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt);
 
+    /**
+     * {@code c[count] += a[depth] b[depth, count]}: one row, added in the order of k. The rows of b
+     * are bStride apart. Works on whole vectors: up to {@link #columns} elements behind count are
+     * read and written.
+     *
+     * @param aStride elements from one k to the next in a
+     */
+    abstract void addRows(
+            float[] a,
+            int aAt,
+            int aStride,
+            float[] b,
+            int bStride,
+            int depth,
+            int count,
+            float[] c,
+            int cAt);
+
     /** Copies the elements of one k to the panels of the right factor: count is a multiple. */
     abstract void spread(float[] from, int count, float[] to, int at, int panelStride);
 

@@ -162,6 +162,66 @@ final class VectorTile extends Tile {
         y3.intoArray(c, cAt + 3 * COLUMNS + LANES);
     }
 
+    /** Rows of b that are added to what is loaded once. */
+    private static final int TOGETHER = 8;
+
+    @Override
+    void addRows(
+            float[] a,
+            int aAt,
+            int aStride,
+            float[] b,
+            int bStride,
+            int depth,
+            int count,
+            float[] c,
+            int cAt) {
+        int p = 0;
+        for (; p + TOGETHER <= depth; p += TOGETHER) {
+            addEight(a, aAt + p * aStride, aStride, b, p * bStride, bStride, count, c, cAt);
+        }
+        for (; p < depth; p++) {
+            FloatVector s = FloatVector.broadcast(F, a[aAt + p * aStride]);
+            for (int j = 0; j < count; j += LANES) {
+                FloatVector x = FloatVector.fromArray(F, c, cAt + j);
+                s.fma(FloatVector.fromArray(F, b, p * bStride + j), x).intoArray(c, cAt + j);
+            }
+        }
+    }
+
+    private static void addEight(
+            float[] a,
+            int aAt,
+            int aStride,
+            float[] b,
+            int bAt,
+            int bStride,
+            int count,
+            float[] c,
+            int cAt) {
+        FloatVector s0 = FloatVector.broadcast(F, a[aAt]);
+        FloatVector s1 = FloatVector.broadcast(F, a[aAt + aStride]);
+        FloatVector s2 = FloatVector.broadcast(F, a[aAt + 2 * aStride]);
+        FloatVector s3 = FloatVector.broadcast(F, a[aAt + 3 * aStride]);
+        FloatVector s4 = FloatVector.broadcast(F, a[aAt + 4 * aStride]);
+        FloatVector s5 = FloatVector.broadcast(F, a[aAt + 5 * aStride]);
+        FloatVector s6 = FloatVector.broadcast(F, a[aAt + 6 * aStride]);
+        FloatVector s7 = FloatVector.broadcast(F, a[aAt + 7 * aStride]);
+        for (int j = 0; j < count; j += LANES) {
+            int at = bAt + j;
+            FloatVector x = FloatVector.fromArray(F, c, cAt + j);
+            x = s0.fma(FloatVector.fromArray(F, b, at), x);
+            x = s1.fma(FloatVector.fromArray(F, b, at + bStride), x);
+            x = s2.fma(FloatVector.fromArray(F, b, at + 2 * bStride), x);
+            x = s3.fma(FloatVector.fromArray(F, b, at + 3 * bStride), x);
+            x = s4.fma(FloatVector.fromArray(F, b, at + 4 * bStride), x);
+            x = s5.fma(FloatVector.fromArray(F, b, at + 5 * bStride), x);
+            x = s6.fma(FloatVector.fromArray(F, b, at + 6 * bStride), x);
+            x = s7.fma(FloatVector.fromArray(F, b, at + 7 * bStride), x);
+            x.intoArray(c, cAt + j);
+        }
+    }
+
     @Override
     void spread(float[] from, int count, float[] to, int at, int panelStride) {
         for (int j = 0, o = at; j < count; j += COLUMNS, o += panelStride) {
