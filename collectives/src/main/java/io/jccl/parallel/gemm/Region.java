@@ -35,9 +35,7 @@ final class Region {
     /** Columns of a region of few rows at most; a multiple of all tiles' columns. */
     private static final int FEW_COLUMNS = 1 << 14;
 
-    /** What is copied of the right factor at a time for few rows: 16 KiB, within the first level. */
-    private static final int STREAM_ROWS = 8;
-
+    /** Columns of the right factor at a time for few rows: 16 KiB, within the first level. */
     private static final int STREAM_COLUMNS = 512;
 
     private static final int PLAIN = 4;
@@ -141,32 +139,30 @@ final class Region {
         int high = paddedRows(m);
         left = room(left, high * DEPTH);
         sums = room(sums, m * wide);
-        line = room(line, Math.max(STREAM_ROWS * STREAM_COLUMNS, tile.columns * DEPTH));
+        line = room(line, Math.max(Tile.STREAM_ROWS * STREAM_COLUMNS, tile.columns * DEPTH));
         Arrays.fill(sums, 0, m * wide, 0);
+        boolean direct = type == DataType.FLOAT32 && s.isNative();
         long first = y.offset() + leftEdge;
         for (long p = 0; p < x.columns(); p += DEPTH) {
             int d = (int) Math.min(DEPTH, x.columns() - p);
             pack(x, top, p, x.columnStride(), x.rowStride(), d, m, high, left, 0);
-            for (int q = 0; q < d; q += STREAM_ROWS) {
-                int deep = Math.min(STREAM_ROWS, d - q);
+            for (int q = 0; q < d; q += Tile.STREAM_ROWS) {
+                int deep = Math.min(Tile.STREAM_ROWS, d - q);
                 long row = first + (p + q) * y.rowStride();
-                for (int j = 0; j < n; j += STREAM_COLUMNS) {
+                int straight =
+                        direct && deep == Tile.STREAM_ROWS ? tile.nativeColumns(n) : 0;
+                addNative(q * high, high, m, s, row, y.rowStride(), straight, wide);
+                for (int j = straight; j < n; j += STREAM_COLUMNS) {
                     int count = Math.min(STREAM_COLUMNS, n - j);
                     for (int i = 0; i < deep; i++) {
                         long from = row + i * y.rowStride() + j;
                         load(s, type, from, line, i * STREAM_COLUMNS, count);
                     }
                     for (int r = 0; r < m; r++) {
+                        int at = q * high + r;
+                        int to = r * wide + j;
                         tile.addRows(
-                                left,
-                                q * high + r,
-                                high,
-                                line,
-                                STREAM_COLUMNS,
-                                deep,
-                                count,
-                                sums,
-                                r * wide + j);
+                                left, at, high, line, STREAM_COLUMNS, deep, count, sums, to);
                     }
                 }
             }
@@ -174,6 +170,18 @@ final class Region {
         for (int r = 0; r < m; r++) {
             long to = (z.offset() + (top + r) * z.rowStride() + leftEdge) * PLAIN;
             writeRow(z.buffer().asSegment(), to, r * wide, n);
+        }
+    }
+
+    private void addNative(
+            int at, int high, int m, MemorySegment s, long row, long stride, int count, int wide) {
+        for (int j = 0; j < count; j += STREAM_COLUMNS) {
+            int some = Math.min(STREAM_COLUMNS, count - j);
+            long from = (row + j) * PLAIN;
+            for (int r = 0; r < m; r++) {
+                int to = r * wide + j;
+                tile.addNative(left, at + r, high, s, from, stride * PLAIN, some, sums, to);
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 package io.jccl.parallel.gemm;
 
+import java.lang.foreign.MemorySegment;
+
 /**
  * The innermost loops of a product, over packed panels. All memory is float arrays of the caller's:
  * unlike memory segments of several kinds they cost the same wherever the matrices lie.
@@ -10,6 +12,9 @@ abstract class Tile {
     /** Whether the Vector API's incubator module was resolved when this JVM started. */
     private static final boolean VECTOR =
             ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
+
+    /** Rows of the right factor that are added at a time where there are few of the left one. */
+    static final int STREAM_ROWS = 8;
 
     /** Rows of the main tile: the width of the left factor's panels. */
     final int rows;
@@ -54,6 +59,31 @@ abstract class Tile {
             int count,
             float[] c,
             int cAt);
+
+    /** Columns of {@link #addNative}: as many of some as it takes. */
+    int nativeColumns(int count) {
+        return 0;
+    }
+
+    /**
+     * The same as {@link #addRows} for {@link #STREAM_ROWS} rows of b in native memory, which need
+     * not be copied first. Only {@link #nativeColumns} of the columns may be asked for.
+     *
+     * @param bAt where b begins, in bytes
+     * @param bStride bytes from row to row
+     */
+    void addNative(
+            float[] a,
+            int aAt,
+            int aStride,
+            MemorySegment b,
+            long bAt,
+            long bStride,
+            int count,
+            float[] c,
+            int cAt) {
+        throw new UnsupportedOperationException("addNative");
+    }
 
     /** Copies the elements of one k to the panels of the right factor: count is a multiple. */
     abstract void spread(float[] from, int count, float[] to, int at, int panelStride);
