@@ -208,11 +208,16 @@ class MatmulTest {
             Matrix a = random(random, 20, k, type(random));
             Matrix b = random(random, k, n, type(random));
             float[] many = product(a, b, 1);
-            for (int m = 1; m <= 5; m++) {
-                int from = random.nextInt(16);
+            for (int m = 1; m <= 9; m++) {
+                int from = random.nextInt(12);
                 float[] few = product(a.rows(from, m), b, 1 + random.nextInt(3));
                 float[] expected = Arrays.copyOfRange(many, from * n, (from + m) * n);
                 assertArrayEquals(expected, few, what + " rows " + from + ", " + m);
+            }
+            int j = random.nextInt(n);
+            float[] column = product(a, b.columns(j, 1), 1 + random.nextInt(3));
+            for (int i = 0; i < 20; i++) {
+                assertEquals(many[i * n + j], column[i], what + " column " + j);
             }
         }
         // More columns than a region has.

@@ -84,8 +84,10 @@ public final class HostMatmul implements Matmul {
             throw new IllegalStateException("the Matmul is closed; make a new one");
         }
         Product p = take();
-        // Rows of c have to be contiguous; if its columns are, the transposes are multiplied.
-        boolean swap = c.columnStride() != 1 && c.columns() != 1;
+        // Rows of c have to be contiguous; if its columns are, the transposes are multiplied. So
+        // that a column becomes a row, too: there are ways for few rows.
+        boolean swap =
+                c.columns() == 1 ? c.rowStride() == 1 && c.rows() > 1 : c.columnStride() != 1;
         p.a = swap ? b.transposed() : a;
         p.b = swap ? a.transposed() : b;
         p.c = swap ? c.transposed() : c;

@@ -53,6 +53,11 @@ final class PlainTile extends Tile {
     }
 
     @Override
+    float add(float a, float b, float c) {
+        return c + a * b;
+    }
+
+    @Override
     void spread(float[] from, int count, float[] to, int at, int panelStride) {
         for (int j = 0, o = at; j < count; j += COLUMNS, o += panelStride) {
             System.arraycopy(from, j, to, o, COLUMNS);

@@ -223,6 +223,11 @@ final class VectorTile extends Tile {
     }
 
     @Override
+    float add(float a, float b, float c) {
+        return Math.fma(a, b, c);
+    }
+
+    @Override
     int nativeColumns(int count) {
         return F.loopBound(count);
     }
