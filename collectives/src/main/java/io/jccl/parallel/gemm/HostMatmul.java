@@ -4,9 +4,11 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.engine.Crew;
 import io.jccl.parallel.Matmul;
 import io.jccl.parallel.Matrix;
 import java.util.Objects;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -52,6 +54,7 @@ public final class HostMatmul implements Matmul {
     // What the crew works on; set by the thread that has the turn.
     private int down;
     private int across;
+    private final AtomicInteger nextRegion = new AtomicInteger();
 
     /** See {@link Matmul#of}. */
     public HostMatmul(Device device, int threads) {
@@ -59,7 +62,7 @@ public final class HostMatmul implements Matmul {
             throw new IllegalArgumentException("the device is " + device + ", expected the host's");
         }
         this.device = device;
-        this.crew = new Crew(threads, this::region);
+        this.crew = new Crew(threads, "jccl-matmul", this::share);
         this.regions = new Region[threads];
         Tile tile = Tile.best();
         for (int i = 0; i < threads; i++) {
@@ -145,7 +148,7 @@ public final class HostMatmul implements Matmul {
                 r.set(a, b, c, beta);
             }
             try {
-                crew.run(down * across);
+                runRegions();
             } finally {
                 for (Region r : regions) {
                     r.clear();
@@ -180,8 +183,24 @@ public final class HostMatmul implements Matmul {
         }
     }
 
-    private void region(int worker, int number) {
-        regions[worker].compute(number / across, down, number % across, across);
+    private void runRegions() {
+        nextRegion.set(0);
+        if (regions.length == 1 || down * across < 2) {
+            share(0);
+            return;
+        }
+        Throwable f = crew.run();
+        if (f != null) {
+            throw new IllegalStateException("a part of the product failed: " + f.getMessage(), f);
+        }
+    }
+
+    /** A thread's share: regions that no other thread has begun. */
+    private void share(int me) {
+        int i;
+        while ((i = nextRegion.getAndIncrement()) < down * across) {
+            regions[me].compute(i / across, down, i % across, across);
+        }
     }
 
     @Override
