@@ -17,6 +17,7 @@ module io.jccl.collectives {
             io.jccl.bench;
     exports io.jccl.device;
     exports io.jccl.engine to
+            io.jccl.bench,
             io.jccl.offload;
     exports io.jccl.parallel;
     exports io.jccl.rendezvous;
