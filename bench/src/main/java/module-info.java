@@ -7,6 +7,7 @@ module io.jccl.bench {
     requires io.jccl.collectives;
     requires io.jccl.offload;
     requires io.jccl.topology;
+    requires java.management;
     requires jdk.jfr;
     requires static jdk.incubator.vector; // fit-demo; the launcher adds it
     requires static java.xml; // tests read what was written

@@ -16,6 +16,9 @@ module io.jccl.collectives {
     exports io.jccl.contract to
             io.jccl.bench;
     exports io.jccl.device;
+    exports io.jccl.engine to
+            io.jccl.bench,
+            io.jccl.offload;
     exports io.jccl.parallel;
     exports io.jccl.rendezvous;
 }

@@ -1,6 +1,7 @@
 /*
- * What the test doubles of libcudart and libnccl export: the functions that JCCL binds, with the
- * binary interface of CUDA 13.0 and NCCL 2.30.7, and jccl_double_* to steer and watch the doubles.
+ * What the test doubles of libcudart, libnccl and libcublas export: the functions that JCCL binds
+ * (of cuBLAS those that it uses), with the binary interface of CUDA 13.0, NCCL 2.30.7 and cuBLAS
+ * 13.1, and jccl_double_* to steer and watch the doubles.
  * README.md says what they are. Declared here so that no header of CUDA or NCCL is needed; enums
  * are int, as in the binary interface.
  */
@@ -13,19 +14,19 @@
 #define JCD_API __attribute__((visibility("default")))
 
 /*
- * ---- steering the doubles; exported by libcudart.so.13, the first also by libnccl.so.2, the last
- * by libnccl.so.2 only
+ * ---- steering the doubles; exported by libcudart.so.13, the first also by the others, the last by
+ * libnccl.so.2 only
  */
 
-/* "jccl test double of libcudart" or "... libnccl": no real library has this symbol. */
+/* "jccl test double of libcudart" (libnccl, libcublas): no real library has this symbol. */
 JCD_API const char *jccl_double_name(void);
 /* How often a function was called in this process, by its name; -1 if it was never called. */
 JCD_API long jccl_double_calls(const char *function);
 /*
  * Live objects of a kind: streams, events, allocations, host, registered, pools, graphs, execs,
- * ipc, comms, registrations, windows, redops, jobs; -1 for another kind; "all" for their sum.
- * allocations holds device, managed and pool memory; host pinned memory; jobs ids of communicators
- * that no rank has taken up.
+ * ipc, comms, registrations, windows, redops, jobs, cublas; -1 for another kind; "all" for their
+ * sum. allocations holds device, managed and pool memory; host pinned memory; jobs ids of
+ * communicators that no rank has taken up; cublas handles.
  */
 JCD_API long jccl_double_live(const char *kind);
 /*
@@ -478,5 +479,49 @@ JCD_API ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, in
 JCD_API ncclResult_t ncclParamGetParameter(const char *key, const char **value, int *len);
 JCD_API ncclResult_t ncclParamGetAllParameterKeys(const char ***table, int *len);
 JCD_API void ncclParamDumpAll(void);
+
+/* ---- cuBLAS */
+
+typedef int cublasStatus_t;
+typedef struct jcd_cublas *cublasHandle_t;
+
+enum {
+  CUBLAS_STATUS_SUCCESS = 0,
+  CUBLAS_STATUS_NOT_INITIALIZED = 1,
+  CUBLAS_STATUS_ALLOC_FAILED = 3,
+  CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_ARCH_MISMATCH = 8,
+  CUBLAS_STATUS_MAPPING_ERROR = 11,
+  CUBLAS_STATUS_EXECUTION_FAILED = 13,
+  CUBLAS_STATUS_INTERNAL_ERROR = 14,
+  CUBLAS_STATUS_NOT_SUPPORTED = 15,
+  CUBLAS_STATUS_LICENSE_ERROR = 16
+};
+
+enum { CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C };
+enum { CUBLAS_POINTER_MODE_HOST, CUBLAS_POINTER_MODE_DEVICE };
+enum { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
+enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_PEDANTIC = 69 };
+enum { CUBLAS_GEMM_DEFAULT = -1 };
+
+JCD_API cublasStatus_t cublasCreate_v2(cublasHandle_t *handle);
+JCD_API cublasStatus_t cublasDestroy_v2(cublasHandle_t handle);
+JCD_API cublasStatus_t cublasGetVersion_v2(cublasHandle_t handle, int *version);
+JCD_API cublasStatus_t cublasGetProperty(int type, int *value);
+JCD_API cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream);
+JCD_API cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t *stream);
+JCD_API cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t size);
+JCD_API cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, int mode);
+JCD_API cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, int *mode);
+JCD_API cublasStatus_t cublasSetMathMode(cublasHandle_t handle, int mode);
+JCD_API cublasStatus_t cublasGetMathMode(cublasHandle_t handle, int *mode);
+JCD_API const char *cublasGetStatusName(cublasStatus_t status);
+JCD_API const char *cublasGetStatusString(cublasStatus_t status);
+JCD_API cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, int transa, int transb, int m, int n,
+    int k, const float *alpha, const float *A, int lda, const float *B, int ldb, const float *beta,
+    float *C, int ldc);
+JCD_API cublasStatus_t cublasGemmEx(cublasHandle_t handle, int transa, int transb, int m, int n,
+    int k, const void *alpha, const void *A, int Atype, int lda, const void *B, int Btype, int ldb,
+    const void *beta, void *C, int Ctype, int ldc, int computeType, int algo);
 
 #endif

@@ -14,7 +14,7 @@
 
 static const char *const KINDS[JCD_KINDS] = {"streams", "events", "allocations", "host",
     "registered", "pools", "graphs", "execs", "ipc", "comms", "registrations", "windows", "redops",
-    "jobs"};
+    "jobs", "cublas"};
 
 struct rule {
   char function[64];

@@ -1,4 +1,7 @@
-/* What the double of libnccl uses of that of libcudart, besides the runtime's own functions. */
+/*
+ * What the doubles of libnccl and libcublas use of that of libcudart, besides the runtime's own
+ * functions.
+ */
 #ifndef JCCL_DOUBLE_INTERNAL_H
 #define JCCL_DOUBLE_INTERNAL_H
 
@@ -50,6 +53,7 @@ enum {
   JCD_WINDOWS,
   JCD_REDOPS,
   JCD_JOBS,
+  JCD_CUBLAS,
   JCD_KINDS
 };
 

@@ -1,7 +1,7 @@
 /*
- * Drives the doubles of libcudart and libnccl through their C interface alone. Exit status 0 if all
- * went well. Arguments: names of tests, or none for all; "-f" leaves out those that fork; "-s"
- * looks for functions by their names; "-v" prints what the environment can change.
+ * Drives the doubles of libcudart, libnccl and libcublas through their C interface alone. Exit
+ * status 0 if all went well. Arguments: names of tests, or none for all; "-f" leaves out those that
+ * fork; "-s" looks for functions by their names; "-v" prints what the environment can change.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -47,7 +47,8 @@ static void pause_ms(int ms) { usleep((useconds_t)ms * 1000); }
 
 static void no_leaks(void) {
   static const char *const KINDS[] = {"streams", "events", "allocations", "host", "registered",
-      "pools", "graphs", "execs", "ipc", "comms", "registrations", "windows", "redops", "jobs"};
+      "pools", "graphs", "execs", "ipc", "comms", "registrations", "windows", "redops", "jobs",
+      "cublas"};
   for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
     if (jccl_double_live(KINDS[i]) != 0) {
       fprintf(stderr, "%ld %s left\n", jccl_double_live(KINDS[i]), KINDS[i]);
@@ -1472,6 +1473,251 @@ static void test_speed(void) {
   jccl_double_noop(0);
 }
 
+/* ---- cuBLAS */
+
+/* Elements as the types store them: small whole numbers are exact in all three. */
+static void put(void *at, int type, size_t i, int value) {
+  uint32_t bits;
+  float f = (float)value;
+  memcpy(&bits, &f, sizeof bits);
+  if (type == CUDA_R_32F) {
+    ((float *)at)[i] = f;
+  } else if (type == CUDA_R_16BF) {
+    ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
+  } else {
+    uint32_t magnitude = value == 0 ? 0 : (bits >> 13 & 0x3ffff) - (112U << 10);
+    ((uint16_t *)at)[i] = (uint16_t)((bits >> 16 & 0x8000) | magnitude);
+  }
+}
+
+static int value_of(int matrix, int row, int column) {
+  return (row * 7 + column * 3 + matrix * 5) % 9 - 4;
+}
+
+enum { ROOM = 64 * 64 };
+
+/* A matrix of such values in device memory, stored turned if asked for. */
+static void *on_device(int matrix, int type, bool turned, int rows, int columns, int leading) {
+  static char host[ROOM * 4];
+  size_t size = type == CUDA_R_32F ? 4 : 2;
+  void *device = NULL;
+  memset(host, 0xff, sizeof host); /* NaN where there is no element */
+  for (int i = 0; i < rows; i++) {
+    for (int j = 0; j < columns; j++) {
+      size_t at = turned ? (size_t)j + (size_t)i * (size_t)leading
+                         : (size_t)i + (size_t)j * (size_t)leading;
+      put(host, type, at, value_of(matrix, i, j));
+    }
+  }
+  OK(cudaMalloc(&device, ROOM * size));
+  OK(cudaMemcpy(device, host, ROOM * size, cudaMemcpyHostToDevice));
+  return device;
+}
+
+static void one_product(
+    cublasHandle_t h, cudaStream_t s, int type, int ta, int tb, int m, int n, int k, float beta) {
+  int lda = (ta ? k : m) + 2, ldb = (tb ? n : k) + 1, ldc = m + 3;
+  float alpha = 2, back[ROOM];
+  void *a = on_device(1, type, ta, m, k, lda);
+  void *b = on_device(2, type, tb, k, n, ldb);
+  void *c = on_device(3, CUDA_R_32F, false, m, n, ldc);
+  if (beta == 0) {
+    OK(cudaMemset(c, 0xff, ROOM * 4)); /* not a number, and not to be read */
+  }
+  OK(cudaDeviceSynchronize()); /* the stream does not wait for the default one */
+  OK(cublasGemmEx(h, ta, tb, m, n, k, &alpha, a, type, lda, b, type, ldb, &beta, c, CUDA_R_32F, ldc,
+      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  OK(cudaMemcpyAsync(back, c, sizeof back, cudaMemcpyDeviceToHost, s));
+  OK(cudaStreamSynchronize(s));
+  for (int j = 0; j < n; j++) {
+    for (int i = 0; i < ldc; i++) {
+      float is = back[i + j * ldc];
+      if (i >= m) {
+        CHECK(isnan(is)); /* between columns nothing is written */
+        continue;
+      }
+      float sum = 0;
+      for (int p = 0; p < k; p++) {
+        sum += (float)(value_of(1, i, p) * value_of(2, p, j));
+      }
+      CHECK(is == 2 * sum + (beta == 0 ? 0 : beta * (float)value_of(3, i, j)));
+    }
+  }
+  OK(cudaFree(a));
+  OK(cudaFree(b));
+  OK(cudaFree(c));
+}
+
+static void products(cublasHandle_t h, cudaStream_t s) {
+  static const int TYPES[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
+  static const int SHAPES[][3] = {{1, 1, 1}, {5, 3, 4}, {16, 7, 1}, {33, 17, 21}, {4, 3, 0}};
+  for (int t = 0; t < 3; t++) {
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
+      for (int turns = 0; turns < 4; turns++) {
+        for (int beta = -1; beta <= 1; beta++) {
+          one_product(h, s, TYPES[t], turns & 1, turns >> 1, SHAPES[i][0], SHAPES[i][1],
+              SHAPES[i][2], (float)beta);
+        }
+      }
+    }
+  }
+}
+
+static void cublas_refuses(cublasHandle_t h, float *x) {
+  float one = 1;
+#define GEMM(ta, m, k, lda, ldc, alpha, type, ctype, compute, algo) \
+  cublasGemmEx(h, ta, 0, m, 2, k, alpha, x, type, lda, x + 64, type, 4, &one, x + 128, ctype, ldc, \
+      compute, algo)
+  OK(GEMM(0, 3, 4, 3, 3, &one, 0, 0, 68, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, GEMM(3, 3, 4, 3, 3, &one, 0, 0, 68, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, GEMM(0, -1, 4, 3, 3, &one, 0, 0, 68, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, GEMM(0, 3, -4, 3, 3, &one, 0, 0, 68, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, GEMM(0, 3, 4, 2, 3, &one, 0, 0, 68, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, GEMM(1, 3, 4, 3, 3, &one, 0, 0, 68, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, GEMM(0, 3, 4, 3, 2, &one, 0, 0, 68, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, GEMM(0, 3, 4, 3, 3, NULL, 0, 0, 68, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, GEMM(0, 3, 4, 3, 3, &one, 0, 0, 68, 50));
+  IS(CUBLAS_STATUS_NOT_SUPPORTED, GEMM(0, 3, 4, 3, 3, &one, 0, CUDA_R_16BF, 68, -1));
+  IS(CUBLAS_STATUS_NOT_SUPPORTED, GEMM(0, 3, 4, 3, 3, &one, CUDA_R_64F, 0, 68, -1));
+  IS(CUBLAS_STATUS_NOT_SUPPORTED, GEMM(0, 3, 4, 3, 3, &one, 0, 0, 70, -1));
+  OK(GEMM(0, 0, 4, 1, 1, &one, 0, 0, 68, -1));
+#undef GEMM
+  IS(CUBLAS_STATUS_INVALID_VALUE, cublasSetPointerMode_v2(h, 2));
+  IS(CUBLAS_STATUS_INVALID_VALUE, cublasSetMathMode(h, -1));
+  IS(CUBLAS_STATUS_INVALID_VALUE, cublasSetWorkspace_v2(h, (char *)x + 4, 1 << 20));
+  IS(CUBLAS_STATUS_NOT_INITIALIZED, cublasSetStream_v2(NULL, NULL));
+  IS(CUBLAS_STATUS_NOT_INITIALIZED, cublasDestroy_v2((cublasHandle_t)&one));
+  IS(CUBLAS_STATUS_INVALID_VALUE, cublasCreate_v2(NULL));
+  OK(cudaSetDevice(1));
+  IS(CUBLAS_STATUS_EXECUTION_FAILED,
+      cublasSgemm_v2(h, 0, 0, 1, 1, 1, &one, x, 1, x, 1, &one, x + 64, 1));
+  OK(cudaSetDevice(0));
+  OK(cudaDeviceSynchronize());
+}
+
+static void add_one_late(void *f) {
+  pause_ms(30);
+  *(float *)f += 1;
+}
+
+/* Products are run by their stream, after what is before them in it and before what follows. */
+static void products_wait(cublasHandle_t h, cudaStream_t s, float *x) {
+  float one = 1, none = 0, *host = NULL;
+  OK(cudaMallocHost((void **)&host, 4));
+  *host = 4;
+  OK(cudaLaunchHostFunc(s, add_one_late, host));
+  OK(cudaMemcpyAsync(x, host, 4, cudaMemcpyHostToDevice, s));
+  OK(cublasSgemm_v2(h, 0, 0, 1, 1, 1, &one, x, 1, x, 1, &none, x + 1, 1));
+  IS(cudaErrorNotReady, cudaStreamQuery(s));
+  one = 7; /* was read when the product was enqueued */
+  OK(cudaMemcpyAsync(host, x + 1, 4, cudaMemcpyDeviceToHost, s));
+  OK(cudaStreamSynchronize(s));
+  IS(25, *host);
+  OK(cudaFreeHost(host));
+}
+
+static void products_in_graphs(cublasHandle_t h, cudaStream_t s, float *x) {
+  float scalars[2] = {1, 1}, out = 0, start[4] = {3, 2, 10, 0};
+  OK(cudaMemcpy(x, start, sizeof start, cudaMemcpyHostToDevice));
+  OK(cudaMemcpy(x + 8, scalars, sizeof scalars, cudaMemcpyHostToDevice));
+  OK(cudaDeviceSynchronize());
+  OK(cublasSetPointerMode_v2(h, CUBLAS_POINTER_MODE_DEVICE));
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  OK(cublasSgemm_v2(h, 0, 0, 1, 1, 1, x + 8, x, 1, x + 1, 1, x + 9, x + 2, 1));
+  OK(cudaStreamEndCapture(s, &graph));
+  OK(cudaGraphInstantiate(&exec, graph, 0));
+  OK(cudaGraphDestroy(graph));
+  for (int i = 0; i < 3; i++) {
+    OK(cudaGraphLaunch(exec, s));
+  }
+  OK(cudaMemcpyAsync(&out, x + 2, 4, cudaMemcpyDeviceToHost, s));
+  OK(cudaStreamSynchronize(s));
+  IS(28, out);
+  OK(cudaGraphExecDestroy(exec));
+  OK(cublasSetPointerMode_v2(h, CUBLAS_POINTER_MODE_HOST));
+}
+
+static void products_fail(cublasHandle_t h, cudaStream_t s, float *x) {
+  float one = 1, none = 0, y[2];
+#define PRODUCT() cublasSgemm_v2(h, 0, 0, 1, 1, 1, &one, x, 1, x, 1, &none, x + 1, 1)
+  OK(cudaMemcpy(x, &one, 4, cudaMemcpyHostToDevice));
+  OK(cudaDeviceSynchronize());
+  OK(jccl_double_inject("cublasSgemm_v2@0:1:error=14;cublasSgemm_v2@1:*:error=15;"
+                        "cublasSgemm_v2:2:corrupt;cublasSgemm_v2:3:stall")
+      - 4);
+  IS(CUBLAS_STATUS_INTERNAL_ERROR, PRODUCT());
+  OK(PRODUCT());
+  OK(cudaMemcpyAsync(y, x, sizeof y, cudaMemcpyDeviceToHost, s));
+  OK(cudaStreamSynchronize(s));
+  IS(2, y[1]);
+  OK(PRODUCT());
+  pause_ms(20);
+  IS(cudaErrorNotReady, cudaStreamQuery(s));
+  jccl_double_release();
+  OK(cudaStreamSynchronize(s));
+  jccl_double_clear();
+  IS(1, jccl_double_inject("cublasSgemm_v2:1:async=719"));
+  OK(PRODUCT());
+  IS(719, cudaStreamSynchronize(s));
+  IS(CUBLAS_STATUS_EXECUTION_FAILED, PRODUCT());
+  jccl_double_sticky(0);
+  jccl_double_clear();
+  /* One element more than there is. */
+  OK(cublasSgemm_v2(h, 0, 0, 1, 1, 2, &one, x, 256, x, 2, &none, x + 1, 1));
+  IS(cudaErrorIllegalAddress, cudaStreamSynchronize(s));
+  IS(CUBLAS_STATUS_NOT_INITIALIZED, cublasCreate_v2(&(cublasHandle_t){NULL}));
+  jccl_double_sticky(0);
+#undef PRODUCT
+}
+
+static void test_cublas(void) {
+  cublasHandle_t h = NULL;
+  cudaStream_t s = NULL, is = NULL;
+  float *x = NULL;
+  size_t before = 0, after = 0, total = 0;
+  int v[3], mode = 7;
+  for (int i = 0; i < 3; i++) {
+    OK(cublasGetProperty(i, &v[i]));
+  }
+  IS(CUBLAS_STATUS_INVALID_VALUE, cublasGetProperty(3, v));
+  IS(13, v[0]);
+  OK(cudaMemGetInfo(&before, &total));
+  OK(cublasCreate_v2(&h));
+  OK(cudaMemGetInfo(&after, &total));
+  IS(4 << 20, before - after);
+  IS(1, jccl_double_live("cublas"));
+  OK(cublasGetVersion_v2(h, v));
+  IS(130101, v[0]);
+  OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  OK(cublasSetStream_v2(h, s));
+  OK(cublasGetStream_v2(h, &is));
+  CHECK(is == s);
+  OK(cublasGetPointerMode_v2(h, &mode));
+  IS(CUBLAS_POINTER_MODE_HOST, mode);
+  OK(cublasGetMathMode(h, &mode));
+  IS(0, mode);
+  OK(cudaMalloc((void **)&x, 256 * 4));
+  products(h, s);
+  cublas_refuses(h, x);
+  products_wait(h, s, x);
+  products_in_graphs(h, s, x);
+  products_fail(h, s, x);
+  CHECK(strcmp(cublasGetStatusName(3), "CUBLAS_STATUS_ALLOC_FAILED") == 0);
+  CHECK(strstr(cublasGetStatusString(3), "jccl double") != NULL);
+  OK(cudaFree(x));
+  OK(cublasDestroy_v2(h));
+  OK(cudaStreamDestroy(s));
+  OK(cudaMemGetInfo(&after, &total));
+  IS(before, after);
+  void *most = NULL;
+  OK(cudaMalloc(&most, after - (1 << 20)));
+  IS(CUBLAS_STATUS_ALLOC_FAILED, cublasCreate_v2(&h));
+  OK(cudaFree(most));
+  no_leaks();
+}
+
 static const struct {
   const char *name;
   void (*run)(void);
@@ -1484,7 +1730,7 @@ static const struct {
     {"injection", test_injection, false}, {"collectives", test_collectives, false},
     {"one_thread", test_one_thread, false}, {"management", test_management, false},
     {"nonblocking", test_nonblocking, false}, {"faults", test_faults, false},
-    {"params", test_params, false}, {"speed", test_speed, false}};
+    {"params", test_params, false}, {"cublas", test_cublas, false}, {"speed", test_speed, false}};
 
 /* Whether functions are there, by name. */
 static int symbols(char **names) {

@@ -123,6 +123,8 @@ public final class Main {
         COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
         // For bench/peers/adam alone.
         COMMANDS.put("adam-loop", new Entry("", args -> new AdamLoop()));
+        // For bench/peers/matmul alone.
+        COMMANDS.put("matmul-loop", new Entry("", args -> new MatmulLoop()));
         COMMANDS.put("ddp-loop", new Entry("", args -> new DdpLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }

@@ -1,6 +1,7 @@
 package io.jccl.bench;
 
 import io.jccl.device.Buffer;
+import io.jccl.engine.SplitMix;
 import io.jccl.parallel.Part;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -25,22 +26,15 @@ record MatmulInputs(long seed) {
     private static final int RANGE = 1 << 15;
 
     int value(int which, long row, long column) {
-        long x = mix(seed + which * 0x9E3779B97F4A7C15L + row * 0xD1342543DE82EF95L + column);
+        long x = SplitMix.mix(seed + which * SplitMix.GAMMA + row * 0xD1342543DE82EF95L + column);
         // The upper half times 7, over 2^32: as even as can be, and cheaper than a remainder.
         return (int) (((x >>> 32) * VALUES) >>> 32) - LARGEST;
     }
 
     /** An element of a vector of the check. */
     double vector(int trial, long index) {
-        long x = mix(seed * 31 + 0x632BE59BD9B4E019L * (trial + 1) + index);
+        long x = SplitMix.mix(seed * 31 + 0x632BE59BD9B4E019L * (trial + 1) + index);
         return (double) ((x >>> 40) % (2 * RANGE)) - RANGE;
-    }
-
-    /** The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). */
-    private static long mix(long z) {
-        long x = (z ^ (z >>> 30)) * 0xBF58476D1CE4E5B9L;
-        x = (x ^ (x >>> 27)) * 0x94D049BB133111EBL;
-        return x ^ (x >>> 31);
     }
 
     /** Writes a part of a factor, row after row. */

@@ -140,7 +140,6 @@ final class MatmulRun implements AutoCloseable {
         this.b = new LayerTensor[panels.size()][plan.strips()];
         this.c = new Buffer[plan.high()][plan.strips()];
         this.places = new TierStore.Place[plan.high()][plan.strips()];
-        boolean made = false;
         try {
             Device d = comm.device();
             productEngine = add(TransferEngine.create(d, TransferOptions.DEFAULT));
@@ -162,12 +161,19 @@ final class MatmulRun implements AutoCloseable {
             matmul = add(Matmul.of(d, threads));
             staging = new Buffer[store == null ? 0 : MatmulPlan.SLOTS];
             fill();
-            made = true;
-        } finally {
-            if (!made) {
-                close();
-            }
+        } catch (RuntimeException | Error e) {
+            endAll(e);
+            close();
+            throw e;
         }
+    }
+
+    /**
+     * Ends the other ranks before this one frees memory: with GPUs that waits for what is enqueued,
+     * and a broadcast that misses a rank would never end.
+     */
+    private void endAll(Throwable error) {
+        comm.abort(error.toString());
     }
 
     private <T extends AutoCloseable> T add(T t) {
@@ -228,8 +234,17 @@ final class MatmulRun implements AutoCloseable {
         return LayerTensor.nvme(name, DataType.FLOAT32, count, place);
     }
 
-    /** Computes and checks. */
+    /** Computes and checks. An error ends the other ranks too. */
     Result run() {
+        try {
+            return compute();
+        } catch (RuntimeException | Error e) {
+            endAll(e);
+            throw e;
+        }
+    }
+
+    private Result compute() {
         List<Layer> forProducts = new ArrayList<>();
         List<Layer> forBroadcasts = new ArrayList<>();
         for (int j = 0; j < plan.strips(); j++) {

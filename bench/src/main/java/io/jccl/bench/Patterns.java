@@ -2,6 +2,7 @@ package io.jccl.bench;
 
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
+import io.jccl.engine.SplitMix;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -237,15 +238,12 @@ final class Patterns {
         return signed ? positive % (2 * limit + 1) - limit : positive % (limit + 1);
     }
 
-    /** SplitMix64's finisher over the three numbers: cheap, and neighbours look unrelated. */
+    /** One number of the three: cheap, and neighbours look unrelated. */
     private static long hash(long seed, int rank, int index) {
-        long z =
-                seed * 0x9e3779b97f4a7c15L
+        return SplitMix.mix(
+                seed * SplitMix.GAMMA
                         + rank * 0xd1b54a32d192ed03L
                         + index * 0x8cb92ba72f3d8dd7L
-                        + 0x2545f4914f6cdd1dL;
-        z = (z ^ (z >>> 30)) * 0xbf58476d1ce4e5b9L;
-        z = (z ^ (z >>> 27)) * 0x94d049bb133111ebL;
-        return z ^ (z >>> 31);
+                        + 0x2545f4914f6cdd1dL);
     }
 }

@@ -5,16 +5,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.File;
+import io.jccl.bench.OnDoubles.Result;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -28,76 +26,20 @@ import org.junit.jupiter.params.provider.CsvSource;
  */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class NcclCommandTest {
-    /** With a space, as paths may have. */
     @TempDir private static Path folder = Path.of("");
 
-    private static Path doubles = Path.of("");
+    private static OnDoubles doubles = new OnDoubles(Path.of(""), Path.of(""));
 
     @TempDir Path output = Path.of("");
 
     @BeforeAll
     static void buildDoubles() throws Exception {
-        boolean compiler =
-                Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
-                        .anyMatch(f -> Files.isExecutable(Path.of(f.isEmpty() ? "." : f, "cc")));
-        Assumptions.assumeTrue(compiler, "no C compiler (cc) on the PATH to build doubles");
-        Path home = folder.resolve("the doubles");
-        doubles = home.resolve("lib");
-        Path build = Path.of("..", "collectives", "src", "test", "c", "build").toAbsolutePath();
-        Result r =
-                result(
-                        new ProcessBuilder("sh", build.toString(), home.toString())
-                                .redirectErrorStream(true),
-                        folder);
-        assertEquals(0, r.status, r::toString);
-    }
-
-    private record Result(int status, String text) {
-        void has(String... parts) {
-            for (String part : parts) {
-                assertTrue(text.contains(part), () -> "no '" + part + "' in " + this);
-            }
-        }
-
-        List<String[]> rows() {
-            return text.lines()
-                    .filter(l -> l.matches(" +[0-9]+ .*"))
-                    .map(l -> l.trim().split(" +"))
-                    .toList();
-        }
-    }
-
-    private static Result result(ProcessBuilder builder, Path folder)
-            throws IOException, InterruptedException {
-        File log = Files.createTempFile(folder, "log", ".txt").toFile();
-        Process p = builder.redirectErrorStream(true).redirectOutput(log).start();
-        if (!p.waitFor(120, TimeUnit.SECONDS)) {
-            p.destroyForcibly().waitFor();
-        }
-        return new Result(p.exitValue(), Files.readString(log.toPath()));
+        doubles = OnDoubles.build(folder);
     }
 
     private static Result jccl(Map<String, String> environment, String... arguments)
             throws IOException, InterruptedException {
-        List<String> command = new ArrayList<>();
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-        command.addAll(
-                List.of(
-                        "-XX:+UseSerialGC",
-                        "-XX:TieredStopAtLevel=1",
-                        "--illegal-native-access=deny",
-                        "--enable-native-access=io.jccl.bindings",
-                        "-Djccl.nccl=" + doubles.resolve("libnccl.so.2"),
-                        "-Djccl.cudart=" + doubles.resolve("libcudart.so.13"),
-                        "-p",
-                        System.getProperty("jdk.module.path"),
-                        "-m",
-                        "io.jccl.bench/" + Main.class.getName()));
-        command.addAll(List.of(arguments));
-        ProcessBuilder builder = new ProcessBuilder(command);
-        builder.environment().keySet().removeAll(List.of("JCCL_LAUNCHER", "JCCL_ENGINE", "RANK"));
-        builder.environment().putAll(environment);
-        return result(builder, folder);
+        return doubles.jccl(environment, arguments);
     }
 
     private static Result jccl(String line) throws IOException, InterruptedException {
@@ -126,7 +68,7 @@ class NcclCommandTest {
                                 + " --engine nccl -g 3 -n 2 -w 1 "
                                 + (command.equals("barrier") ? "" : "-b 3K -e 24K -f 8 ")
                                 + more);
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         r.has("nccl");
         assertTrue(!r.rows().isEmpty(), r::toString);
         // A barrier moves no values that could be wrong.
@@ -157,7 +99,7 @@ class NcclCommandTest {
         Path file = output.resolve("planned.json");
         String common = "all_reduce --engine nccl -g 3 -n 2 -b 4K -e 64K -f 16 --plan " + dump();
         Result r = jccl(common + " -J " + file);
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         r.has("# Plan: 1 channels on ", "# NCCL ADVISE: NCCL_ALGO=allreduce:", "# Predicted");
         JsonNode json = new ObjectMapper().readTree(file.toFile());
         assertEquals(2, json.get("results").size());
@@ -167,7 +109,7 @@ class NcclCommandTest {
         assertEquals("advise", json.get("plan").get("steering").asText());
 
         Result enforced = jccl(common + " --steer enforce");
-        assertEquals(0, enforced.status, enforced::toString);
+        assertEquals(0, enforced.status(), enforced::toString);
         enforced.has("# NCCL ENFORCE: NCCL_ALGO=allreduce:");
     }
 
@@ -190,7 +132,7 @@ class NcclCommandTest {
                         "neither advise nor enforce");
         for (Map.Entry<String, String> each : refused.entrySet()) {
             Result r = jccl(each.getKey());
-            assertEquals(2, r.status, r::toString);
+            assertEquals(2, r.status(), r::toString);
             r.has(each.getValue());
         }
     }
@@ -210,7 +152,7 @@ class NcclCommandTest {
                         "1K",
                         "-J",
                         file.toString());
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         JsonNode report = new ObjectMapper().readTree(file.toFile());
         assertTrue(report.toString().contains("nccl"), report::toString);
     }
@@ -229,16 +171,16 @@ class NcclCommandTest {
                         "1",
                         "-n",
                         "2");
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         r.has(
                 "Device 2: ",
                 "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)",
                 "SUM device_to_device_memcpy_read_ce",
                 "SUM host_to_device_transfer_engine",
                 "SUM host_to_device_pageable_memcpy_ce");
-        assertTrue(r.text.lines().anyMatch(l -> l.matches(" 1 +[0-9.]+ +N/A +[0-9.]+")), r.text);
+        assertTrue(r.text().lines().anyMatch(l -> l.matches(" 1 +[0-9.]+ +N/A +[0-9.]+")), r.text());
         Result none = jccl(Map.of("JCCL_DOUBLE_DEVICES", "0"), "bandwidth", "--engine", "cuda");
-        assertEquals(1, none.status, none::toString);
+        assertEquals(1, none.status(), none::toString);
         none.has("sees no GPU");
     }
 
@@ -246,14 +188,14 @@ class NcclCommandTest {
     void bandwidthSaysWhatWentWrongAndGoesOn() throws Exception {
         Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cudaHostAlloc:1:error=2");
         Result r = jccl(error, "bandwidth", "-b", "64K", "-i", "1", "-t", "0,1");
-        assertEquals(1, r.status, r::toString);
+        assertEquals(1, r.status(), r::toString);
         r.has("ERROR: no pinned host memory for 65536 bytes", "SUM device_to_host_memcpy_ce");
     }
 
     @Test
     void processesMakeOneTable() throws Exception {
         Result r = jccl("run -n 2 -- all_reduce --engine nccl -b 1K -e 4K -f 2 -n 2");
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         assertEquals(3, r.rows().size(), r::toString);
         r.has("# Out of bounds values : 0 OK");
     }
@@ -262,10 +204,10 @@ class NcclCommandTest {
     void rankWithoutGpuIsToldSo() throws Exception {
         Map<String, String> one = Map.of("JCCL_DOUBLE_DEVICES", "1");
         Result threads = jccl(one, "all_reduce", "--engine", "nccl", "-g", "2");
-        assertTrue(threads.status != 0, threads::toString);
+        assertTrue(threads.status() != 0, threads::toString);
         threads.has("needs GPU 1", "sees 1", "NCCL_MULTI_RANK_GPU_ENABLE");
         Result processes = jccl(one, "run", "-n", "2", "all_reduce", "--engine", "nccl");
-        assertTrue(processes.status != 0, processes::toString);
+        assertTrue(processes.status() != 0, processes::toString);
         processes.has("needs GPU 1");
     }
 
@@ -274,22 +216,22 @@ class NcclCommandTest {
         Map<String, String> none = Map.of("JCCL_DOUBLE_DEVICES", "0");
         for (String command : List.of("all_reduce", "selftest")) {
             Result r = jccl(none, command, "--engine", "nccl");
-            assertTrue(r.status != 0, r::toString);
-            assertTrue(r.text.contains("GPU") && !r.text.contains("\tat "), r::toString);
+            assertTrue(r.status() != 0, r::toString);
+            assertTrue(r.text().contains("GPU") && !r.text().contains("\tat "), r::toString);
         }
     }
 
     @Test
     void unknownEngineIsAMistake() throws Exception {
-        assertEquals(2, jccl("all_reduce --engine gpu").status);
-        assertEquals(2, jccl(Map.of("JCCL_ENGINE", "gpu"), "all_reduce").status);
+        assertEquals(2, jccl("all_reduce --engine gpu").status());
+        assertEquals(2, jccl(Map.of("JCCL_ENGINE", "gpu"), "all_reduce").status());
     }
 
     @ParameterizedTest
     @CsvSource({"host", "nccl"})
     void selfTestPasses(String engine) throws Exception {
         Result r = jccl("selftest -g 2 --thin 20 --engine " + engine);
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         r.has("allReduce", " failed, 0 not run: OK");
     }
 
@@ -304,10 +246,10 @@ class NcclCommandTest {
     void selfTestFailsWithAWrongResult(String function, String operation) throws Exception {
         Map<String, String> wrong = Map.of("JCCL_DOUBLE_INJECT", function + "@0:*:corrupt");
         Result r = jccl(wrong, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
-        assertEquals(1, r.status, r::toString);
+        assertEquals(1, r.status(), r::toString);
         r.has("# FAILED " + operation, "on rank 0: ", " 0 not run: FAILED");
         int failed = 0;
-        for (String[] row : r.text.lines().map(l -> l.split(" +")).toList()) {
+        for (String[] row : r.text().lines().map(l -> l.split(" +")).toList()) {
             if (row.length == 5 && row[1].matches("[0-9]+")) {
                 boolean own = row[0].equals(operation);
                 failed += own ? Integer.parseInt(row[3]) : 0;
@@ -323,20 +265,20 @@ class NcclCommandTest {
     void selfTestFailsWithAnError() throws Exception {
         Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "ncclAllReduce:5:error=1");
         Result r = jccl(error, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
-        assertEquals(1, r.status, r::toString);
+        assertEquals(1, r.status(), r::toString);
         r.has("FAILED", "ncclUnhandledCudaError");
     }
 
     private static final Map<String, String> TWO_GPUS = Map.of("JCCL_DOUBLE_DEVICES", "2");
 
     private static JsonNode json(Result r, String name) throws IOException {
-        return new ObjectMapper().readTree(r.text.substring(r.text.indexOf('{'))).get(name);
+        return new ObjectMapper().readTree(r.text().substring(r.text().indexOf('{'))).get(name);
     }
 
     @Test
     void bandwidthBetweenTheHostAndTwoGpus() throws Exception {
         Result r = jccl(TWO_GPUS, "bandwidth --engine cuda -b 100K -i 2 -n 3 --json".split(" "));
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         JsonNode top = json(r, "jccl_bandwidth");
         assertEquals("cuda", top.get("engine").asText());
         assertEquals(2, top.get("devices").size());
@@ -363,7 +305,7 @@ class NcclCommandTest {
     @Test
     void bandwidthAsTables() throws Exception {
         Result r = jccl(TWO_GPUS, "bandwidth", "-b", "64K", "-i", "1", "-n", "1");
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         r.has(
                 "Device 0: ",
                 "Device 1: ",
@@ -372,7 +314,7 @@ class NcclCommandTest {
                 "memcpy CE GPU(row) <-> GPU(column) Total bandwidth (GB/s)",
                 "N/A",
                 "SUM device_local_copy ");
-        assertTrue(!r.text.contains("WAIVED") && !r.text.contains("ERROR"), r::toString);
+        assertTrue(!r.text().contains("WAIVED") && !r.text().contains("ERROR"), r::toString);
     }
 
     /** A case that fails is an error of its own; the others run. */
@@ -389,7 +331,7 @@ class NcclCommandTest {
                         "64K",
                         "-t",
                         "host_to_device_memcpy_ce,device_to_host_memcpy_ce");
-        assertEquals(1, r.status, r::toString);
+        assertEquals(1, r.status(), r::toString);
         r.has("ERROR: ", "cudaMemcpyAsync", "SUM device_to_host_memcpy_ce ");
     }
 
@@ -404,9 +346,9 @@ class NcclCommandTest {
             throws Exception {
         String[] pair = setting.split("=", 2);
         Result r = jccl(Map.of(pair[0], pair[1]), line.split(" ", -1));
-        assertEquals(status, r.status, r::toString);
+        assertEquals(status, r.status(), r::toString);
         r.has(message);
-        assertTrue(!r.text.contains("\tat "), r::toString);
+        assertTrue(!r.text().contains("\tat "), r::toString);
     }
 
     @ParameterizedTest
@@ -425,7 +367,7 @@ class NcclCommandTest {
         Path trace = output.resolve("trace.json");
         line.addAll(List.of("--trace", trace.toString()));
         Result r = jccl(Map.of(), line.toArray(String[]::new));
-        assertEquals(0, r.status, r::toString);
+        assertEquals(0, r.status(), r::toString);
         JsonNode n = json(r, "jccl_offload");
         assertEquals("cuda", n.get("engine").asText());
         assertTrue(n.get("wrong").isNull(), r::toString);
@@ -445,8 +387,8 @@ class NcclCommandTest {
                         error,
                         "offload --engine cuda --layers 5 --layer-bytes 64K --compute-us 50"
                                 .split(" "));
-        assertEquals(1, r.status, r::toString);
+        assertEquals(1, r.status(), r::toString);
         r.has("cudaMemcpyAsync");
-        assertTrue(!r.text.contains("\tat "), r::toString);
+        assertTrue(!r.text().contains("\tat "), r::toString);
     }
 }

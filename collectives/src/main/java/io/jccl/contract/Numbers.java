@@ -3,6 +3,7 @@ package io.jccl.contract;
 import io.jccl.ReduceOp;
 import io.jccl.contract.Case.Data;
 import io.jccl.device.DataType;
+import io.jccl.engine.SplitMix;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.SplittableRandom;
@@ -16,10 +17,7 @@ public final class Numbers {
 
     /** Mixes two numbers into one that looks random. */
     static long mix(long a, long b) {
-        long z = a * 0x9E3779B97F4A7C15L + b + 0x632BE59BD9B4E019L;
-        z = (z ^ (z >>> 30)) * 0xBF58476D1CE4E5B9L;
-        z = (z ^ (z >>> 27)) * 0x94D049BB133111EBL;
-        return z ^ (z >>> 31);
+        return SplitMix.mix(a * SplitMix.GAMMA + b + 0x632BE59BD9B4E019L);
     }
 
     /** A number from 0 to bound - 1. */

@@ -1,4 +1,7 @@
-/** What every engine shares: the operations as data, argument checks, groups. Not exported. */
+/**
+ * What every engine shares: the operations as data, argument checks, groups, threads that work
+ * together. Exported to JCCL's own modules alone.
+ */
 @NullMarked
 package io.jccl.engine;
 

@@ -7,6 +7,7 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.engine.SplitMix;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
@@ -123,16 +124,13 @@ final class PowerSgdExchange extends Exchange {
     }
 
     /**
-     * A column of Q at random, the same on all ranks: from -1 to 1 by SplitMix64 (Steele et al.,
-     * OOPSLA 2014), without an object for it.
+     * A column of Q at random, the same on all ranks: from -1 to 1 by SplitMix64.
      */
     private void draw(Matrix m, int k) {
         long state = seed * 31 + (m.q + k) * 0xD1342543DE82EF95L + redrawn++;
         for (int j = 0; j < m.columns; j++) {
-            state += 0x9E3779B97F4A7C15L;
-            long z = (state ^ state >>> 30) * 0xBF58476D1CE4E5B9L;
-            z = (z ^ z >>> 27) * 0x94D049BB133111EBL;
-            float value = ((z ^ z >>> 31) >>> 40) * 0x1p-23f - 1;
+            state += SplitMix.GAMMA;
+            float value = (SplitMix.mix(state) >>> 40) * 0x1p-23f - 1;
             second.asSegment().setAtIndex(JAVA_FLOAT, m.q + (long) k * m.columns + j, value);
         }
     }

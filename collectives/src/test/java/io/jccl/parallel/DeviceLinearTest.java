@@ -6,12 +6,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.parallel.gemm.ScriptedCublas;
 import io.jccl.testdouble.TestDouble;
 import java.time.Duration;
 import java.util.List;
@@ -21,8 +21,10 @@ import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
-/** Split layers and pipelines on the doubles of CUDA and NCCL. */
+/** Split layers and pipelines on the doubles of CUDA, NCCL and cuBLAS. */
 @Timeout(120)
 class DeviceLinearTest {
     private static final CommunicatorOptions OPTIONS =
@@ -35,6 +37,52 @@ class DeviceLinearTest {
 
     private static List<Device> devices(int count) {
         return IntStream.range(0, count).mapToObj(Cuda::device).toList();
+    }
+
+    /** Random layers of any shape and option that devices have, against double loops. */
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 3})
+    void randomLayersEqualDoubleLoops(int ranks) {
+        long seed = System.nanoTime();
+        System.out.println("DeviceLinearTest seed " + seed + ", " + ranks + " ranks");
+        Communicator.runLocal(
+                devices(ranks), OPTIONS, comm -> LinearRanks.check(comm, seed, 12));
+    }
+
+    /** Both schedules, with products of every layer on the device. */
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2, 3})
+    void pipelinesOfProductsEqualDoubleLoops(int ranks) {
+        long seed = System.nanoTime();
+        System.out.println("DeviceLinearTest seed " + seed + ", " + ranks + " ranks");
+        for (PipelineSchedule schedule : PipelineSchedule.values()) {
+            Communicator.runLocal(
+                    devices(ranks),
+                    OPTIONS,
+                    comm -> PipelineRanks.check(comm, schedule, 4, seed));
+        }
+    }
+
+    /** A product that cuBLAS refuses on one rank ends the others, and nothing is left. */
+    @Test
+    void errorOfAProductOnOneRankEndsAll() {
+        long handles = TestDouble.live("cublas");
+        TestDouble.inject("cublasGemmEx@1:9:error=13");
+        try {
+            JcclException e =
+                    assertThrows(
+                            JcclException.class,
+                            () ->
+                                    Communicator.runLocal(
+                                            devices(3),
+                                            OPTIONS,
+                                            comm -> LinearRanks.check(comm, 5, 4)));
+            assertTrue(String.valueOf(e.getMessage()).contains("cublasGemmEx failed"), e::toString);
+            assertTrue(String.valueOf(e.getMessage()).contains("EXECUTION_FAILED"), e::toString);
+        } finally {
+            TestDouble.reset();
+        }
+        assertEquals(handles, TestDouble.live("cublas"));
     }
 
     /** An MLP of two layers, forward and backward, as on one rank of the host. */
@@ -55,7 +103,7 @@ class DeviceLinearTest {
                     devices(2),
                     OPTIONS,
                     c -> {
-                        try (Matmul m = ScriptedCublas.matmul(c.device())) {
+                        try (Matmul m = Matmul.of(c.device(), 1)) {
                             step(c, m, sequence, c.rank() == 0 ? device : new double[3]);
                         }
                     });
@@ -208,7 +256,7 @@ class DeviceLinearTest {
                 devices(2),
                 OPTIONS,
                 comm -> {
-                    try (Matmul matmul = ScriptedCublas.matmul(comm.device())) {
+                    try (Matmul matmul = Matmul.of(comm.device(), 1)) {
                         var gather = ColumnLinear.Options.DEFAULT.withGatherOutput(true);
                         Exception e =
                                 assertThrows(

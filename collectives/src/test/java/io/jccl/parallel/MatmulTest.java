@@ -1,5 +1,6 @@
 package io.jccl.parallel;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -13,6 +14,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
@@ -188,6 +190,42 @@ class MatmulTest {
             }
             assertEquals(sum, first[i * n + j], 1e-4);
         }
+    }
+
+    /**
+     * Few rows go another way than many: the same bits, whatever the threads and the layout, beyond
+     * one block of k and one piece of columns.
+     */
+    @Test
+    void fewRowsHaveTheBitsOfMany() {
+        long seed = System.nanoTime();
+        System.out.println("MatmulTest seed " + seed);
+        Random random = new Random(seed);
+        for (int round = 0; round < 12; round++) {
+            int n = 1 + random.nextInt(1500);
+            int k = 1 + random.nextInt(700);
+            String what = "seed " + seed + " round " + round + ": " + k + " x " + n;
+            Matrix a = random(random, 20, k, type(random));
+            Matrix b = random(random, k, n, type(random));
+            float[] many = product(a, b, 1);
+            for (int m = 1; m <= 9; m++) {
+                int from = random.nextInt(12);
+                float[] few = product(a.rows(from, m), b, 1 + random.nextInt(3));
+                float[] expected = Arrays.copyOfRange(many, from * n, (from + m) * n);
+                assertArrayEquals(expected, few, what + " rows " + from + ", " + m);
+            }
+            int j = random.nextInt(n);
+            float[] column = product(a, b.columns(j, 1), 1 + random.nextInt(3));
+            for (int i = 0; i < 20; i++) {
+                assertEquals(many[i * n + j], column[i], what + " column " + j);
+            }
+        }
+        // More columns than a region has.
+        Matrix a = random(random, 5, 40, DataType.FLOAT32);
+        Matrix b = random(random, 40, 40_000, DataType.FLOAT32);
+        float[] many = product(a, b, 2);
+        float[] few = product(a.rows(1, 2), b, 2);
+        assertArrayEquals(Arrays.copyOfRange(many, 40_000, 120_000), few, "seed " + seed);
     }
 
     private float[] product(Matrix a, Matrix b, int threads) {

@@ -6,17 +6,22 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.contract.MpiLauncher;
 import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
+import io.jccl.testdouble.TestDouble;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Split layers and pipelines with ranks that are processes, on the host engine and on MPI. */
+/**
+ * Split layers and pipelines with ranks that are processes, on the host engine, on MPI and on
+ * the doubles of CUDA, NCCL and cuBLAS.
+ */
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ModelProcessTest {
     private static final Duration PATIENCE = Duration.ofMinutes(2);
@@ -51,6 +56,20 @@ class ModelProcessTest {
             assertEquals(3, ended, () -> String.join("\n", job.lines()));
         } finally {
             job.kill();
+        }
+    }
+
+    @Test
+    void processesOnDevicesComputeTheSame() {
+        long seed = System.nanoTime();
+        System.out.println("ModelProcessTest seed " + seed);
+        try (Workers workers =
+                new Workers(2, Workers.newJobId(), TestDouble.flags(), Map.of())) {
+            workers.startAll(ModelWorker.class, "cuda", "100", Long.toString(seed));
+            for (Worker w : workers.all()) {
+                assertEquals(0, w.join(PATIENCE), () -> String.join("\n", w.lines()));
+                w.await("OK " + w.rank(), PATIENCE);
+            }
         }
     }
 

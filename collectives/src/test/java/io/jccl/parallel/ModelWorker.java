@@ -3,7 +3,9 @@ package io.jccl.parallel;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
@@ -25,7 +27,7 @@ final class ModelWorker {
         try (Communicator comm =
                 args[0].startsWith("mpi")
                         ? Communicator.mpi(options)
-                        : Communicator.fromEnvironment(options)) {
+                        : Communicator.fromEnvironment(device(args[0]), options)) {
             if (args[0].equals("endless")) {
                 endless(comm);
             }
@@ -44,6 +46,12 @@ final class ModelWorker {
                             + " "
                             + String.valueOf(e.getMessage()).replace('\n', ' '));
         }
+    }
+
+    private static Device device(String what) {
+        return what.equals("cuda")
+                ? Cuda.device(Integer.parseInt(System.getenv("LOCAL_RANK")))
+                : Device.host();
     }
 
     /** A pipeline that runs until somebody ends it. */

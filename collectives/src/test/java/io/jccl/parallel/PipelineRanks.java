@@ -128,6 +128,7 @@ final class PipelineRanks {
             stream.copy(input == null ? data[microBatch].buffer() : input, x[0].buffer());
             for (int l = 0; l < weights.length; l++) {
                 matmul.multiply(x[l], weights[l], x[l + 1], 0, stream);
+                stream.synchronize(); // elements are set by this thread
                 rectify(x[l + 1].buffer());
             }
             if (output != null) {
@@ -157,6 +158,7 @@ final class PipelineRanks {
                     outputGradient == null ? x[weights.length].buffer() : outputGradient,
                     dy.buffer());
             for (int l = weights.length - 1; l >= 0; l--) {
+                stream.synchronize();
                 for (long i = 0; i < dy.buffer().count(); i++) {
                     if (x[l + 1].buffer().get(i) <= 0) {
                         dy.buffer().set(i, 0);

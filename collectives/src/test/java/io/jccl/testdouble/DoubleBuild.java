@@ -20,7 +20,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Assumptions;
 
 /**
- * Builds the doubles of libcudart and libnccl with the script {@code src/test/c/build} and the
+ * Builds the doubles of libcudart, libnccl and libcublas with the script {@code src/test/c/build} and the
  * system's C compiler, into {@code target/doubles}.
  *
  * <p>What was built from the same sources with the same compiler and flags is used again. Several
@@ -56,8 +56,8 @@ public final class DoubleBuild {
 
     /**
      * The doubles as an installation: {@code lib} (also as {@code lib64}) holds {@code
-     * libcudart.so.13} and {@code libnccl.so.2}, {@code bin} the program {@code double_test}, which
-     * is linked to them. Serves as {@code CUDA_HOME} and {@code NCCL_HOME}.
+     * libcudart.so.13}, {@code libnccl.so.2} and {@code libcublas.so.13}, {@code bin} the program
+     * {@code double_test}, which is linked to them. Serves as {@code CUDA_HOME} and {@code NCCL_HOME}.
      *
      * @param flags more flags for the compiler, such as {@code -DJCCL_DOUBLE_MAX_VERSION=22105}
      * @return its folder
@@ -84,7 +84,7 @@ public final class DoubleBuild {
      * The folder of the doubles.
      *
      * @param flags more flags for the compiler
-     * @return where libcudart.so.13 and libnccl.so.2 are
+     * @return where the libraries are
      */
     public static Path folder(String... flags) {
         return home(flags).resolve("lib");
@@ -94,13 +94,14 @@ public final class DoubleBuild {
      * JVM flags by which JCCL's discovery finds the doubles before anything else.
      *
      * @param flags more flags for the compiler
-     * @return {@code -Djccl.nccl=...} and {@code -Djccl.cudart=...}
+     * @return {@code -Djccl.nccl=...}, {@code -Djccl.cudart=...} and {@code -Djccl.cublas=...}
      */
     public static List<String> jvmFlags(String... flags) {
         Path folder = folder(flags);
         return List.of(
                 "-Djccl.nccl=" + folder.resolve("libnccl.so.2"),
-                "-Djccl.cudart=" + folder.resolve("libcudart.so.13"));
+                "-Djccl.cudart=" + folder.resolve("libcudart.so.13"),
+                "-Djccl.cublas=" + folder.resolve("libcublas.so.13"));
     }
 
     /**

@@ -9,17 +9,18 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * The doubles of libcudart and libnccl in this JVM: how tests put them in place, steer them and ask
+ * The doubles of libcudart, libnccl and libcublas in this JVM: how tests put them in place, steer them and ask
  * them. Tests call no native code themselves, so commands go through a function that JCCL binds.
  */
 public final class TestDouble {
     private TestDouble() {}
 
-    /** Makes the doubles what this JVM finds as NCCL and CUDA; before the first use of either. */
+    /** Makes the doubles what this JVM finds as NCCL, CUDA and cuBLAS; before the first use of any. */
     public static void use() {
         Path built = DoubleBuild.folder();
         System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());
         System.setProperty("jccl.cudart", built.resolve("libcudart.so.13").toString());
+        System.setProperty("jccl.cublas", built.resolve("libcublas.so.13").toString());
         String nccl = NativeLibraries.nccl().library().path();
         if (!nccl.startsWith(built.toString())) {
             throw new AssertionError(nccl + " is not the double: this JVM used NCCL before");

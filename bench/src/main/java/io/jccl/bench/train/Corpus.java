@@ -1,5 +1,6 @@
 package io.jccl.bench.train;
 
+import io.jccl.engine.SplitMix;
 import java.io.IOException;
 import java.nio.charset.MalformedInputException;
 import java.nio.file.Files;
@@ -114,11 +115,8 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
         return from + (int) Long.remainderUnsigned(mix(seed + example + 1), to - from);
     }
 
-    /** A step of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014, figure 16). */
-    static long mix(long state) {
-        long h = state * 0x9E3779B97F4A7C15L;
-        h = (h ^ (h >>> 30)) * 0xBF58476D1CE4E5B9L;
-        h = (h ^ (h >>> 27)) * 0x94D049BB133111EBL;
-        return h ^ (h >>> 31);
+    /** The number of SplitMix64 at a place of its sequence. */
+    static long mix(long place) {
+        return SplitMix.mix(place * SplitMix.GAMMA);
     }
 }

@@ -1,6 +1,7 @@
 package io.jccl.parallel.gemm;
 
 import io.jccl.bindings.CublasApi;
+import io.jccl.bindings.CublasException;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.cuda.CudaBuffer;
@@ -47,7 +48,7 @@ public final class CudaMatmul implements Matmul {
         long made = 0;
         boolean done = false;
         try {
-            api.check(api.cublasCreate(slot), "cublasCreate");
+            create(slot);
             made = slot.get(ValueLayout.JAVA_LONG, 0);
             api.check(
                     api.cublasSetPointerMode(made, cublas_h.CUBLAS_POINTER_MODE_HOST()),
@@ -66,6 +67,20 @@ public final class CudaMatmul implements Matmul {
             device.exit(previous);
         }
         this.handle = made;
+    }
+
+    private void create(MemorySegment slot) {
+        int status = api.cublasCreate(slot);
+        if (status == cublas_h.CUBLAS_STATUS_ALLOC_FAILED()) {
+            throw new CublasException(
+                    status,
+                    "cublasCreate",
+                    CublasException.of(api, status, "cublasCreate").getMessage()
+                            + "; cuBLAS keeps some MiB of its own on "
+                            + device
+                            + ", which has no room for them: free memory there, or allocate less");
+        }
+        api.check(status, "cublasCreate");
     }
 
     @Override
@@ -202,11 +217,14 @@ public final class CudaMatmul implements Matmul {
             return;
         }
         closed = true;
-        int previous = device.enter();
         try {
-            api.check(api.cublasDestroy(handle), "cublasDestroy");
+            int previous = device.enter();
+            try {
+                api.check(api.cublasDestroy(handle), "cublasDestroy");
+            } finally {
+                device.exit(previous);
+            }
         } finally {
-            device.exit(previous);
             arena.close();
         }
     }

@@ -4,9 +4,11 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.engine.Crew;
 import io.jccl.parallel.Matmul;
 import io.jccl.parallel.Matrix;
 import java.util.Objects;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -16,6 +18,9 @@ import org.jspecify.annotations.Nullable;
 public final class HostMatmul implements Matmul {
     /** Products of fewer multiplications are not worth waking threads for: some 50 microseconds. */
     private static final long SHARED_FROM = 1L << 21;
+
+    /** For few rows what counts is fetching the right factor: an element as so many products. */
+    private static final int FETCH = 8;
 
     /** Regions smaller than this are not split for the sake of more threads. */
     private static final int LEAST_SIDE = 64;
@@ -49,6 +54,7 @@ public final class HostMatmul implements Matmul {
     // What the crew works on; set by the thread that has the turn.
     private int down;
     private int across;
+    private final AtomicInteger nextRegion = new AtomicInteger();
 
     /** See {@link Matmul#of}. */
     public HostMatmul(Device device, int threads) {
@@ -56,7 +62,7 @@ public final class HostMatmul implements Matmul {
             throw new IllegalArgumentException("the device is " + device + ", expected the host's");
         }
         this.device = device;
-        this.crew = new Crew(threads, this::region);
+        this.crew = new Crew(threads, "jccl-matmul", this::share);
         this.regions = new Region[threads];
         Tile tile = Tile.best();
         for (int i = 0; i < threads; i++) {
@@ -81,8 +87,10 @@ public final class HostMatmul implements Matmul {
             throw new IllegalStateException("the Matmul is closed; make a new one");
         }
         Product p = take();
-        // Rows of c have to be contiguous; if its columns are, the transposes are multiplied.
-        boolean swap = c.columnStride() != 1 && c.columns() != 1;
+        // Rows of c have to be contiguous; if its columns are, the transposes are multiplied. So
+        // that a column becomes a row, too: there are ways for few rows.
+        boolean swap =
+                c.columns() == 1 ? c.rowStride() == 1 && c.rows() > 1 : c.columnStride() != 1;
         p.a = swap ? b.transposed() : a;
         p.b = swap ? a.transposed() : b;
         p.c = swap ? c.transposed() : c;
@@ -135,12 +143,12 @@ public final class HostMatmul implements Matmul {
             if (closed) {
                 throw new IllegalStateException("the Matmul was closed before the product ran");
             }
-            divide(m, n, a.columns());
+            divide(a, b, c);
             for (Region r : regions) {
                 r.set(a, b, c, beta);
             }
             try {
-                crew.run(down * across);
+                runRegions();
             } finally {
                 for (Region r : regions) {
                     r.clear();
@@ -150,11 +158,15 @@ public final class HostMatmul implements Matmul {
     }
 
     /** Cuts the result into regions, as many for each thread if they are few. */
-    private void divide(long m, long n, long k) {
+    private void divide(Matrix a, Matrix b, Matrix c) {
+        long m = c.rows();
+        long n = c.columns();
+        int widest = Region.columns(b, c);
         down = Math.toIntExact((m + Region.ROWS - 1) / Region.ROWS);
-        across = Math.toIntExact((n + Region.COLUMNS - 1) / Region.COLUMNS);
+        across = Math.toIntExact((n + widest - 1) / widest);
         int threads = regions.length;
-        if (threads == 1 || m * n * Math.max(1, k) < SHARED_FROM) {
+        long work = m * n * Math.max(1, a.columns()) * (Region.streams(b, c) ? FETCH : 1);
+        if (threads == 1 || work < SHARED_FROM) {
             return;
         }
         while (down * across % threads != 0 && down * across < 4 * threads) {
@@ -171,8 +183,24 @@ public final class HostMatmul implements Matmul {
         }
     }
 
-    private void region(int worker, int number) {
-        regions[worker].compute(number / across, down, number % across, across);
+    private void runRegions() {
+        nextRegion.set(0);
+        if (regions.length == 1 || down * across < 2) {
+            share(0);
+            return;
+        }
+        Throwable f = crew.run();
+        if (f != null) {
+            throw new IllegalStateException("a part of the product failed: " + f.getMessage(), f);
+        }
+    }
+
+    /** A thread's share: regions that no other thread has begun. */
+    private void share(int me) {
+        int i;
+        while ((i = nextRegion.getAndIncrement()) < down * across) {
+            regions[me].compute(i / across, down, i % across, across);
+        }
     }
 
     @Override

@@ -34,6 +34,30 @@ final class PlainTile extends Tile {
     }
 
     @Override
+    void addRows(
+            float[] a,
+            int aAt,
+            int aStride,
+            float[] b,
+            int bStride,
+            int depth,
+            int count,
+            float[] c,
+            int cAt) {
+        for (int p = 0; p < depth; p++) {
+            float x = a[aAt + p * aStride];
+            for (int j = 0; j < count; j++) {
+                c[cAt + j] += x * b[p * bStride + j];
+            }
+        }
+    }
+
+    @Override
+    float add(float a, float b, float c) {
+        return c + a * b;
+    }
+
+    @Override
     void spread(float[] from, int count, float[] to, int at, int panelStride) {
         for (int j = 0, o = at; j < count; j += COLUMNS, o += panelStride) {
             System.arraycopy(from, j, to, o, COLUMNS);

@@ -26,8 +26,19 @@ final class Region {
     /** Columns of a region at most; a multiple of all tiles' columns. */
     static final int COLUMNS = 512;
 
-    /** How much of k is packed at a time. */
-    private static final int DEPTH = 256;
+    private static final int DEPTH = Tile.DEPTH;
+
+    /** A result of so many rows is not worth packing the right factor for. */
+    private static final int FEW = 8;
+
+    /** The same where the right factor's columns are contiguous. */
+    private static final int FEWER = 2;
+
+    /** Columns of a region of few rows at most; a multiple of all tiles' columns. */
+    private static final int FEW_COLUMNS = 1 << 14;
+
+    /** Columns of the right factor at a time for few rows: 16 KiB, within the first level. */
+    private static final int PIECE = 512;
 
     private static final int PLAIN = 4;
     private static final int NARROW = 2;
@@ -64,6 +75,20 @@ final class Region {
         c = null;
     }
 
+    /**
+     * Whether the right factor goes through the caches once, unpacked: there are few rows of the
+     * left one, and it is contiguous along rows or columns. The bits are the same either way.
+     */
+    static boolean streams(Matrix b, Matrix c) {
+        return (b.columnStride() == 1 && b.columns() > 1 && c.rows() <= FEW)
+                || (b.rowStride() == 1 && b.rows() > 1 && c.rows() <= FEWER);
+    }
+
+    /** Columns of a region at most. */
+    static int columns(Matrix b, Matrix c) {
+        return streams(b, c) ? FEW_COLUMNS : COLUMNS;
+    }
+
     /** Computes one region of a grid of them. */
     void compute(int row, int down, int column, int across) {
         Matrix z = Objects.requireNonNull(c);
@@ -72,7 +97,11 @@ final class Region {
         int m = (int) (part(z.rows(), row + 1, down, tile.rows) - top);
         int n = (int) (part(z.columns(), column + 1, across, tile.columns) - leftEdge);
         if (m > 0 && n > 0) {
-            compute(top, m, leftEdge, n);
+            if (streams(Objects.requireNonNull(b), z)) {
+                stream(top, m, leftEdge, n);
+            } else {
+                compute(top, m, leftEdge, n);
+            }
         }
     }
 
@@ -100,6 +129,97 @@ final class Region {
             multiply(m, wide, d, deep);
         }
         write(z, top, m, leftEdge, n, wide);
+    }
+
+    /** Few rows: adds rows of the right factor, a few at a time, to those of the result. */
+    private void stream(long top, int m, long leftEdge, int n) {
+        Matrix x = Objects.requireNonNull(a);
+        Matrix y = Objects.requireNonNull(b);
+        Matrix z = Objects.requireNonNull(c);
+        int wide = (n + tile.columns - 1) / tile.columns * tile.columns;
+        int high = (m + tile.fewRows - 1) / tile.fewRows * tile.fewRows;
+        left = room(left, (high + m) * DEPTH);
+        sums = room(sums, m * wide);
+        line = room(line, Math.max(Tile.STREAM_ROWS * PIECE, tile.columns * DEPTH));
+        Arrays.fill(sums, 0, m * wide, 0);
+        for (long p = 0; p < x.columns(); p += DEPTH) {
+            int d = (int) Math.min(DEPTH, x.columns() - p);
+            pack(x, top, p, x.columnStride(), x.rowStride(), d, m, high, left, 0);
+            long first = y.offset() + p * y.rowStride() + leftEdge * y.columnStride();
+            if (y.columnStride() == 1) {
+                streamRows(y, first, m, high, d, n, wide);
+            } else {
+                streamColumns(y, first, m, high, d, n, wide);
+            }
+        }
+        for (int r = 0; r < m; r++) {
+            long to = (z.offset() + (top + r) * z.rowStride() + leftEdge) * PLAIN;
+            writeRow(z.buffer().asSegment(), to, r * wide, n);
+        }
+    }
+
+    private void streamRows(Matrix y, long first, int m, int high, int d, int n, int wide) {
+        MemorySegment s = y.buffer().asSegment();
+        boolean direct = y.dataType() == DataType.FLOAT32 && s.isNative();
+        for (int q = 0; q < d; q += Tile.STREAM_ROWS) {
+            int deep = Math.min(Tile.STREAM_ROWS, d - q);
+            long row = first + q * y.rowStride();
+            int straight = direct && deep == Tile.STREAM_ROWS ? tile.nativeColumns(n) : 0;
+            addNative(q * high, high, m, s, row, y.rowStride(), straight, wide);
+            for (int j = straight; j < n; j += PIECE) {
+                int count = Math.min(PIECE, n - j);
+                for (int i = 0; i < deep; i++) {
+                    load(s, y.dataType(), row + i * y.rowStride() + j, line, i * PIECE, count);
+                }
+                for (int r = 0; r < m; r++) {
+                    int at = q * high + r;
+                    tile.addRows(left, at, high, line, PIECE, deep, count, sums, r * wide + j);
+                }
+            }
+        }
+    }
+
+    private void streamColumns(Matrix y, long first, int m, int high, int d, int n, int wide) {
+        MemorySegment s = y.buffer().asSegment();
+        for (int r = 0; r < m; r++) {
+            for (int p = 0; p < d; p++) {
+                left[(high + r) * DEPTH + p] = left[p * high + r];
+            }
+        }
+        for (int j = 0; j < n; j += Tile.STREAM_COLUMNS) {
+            // Behind the last column is what was there: those sums are dropped.
+            for (int i = 0; i < Math.min(Tile.STREAM_COLUMNS, n - j); i++) {
+                long from = first + (j + i) * y.columnStride();
+                load(s, y.dataType(), from, line, i * DEPTH, d);
+            }
+            for (int r = 0; r < m; r++) {
+                tile.addColumns(left, (high + r) * DEPTH, line, d, sums, r * wide + j);
+            }
+        }
+    }
+
+    private void addNative(
+            int at, int high, int m, MemorySegment s, long row, long stride, int count, int wide) {
+        for (int j = 0; j < count; j += PIECE) {
+            int some = Math.min(PIECE, count - j);
+            long from = (row + j) * PLAIN;
+            for (int r = 0; r < m; r++) {
+                int to = r * wide + j;
+                tile.addNative(left, at + r, high, s, from, stride * PLAIN, some, sums, to);
+            }
+        }
+    }
+
+    /** A row of the result out of sums that follow each other. */
+    private void writeRow(MemorySegment s, long to, int from, int n) {
+        if (beta == 0) {
+            MemorySegment.copy(sums, from, s, JAVA_FLOAT_UNALIGNED, to, n);
+            return;
+        }
+        line = room(line, n);
+        MemorySegment.copy(s, JAVA_FLOAT_UNALIGNED, to, line, 0, n);
+        tile.scaleAdd(sums, from, beta, line, 0, n);
+        MemorySegment.copy(line, 0, s, JAVA_FLOAT_UNALIGNED, to, n);
     }
 
     private void reserve(int high, int wide, int deep) {

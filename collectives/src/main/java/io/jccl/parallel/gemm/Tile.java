@@ -1,5 +1,7 @@
 package io.jccl.parallel.gemm;
 
+import java.lang.foreign.MemorySegment;
+
 /**
  * The innermost loops of a product, over packed panels. All memory is float arrays of the caller's:
  * unlike memory segments of several kinds they cost the same wherever the matrices lie.
@@ -10,6 +12,15 @@ abstract class Tile {
     /** Whether the Vector API's incubator module was resolved when this JVM started. */
     private static final boolean VECTOR =
             ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
+
+    /** How much of k is packed at a time. */
+    static final int DEPTH = 256;
+
+    /** Rows of the right factor that are added at a time where there are few of the left one. */
+    static final int STREAM_ROWS = 8;
+
+    /** The same of columns; divides {@link #columns}. */
+    static final int STREAM_COLUMNS = 8;
 
     /** Rows of the main tile: the width of the left factor's panels. */
     final int rows;
@@ -36,6 +47,87 @@ abstract class Tile {
 
     /** The same with {@link #fewRows}. */
     abstract void multiplyFew(float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt);
+
+    /**
+     * {@code c[count] += a[depth] b[depth, count]}: one row, added in the order of k. The rows of b
+     * are bStride apart. Works on whole vectors: up to {@link #columns} elements behind count are
+     * read and written.
+     *
+     * @param aStride elements from one k to the next in a
+     */
+    abstract void addRows(
+            float[] a,
+            int aAt,
+            int aStride,
+            float[] b,
+            int bStride,
+            int depth,
+            int count,
+            float[] c,
+            int cAt);
+
+    /** {@code a b + c} with the roundings of this tile's products. */
+    abstract float add(float a, float b, float c);
+
+    /**
+     * {@code c[STREAM_COLUMNS] += a[depth] b[depth, STREAM_COLUMNS]}: one row, where it is the
+     * columns of b that are contiguous, {@link #DEPTH} apart. Element by element, since sums in the
+     * lanes of a vector would be added in another order.
+     */
+    final void addColumns(float[] a, int aAt, float[] b, int depth, float[] c, int at) {
+        float x0 = c[at];
+        float x1 = c[at + 1];
+        float x2 = c[at + 2];
+        float x3 = c[at + 3];
+        float x4 = c[at + 4];
+        float x5 = c[at + 5];
+        float x6 = c[at + 6];
+        float x7 = c[at + 7];
+        for (int p = 0; p < depth; p++) {
+            float s = a[aAt + p];
+            x0 = add(s, b[p], x0);
+            x1 = add(s, b[p + DEPTH], x1);
+            x2 = add(s, b[p + 2 * DEPTH], x2);
+            x3 = add(s, b[p + 3 * DEPTH], x3);
+            x4 = add(s, b[p + 4 * DEPTH], x4);
+            x5 = add(s, b[p + 5 * DEPTH], x5);
+            x6 = add(s, b[p + 6 * DEPTH], x6);
+            x7 = add(s, b[p + 7 * DEPTH], x7);
+        }
+        c[at] = x0;
+        c[at + 1] = x1;
+        c[at + 2] = x2;
+        c[at + 3] = x3;
+        c[at + 4] = x4;
+        c[at + 5] = x5;
+        c[at + 6] = x6;
+        c[at + 7] = x7;
+    }
+
+    /** Columns of {@link #addNative}: as many of some as it takes. */
+    int nativeColumns(int count) {
+        return 0;
+    }
+
+    /**
+     * The same as {@link #addRows} for {@link #STREAM_ROWS} rows of b in native memory, which need
+     * not be copied first. Only {@link #nativeColumns} of the columns may be asked for.
+     *
+     * @param bAt where b begins, in bytes
+     * @param bStride bytes from row to row
+     */
+    void addNative(
+            float[] a,
+            int aAt,
+            int aStride,
+            MemorySegment b,
+            long bAt,
+            long bStride,
+            int count,
+            float[] c,
+            int cAt) {
+        throw new UnsupportedOperationException("addNative");
+    }
 
     /** Copies the elements of one k to the panels of the right factor: count is a multiple. */
     abstract void spread(float[] from, int count, float[] to, int at, int panelStride);

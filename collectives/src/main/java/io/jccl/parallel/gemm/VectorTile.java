@@ -1,5 +1,7 @@
 package io.jccl.parallel.gemm;
 
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteOrder;
 import jdk.incubator.vector.FloatVector;
 import jdk.incubator.vector.IntVector;
 import jdk.incubator.vector.ShortVector;
@@ -19,6 +21,7 @@ final class VectorTile extends Tile {
     private static final VectorSpecies<Short> S =
             VectorSpecies.of(short.class, VectorShape.forBitSize(F.vectorBitSize() / 2));
     private static final int LANES = F.length();
+    private static final ByteOrder ORDER = ByteOrder.nativeOrder();
 
     /** AVX-512 and AArch64 have 32 vector registers. */
     private static final boolean MANY_REGISTERS =
@@ -160,6 +163,107 @@ final class VectorTile extends Tile {
         y2.intoArray(c, cAt + 2 * COLUMNS + LANES);
         x3.intoArray(c, cAt + 3 * COLUMNS);
         y3.intoArray(c, cAt + 3 * COLUMNS + LANES);
+    }
+
+    @Override
+    void addRows(
+            float[] a,
+            int aAt,
+            int aStride,
+            float[] b,
+            int bStride,
+            int depth,
+            int count,
+            float[] c,
+            int cAt) {
+        int p = 0;
+        for (; p + STREAM_ROWS <= depth; p += STREAM_ROWS) {
+            addEight(a, aAt + p * aStride, aStride, b, p * bStride, bStride, count, c, cAt);
+        }
+        for (; p < depth; p++) {
+            FloatVector s = FloatVector.broadcast(F, a[aAt + p * aStride]);
+            for (int j = 0; j < count; j += LANES) {
+                FloatVector x = FloatVector.fromArray(F, c, cAt + j);
+                s.fma(FloatVector.fromArray(F, b, p * bStride + j), x).intoArray(c, cAt + j);
+            }
+        }
+    }
+
+    private static void addEight(
+            float[] a,
+            int aAt,
+            int aStride,
+            float[] b,
+            int bAt,
+            int bStride,
+            int count,
+            float[] c,
+            int cAt) {
+        FloatVector s0 = FloatVector.broadcast(F, a[aAt]);
+        FloatVector s1 = FloatVector.broadcast(F, a[aAt + aStride]);
+        FloatVector s2 = FloatVector.broadcast(F, a[aAt + 2 * aStride]);
+        FloatVector s3 = FloatVector.broadcast(F, a[aAt + 3 * aStride]);
+        FloatVector s4 = FloatVector.broadcast(F, a[aAt + 4 * aStride]);
+        FloatVector s5 = FloatVector.broadcast(F, a[aAt + 5 * aStride]);
+        FloatVector s6 = FloatVector.broadcast(F, a[aAt + 6 * aStride]);
+        FloatVector s7 = FloatVector.broadcast(F, a[aAt + 7 * aStride]);
+        for (int j = 0; j < count; j += LANES) {
+            int at = bAt + j;
+            FloatVector x = FloatVector.fromArray(F, c, cAt + j);
+            x = s0.fma(FloatVector.fromArray(F, b, at), x);
+            x = s1.fma(FloatVector.fromArray(F, b, at + bStride), x);
+            x = s2.fma(FloatVector.fromArray(F, b, at + 2 * bStride), x);
+            x = s3.fma(FloatVector.fromArray(F, b, at + 3 * bStride), x);
+            x = s4.fma(FloatVector.fromArray(F, b, at + 4 * bStride), x);
+            x = s5.fma(FloatVector.fromArray(F, b, at + 5 * bStride), x);
+            x = s6.fma(FloatVector.fromArray(F, b, at + 6 * bStride), x);
+            x = s7.fma(FloatVector.fromArray(F, b, at + 7 * bStride), x);
+            x.intoArray(c, cAt + j);
+        }
+    }
+
+    @Override
+    float add(float a, float b, float c) {
+        return Math.fma(a, b, c);
+    }
+
+    @Override
+    int nativeColumns(int count) {
+        return F.loopBound(count);
+    }
+
+    @Override
+    void addNative(
+            float[] a,
+            int aAt,
+            int aStride,
+            MemorySegment b,
+            long bAt,
+            long bStride,
+            int count,
+            float[] c,
+            int cAt) {
+        FloatVector s0 = FloatVector.broadcast(F, a[aAt]);
+        FloatVector s1 = FloatVector.broadcast(F, a[aAt + aStride]);
+        FloatVector s2 = FloatVector.broadcast(F, a[aAt + 2 * aStride]);
+        FloatVector s3 = FloatVector.broadcast(F, a[aAt + 3 * aStride]);
+        FloatVector s4 = FloatVector.broadcast(F, a[aAt + 4 * aStride]);
+        FloatVector s5 = FloatVector.broadcast(F, a[aAt + 5 * aStride]);
+        FloatVector s6 = FloatVector.broadcast(F, a[aAt + 6 * aStride]);
+        FloatVector s7 = FloatVector.broadcast(F, a[aAt + 7 * aStride]);
+        for (int j = 0; j < count; j += LANES) {
+            long at = bAt + (long) j * Float.BYTES;
+            FloatVector x = FloatVector.fromArray(F, c, cAt + j);
+            x = s0.fma(FloatVector.fromMemorySegment(F, b, at, ORDER), x);
+            x = s1.fma(FloatVector.fromMemorySegment(F, b, at + bStride, ORDER), x);
+            x = s2.fma(FloatVector.fromMemorySegment(F, b, at + 2 * bStride, ORDER), x);
+            x = s3.fma(FloatVector.fromMemorySegment(F, b, at + 3 * bStride, ORDER), x);
+            x = s4.fma(FloatVector.fromMemorySegment(F, b, at + 4 * bStride, ORDER), x);
+            x = s5.fma(FloatVector.fromMemorySegment(F, b, at + 5 * bStride, ORDER), x);
+            x = s6.fma(FloatVector.fromMemorySegment(F, b, at + 6 * bStride, ORDER), x);
+            x = s7.fma(FloatVector.fromMemorySegment(F, b, at + 7 * bStride, ORDER), x);
+            x.intoArray(c, cAt + j);
+        }
     }
 
     @Override

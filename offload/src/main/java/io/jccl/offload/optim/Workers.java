@@ -1,10 +1,9 @@
 package io.jccl.offload.optim;
 
 import io.jccl.device.Buffer;
+import io.jccl.engine.Crew;
 import java.util.Objects;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLongArray;
-import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
@@ -24,12 +23,8 @@ public final class Workers implements AutoCloseable {
     /** Elements that a thread takes at a time: some 10 microseconds' worth. */
     static final int CHUNK = 1 << 16;
 
-    private static final int MAX = 1024;
-
     /** Longs a cache line and the one that is fetched with it hold. */
     private static final int PAD = 16;
-
-    private static final int SPINS = 500;
 
     /** What is done to a range of elements that starts at a multiple of {@link #CHUNK}. */
     abstract static class Work {
@@ -37,41 +32,21 @@ public final class Workers implements AutoCloseable {
     }
 
     private final int threads;
-    private final int spins;
-    private final Thread[] others;
+    private final Crew crew;
     private final ReentrantLock lock = new ReentrantLock();
     private final AtomicLongArray cursors;
-    private final AtomicInteger remaining = new AtomicInteger();
     private final StepWork stepWork = new StepWork();
     private final GradientNorm.SumWork sumWork;
 
     private @Nullable Work work;
-    private @Nullable Thread caller;
     private long count;
-
-    /** Calls begun; guarded by the lock. */
-    private int started;
-
-    /** The same for the other threads: what they wait for. */
-    private volatile int generation;
-
-    private volatile boolean closed;
-    private volatile @Nullable Throwable failure;
+    private boolean closed;
 
     private Workers(int threads) {
+        this.crew = new Crew(threads, "jccl-optimizer", this::share);
         this.threads = threads;
-        this.spins = threads <= Runtime.getRuntime().availableProcessors() ? SPINS : 0;
         this.cursors = new AtomicLongArray((threads + 1) * PAD);
         this.sumWork = new GradientNorm.SumWork(threads);
-        this.others = new Thread[threads - 1];
-        for (int i = 0; i < others.length; i++) {
-            int me = i + 1;
-            others[i] =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .name("jccl-optimizer-" + me)
-                            .unstarted(() -> loop(me));
-        }
     }
 
     /**
@@ -83,19 +58,7 @@ public final class Workers implements AutoCloseable {
      * @throws IllegalArgumentException if the number is out of range
      */
     public static Workers of(int threads) {
-        if (threads < 1 || threads > MAX) {
-            throw new IllegalArgumentException(
-                    "threads is "
-                            + threads
-                            + ", expected 1 to "
-                            + MAX
-                            + "; try the number of cores");
-        }
-        Workers w = new Workers(threads);
-        for (Thread t : w.others) {
-            t.start();
-        }
-        return w;
+        return new Workers(threads);
     }
 
     /**
@@ -149,29 +112,18 @@ public final class Workers implements AutoCloseable {
             throw new IllegalStateException("the workers are closed; make new ones");
         }
         long chunks = (count + CHUNK - 1) / CHUNK;
-        if (others.length == 0 || chunks < 2) {
+        if (threads == 1 || chunks < 2) {
             work.run(0, 0, count);
             return;
         }
         this.work = work;
         this.count = count;
-        this.caller = Thread.currentThread();
         for (int i = 0; i < threads; i++) {
             cursors.set(i * PAD, begin(i, chunks));
         }
-        failure = null;
-        remaining.set(others.length);
-        generation = ++started;
-        for (Thread t : others) {
-            LockSupport.unpark(t);
-        }
-        share(0);
-        awaitOthers();
-        this.caller = null;
+        Throwable f = crew.run();
         this.work = null;
-        Throwable f = failure;
         if (f != null) {
-            failure = null;
             throw new IllegalStateException(
                     "a piece of the work failed, the rest may be done: " + f.getMessage(), f);
         }
@@ -183,62 +135,16 @@ public final class Workers implements AutoCloseable {
 
     /** First the thread's own chunks, then what the others have left. */
     private void share(int me) {
-        try {
-            Work w = Objects.requireNonNull(work);
-            long all = count;
-            long chunks = (all + CHUNK - 1) / CHUNK;
-            for (int i = 0; i < threads; i++) {
-                int whose = (me + i) % threads;
-                long end = begin(whose + 1, chunks);
-                long chunk;
-                while ((chunk = cursors.getAndIncrement(whose * PAD)) < end) {
-                    long from = chunk * CHUNK;
-                    w.run(me, from, Math.min(from + CHUNK, all));
-                }
-            }
-        } catch (Throwable t) {
-            failure = t;
-        }
-    }
-
-    private void awaitOthers() {
-        boolean interrupted = false;
-        int spin = 0;
-        while (remaining.get() > 0) {
-            if (spin < spins) {
-                spin++;
-                Thread.onSpinWait();
-            } else {
-                LockSupport.park(this);
-                // Parking again would return at once.
-                interrupted |= Thread.interrupted();
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    private void loop(int me) {
-        int seen = 0;
-        while (true) {
-            int spin = 0;
-            while (generation == seen && !closed) {
-                if (spin < spins) {
-                    spin++;
-                    Thread.onSpinWait();
-                } else {
-                    LockSupport.park(this);
-                }
-            }
-            if (generation == seen) {
-                return;
-            }
-            seen = generation;
-            Thread waiting = caller;
-            share(me);
-            if (remaining.decrementAndGet() == 0) {
-                LockSupport.unpark(waiting);
+        Work w = Objects.requireNonNull(work);
+        long all = count;
+        long chunks = (all + CHUNK - 1) / CHUNK;
+        for (int i = 0; i < threads; i++) {
+            int whose = (me + i) % threads;
+            long end = begin(whose + 1, chunks);
+            long chunk;
+            while ((chunk = cursors.getAndIncrement(whose * PAD)) < end) {
+                long from = chunk * CHUNK;
+                w.run(me, from, Math.min(from + CHUNK, all));
             }
         }
     }
@@ -249,9 +155,7 @@ public final class Workers implements AutoCloseable {
         lock.lock();
         try {
             closed = true;
-            for (Thread t : others) {
-                LockSupport.unpark(t);
-            }
+            crew.close();
         } finally {
             lock.unlock();
         }

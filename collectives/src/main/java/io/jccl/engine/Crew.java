@@ -1,17 +1,28 @@
-package io.jccl.parallel.gemm;
+package io.jccl.engine;
 
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A fixed set of threads that share numbered pieces of work; the calling thread is one of them.
- * Nothing is allocated for a run. One thread at a time calls.
+ * A fixed set of threads that work together whenever they are called; the calling thread is one of
+ * them, so that a crew of one starts none. How the work is shared out is the work's own business.
+ *
+ * <p>Threads that wait spin for some microseconds, unless there are more of them than processors,
+ * and then park. Nothing is allocated for a run.
+ *
+ * <p><b>Threads:</b> one at a time calls.
  */
-final class Crew implements AutoCloseable {
-    /** What is done with a piece. */
-    interface Work {
-        void run(int worker, int piece);
+public final class Crew implements AutoCloseable {
+    /** What every thread does in a run. */
+    @FunctionalInterface
+    public interface Work {
+        /**
+         * Does this thread's share.
+         *
+         * @param me number of the thread; 0 is the calling one
+         */
+        void run(int me);
     }
 
     private static final int MAX = 1024;
@@ -20,48 +31,49 @@ final class Crew implements AutoCloseable {
     private final Work work;
     private final Thread[] others;
     private final int spins;
-    private final AtomicInteger next = new AtomicInteger();
     private final AtomicInteger remaining = new AtomicInteger();
-    private int pieces;
     private @Nullable Thread caller;
     private volatile int generation;
     private volatile boolean closed;
     private volatile @Nullable Throwable failure;
 
-    Crew(int threads, Work work) {
+    /**
+     * Starts threads.
+     *
+     * @param threads how many work, the calling one included: 1 to 1024
+     * @param name what threads are called, before their numbers
+     * @param work what they do; not used before this returns
+     * @throws IllegalArgumentException if the number is out of range
+     */
+    public Crew(int threads, String name, Work work) {
         if (threads < 1 || threads > MAX) {
             throw new IllegalArgumentException(
                     "threads is "
                             + threads
                             + ", expected 1 to "
                             + MAX
-                            + "; try the cores per rank");
+                            + "; try the number of cores, or of cores per rank");
         }
         this.work = work;
         this.spins = threads <= Runtime.getRuntime().availableProcessors() ? SPINS : 0;
         this.others = new Thread[threads - 1];
         for (int i = 0; i < others.length; i++) {
             int me = i + 1;
-            others[i] =
-                    Thread.ofPlatform().daemon().name("jccl-matmul-" + me).start(() -> loop(me));
+            others[i] = Thread.ofPlatform().daemon().name(name + "-" + me).start(() -> loop(me));
         }
     }
 
-    /** Does all pieces, and returns when they are done. */
-    void run(int count) {
-        if (others.length == 0 || count < 2) {
-            for (int i = 0; i < count; i++) {
-                work.run(0, i);
-            }
-            return;
-        }
-        pieces = count;
-        next.set(0);
+    /**
+     * Runs the work on all threads, and returns when the last one is done.
+     *
+     * @return what the work threw on one of the threads, or null
+     */
+    public @Nullable Throwable run() {
         failure = null;
         caller = Thread.currentThread();
         remaining.set(others.length);
-        int g = generation + 1;
-        generation = g;
+        int next = generation + 1;
+        generation = next;
         for (Thread t : others) {
             LockSupport.unpark(t);
         }
@@ -69,18 +81,13 @@ final class Crew implements AutoCloseable {
         awaitOthers();
         caller = null;
         Throwable f = failure;
-        if (f != null) {
-            failure = null;
-            throw new IllegalStateException("a part of the product failed: " + f.getMessage(), f);
-        }
+        failure = null;
+        return f;
     }
 
     private void share(int me) {
         try {
-            int i;
-            while ((i = next.getAndIncrement()) < pieces) {
-                work.run(me, i);
-            }
+            work.run(me);
         } catch (Throwable t) {
             failure = t;
         }
@@ -124,7 +131,7 @@ final class Crew implements AutoCloseable {
         }
     }
 
-    /** Ends the threads; no run is in progress. */
+    /** Ends the threads; no run is in progress. Closing twice does nothing. */
     @Override
     public void close() {
         closed = true;

@@ -1,0 +1,95 @@
+package io.jccl.bench;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Assumptions;
+
+/**
+ * Commands in JVMs of their own that find the doubles of CUDA, NCCL and cuBLAS.
+ *
+ * @param libraries where the doubles are
+ * @param scratch for logs
+ */
+record OnDoubles(Path libraries, Path scratch) {
+    /** How a command ended, and all that it printed. */
+    record Result(int status, String text) {
+        void has(String... parts) {
+            for (String part : parts) {
+                assertTrue(text.contains(part), () -> "no '" + part + "' in " + this);
+            }
+        }
+
+        List<String[]> rows() {
+            return text.lines()
+                    .filter(l -> l.matches(" +[0-9]+ .*"))
+                    .map(l -> l.trim().split(" +"))
+                    .toList();
+        }
+    }
+
+    /** Builds the doubles, in a folder with a space, as paths may have. */
+    static OnDoubles build(Path folder) throws IOException, InterruptedException {
+        boolean compiler =
+                Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
+                        .anyMatch(f -> Files.isExecutable(Path.of(f.isEmpty() ? "." : f, "cc")));
+        Assumptions.assumeTrue(compiler, "no C compiler (cc) on the PATH to build doubles");
+        Path home = folder.resolve("the doubles");
+        OnDoubles doubles = new OnDoubles(home.resolve("lib"), folder);
+        Path build = Path.of("..", "collectives", "src", "test", "c", "build").toAbsolutePath();
+        Result r = doubles.result(new ProcessBuilder("sh", build.toString(), home.toString()));
+        assertEquals(0, r.status, r::toString);
+        return doubles;
+    }
+
+    Result jccl(Map<String, String> environment, String... arguments)
+            throws IOException, InterruptedException {
+        return jccl(List.of(), environment, arguments);
+    }
+
+    /** With more flags for the JVM, which may name other libraries. */
+    Result jccl(List<String> flags, Map<String, String> environment, String... arguments)
+            throws IOException, InterruptedException {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(
+                List.of(
+                        "-XX:+UseSerialGC",
+                        "-XX:TieredStopAtLevel=1",
+                        "--illegal-native-access=deny",
+                        "--enable-native-access=io.jccl.bindings",
+                        "-Djccl.nccl=" + libraries.resolve("libnccl.so.2"),
+                        "-Djccl.cudart=" + libraries.resolve("libcudart.so.13"),
+                        "-Djccl.cublas=" + libraries.resolve("libcublas.so.13")));
+        command.addAll(flags);
+        command.addAll(
+                List.of(
+                        "-p",
+                        System.getProperty("jdk.module.path"),
+                        "-m",
+                        "io.jccl.bench/" + Main.class.getName()));
+        command.addAll(List.of(arguments));
+        ProcessBuilder builder = new ProcessBuilder(command);
+        builder.environment().keySet().removeAll(List.of("JCCL_LAUNCHER", "JCCL_ENGINE", "RANK"));
+        builder.environment().putAll(environment);
+        return result(builder);
+    }
+
+    private Result result(ProcessBuilder builder) throws IOException, InterruptedException {
+        File log = Files.createTempFile(scratch, "log", ".txt").toFile();
+        Process p = builder.redirectErrorStream(true).redirectOutput(log).start();
+        if (!p.waitFor(120, TimeUnit.SECONDS)) {
+            p.destroyForcibly().waitFor();
+        }
+        return new Result(p.exitValue(), Files.readString(log.toPath()));
+    }
+}
