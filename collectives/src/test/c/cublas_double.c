@@ -18,7 +18,7 @@
 #include "double_internal.h"
 
 enum {
-  WORKSPACE = 4 << 20, /* device memory of a handle, as before Hopper */
+  WORKSPACE = 4 << 20, /* device memory of a handle; the real one depends on the GPU */
   WORKSPACE_ALIGNMENT = 256,
   HIGH = 16 /* rows of a tile of the result */
 };

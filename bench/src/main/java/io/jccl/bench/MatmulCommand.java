@@ -19,6 +19,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -54,22 +55,7 @@ final class MatmulCommand implements Callable<Integer> {
             description = "Rows and columns of all three matrices. Default: ${DEFAULT-VALUE}.")
     private int size;
 
-    @Option(
-            names = {"-g", "--ngpus"},
-            paramLabel = "<count>",
-            converter = PerfCommand.Count.class,
-            description =
-                    "Ranks in this process (default: 2; 1 where a launcher started several"
-                            + " processes).")
-    private int ranks;
-
-    @Option(
-            names = "--engine",
-            paramLabel = "<host|mpi|nccl>",
-            converter = Engine.Converter.class,
-            description =
-                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
-    private @Nullable Engine engine;
+    @Mixin private RankOptions ranks = new RankOptions();
 
     @Option(
             names = "--device-memory",
@@ -136,7 +122,7 @@ final class MatmulCommand implements Callable<Integer> {
         }
         CommandSpec s = spec;
         check(s);
-        Engine chosen = Engine.of(engine, System.getenv());
+        Engine chosen = ranks.engine(System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT;
         LaunchEnvironment launch = LaunchEnvironment.of(System.getenv());
         AtomicInteger wrong = new AtomicInteger();
@@ -146,7 +132,7 @@ final class MatmulCommand implements Callable<Integer> {
                 rank(s, comm, plan(s, comm.size()), comm.size(), wrong);
             }
         } else {
-            int count = ranks > 0 ? ranks : 2;
+            int count = ranks.here();
             MatmulPlan plan = plan(s, count);
             Communicator.runLocal(
                     chosen.devices(count), options, comm -> rank(s, comm, plan, count, wrong));

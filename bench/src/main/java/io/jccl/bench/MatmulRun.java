@@ -163,7 +163,11 @@ final class MatmulRun implements AutoCloseable {
             fill();
         } catch (RuntimeException | Error e) {
             endAll(e);
-            close();
+            try {
+                close();
+            } catch (RuntimeException more) {
+                e.addSuppressed(more);
+            }
             throw e;
         }
     }
@@ -550,17 +554,24 @@ final class MatmulRun implements AutoCloseable {
         return result;
     }
 
+    /** Closes everything, whatever of it fails. */
     @Override
     public void close() {
+        RuntimeException first = null;
         for (AutoCloseable x : open.reversed()) {
             try {
                 x.close();
-            } catch (RuntimeException e) {
-                throw e;
             } catch (Exception e) {
-                throw new IllegalStateException(e);
+                if (first == null) {
+                    first = e instanceof RuntimeException r ? r : new IllegalStateException(e);
+                } else {
+                    first.addSuppressed(e);
+                }
             }
         }
         open.clear();
+        if (first != null) {
+            throw first;
+        }
     }
 }

@@ -17,6 +17,7 @@ import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
@@ -44,22 +45,7 @@ final class SoakCommand implements Callable<Integer> {
 
     @Spec private @Nullable CommandSpec spec;
 
-    @Option(
-            names = {"-g", "--ngpus"},
-            paramLabel = "<count>",
-            converter = PerfCommand.Count.class,
-            description =
-                    "Ranks in this process (default: 2; 1 where a launcher started several"
-                            + " processes).")
-    private int ranks;
-
-    @Option(
-            names = "--engine",
-            paramLabel = "<host|mpi|nccl>",
-            converter = Engine.Converter.class,
-            description =
-                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
-    private @Nullable Engine engine;
+    @Mixin private RankOptions ranks = new RankOptions();
 
     @Option(
             names = {"-n", "--operations"},
@@ -78,7 +64,7 @@ final class SoakCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws Exception {
-        Engine chosen = Engine.of(engine, System.getenv());
+        Engine chosen = ranks.engine(System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT;
         boolean launched = LaunchEnvironment.of(System.getenv()).size() > 1;
         long began = System.nanoTime();
@@ -91,7 +77,7 @@ final class SoakCommand implements Callable<Integer> {
                 rank(comm, null);
             }
         } else {
-            int size = ranks > 0 ? ranks : 2;
+            int size = ranks.here();
             CyclicBarrier together = new CyclicBarrier(size);
             ConcurrentLinkedQueue<String> names = new ConcurrentLinkedQueue<>();
             Communicator.runLocal(

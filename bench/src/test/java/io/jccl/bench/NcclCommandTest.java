@@ -178,7 +178,8 @@ class NcclCommandTest {
                 "SUM device_to_device_memcpy_read_ce",
                 "SUM host_to_device_transfer_engine",
                 "SUM host_to_device_pageable_memcpy_ce");
-        assertTrue(r.text().lines().anyMatch(l -> l.matches(" 1 +[0-9.]+ +N/A +[0-9.]+")), r.text());
+        assertTrue(
+                r.text().lines().anyMatch(l -> l.matches(" 1 +[0-9.]+ +N/A +[0-9.]+")), r.text());
         Result none = jccl(Map.of("JCCL_DOUBLE_DEVICES", "0"), "bandwidth", "--engine", "cuda");
         assertEquals(1, none.status(), none::toString);
         none.has("sees no GPU");

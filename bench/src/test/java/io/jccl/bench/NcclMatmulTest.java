@@ -147,6 +147,19 @@ class NcclMatmulTest {
         assertFails(matmul(small, line + " -g 2"), message);
     }
 
+    /** The work of layers that stream through the device. */
+    @Test
+    void layersOfProductsRunBesideTheirCopies() throws Exception {
+        String line =
+                "offload --engine cuda --layers 4 --layer-bytes 64K --iterations 2 --samples 2"
+                        + " --gemm 64";
+        Result r = doubles.jccl(Map.of(), line.split(" "));
+        assertEquals(0, r.status(), r::toString);
+        r.has("layers, all right");
+        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cublasSgemm_v2:3:error=13");
+        assertFails(doubles.jccl(error, line.split(" ")), "CUBLAS_STATUS_EXECUTION_FAILED");
+    }
+
     @Test
     void memoryThatHoldsNoTileIsAMistake() throws Exception {
         Result r = matmul(Map.of(), "-n 640 -g 2 --device-memory 1K");

@@ -123,9 +123,7 @@ final class PowerSgdExchange extends Exchange {
         }
     }
 
-    /**
-     * A column of Q at random, the same on all ranks: from -1 to 1 by SplitMix64.
-     */
+    /** A column of Q at random, the same on all ranks: from -1 to 1 by SplitMix64. */
     private void draw(Matrix m, int k) {
         long state = seed * 31 + (m.q + k) * 0xD1342543DE82EF95L + redrawn++;
         for (int j = 0; j < m.columns; j++) {

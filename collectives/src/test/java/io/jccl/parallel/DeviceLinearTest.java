@@ -45,8 +45,7 @@ class DeviceLinearTest {
     void randomLayersEqualDoubleLoops(int ranks) {
         long seed = System.nanoTime();
         System.out.println("DeviceLinearTest seed " + seed + ", " + ranks + " ranks");
-        Communicator.runLocal(
-                devices(ranks), OPTIONS, comm -> LinearRanks.check(comm, seed, 12));
+        Communicator.runLocal(devices(ranks), OPTIONS, comm -> LinearRanks.check(comm, seed, 12));
     }
 
     /** Both schedules, with products of every layer on the device. */
@@ -57,9 +56,7 @@ class DeviceLinearTest {
         System.out.println("DeviceLinearTest seed " + seed + ", " + ranks + " ranks");
         for (PipelineSchedule schedule : PipelineSchedule.values()) {
             Communicator.runLocal(
-                    devices(ranks),
-                    OPTIONS,
-                    comm -> PipelineRanks.check(comm, schedule, 4, seed));
+                    devices(ranks), OPTIONS, comm -> PipelineRanks.check(comm, schedule, 4, seed));
         }
     }
 

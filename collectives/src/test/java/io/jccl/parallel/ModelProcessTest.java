@@ -19,8 +19,8 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * Split layers and pipelines with ranks that are processes, on the host engine, on MPI and on
- * the doubles of CUDA, NCCL and cuBLAS.
+ * Split layers and pipelines with ranks that are processes, on the host engine, on MPI and on the
+ * doubles of CUDA, NCCL and cuBLAS.
  */
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ModelProcessTest {
@@ -63,8 +63,7 @@ class ModelProcessTest {
     void processesOnDevicesComputeTheSame() {
         long seed = System.nanoTime();
         System.out.println("ModelProcessTest seed " + seed);
-        try (Workers workers =
-                new Workers(2, Workers.newJobId(), TestDouble.flags(), Map.of())) {
+        try (Workers workers = new Workers(2, Workers.newJobId(), TestDouble.flags(), Map.of())) {
             workers.startAll(ModelWorker.class, "cuda", "100", Long.toString(seed));
             for (Worker w : workers.all()) {
                 assertEquals(0, w.join(PATIENCE), () -> String.join("\n", w.lines()));

@@ -20,8 +20,8 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Assumptions;
 
 /**
- * Builds the doubles of libcudart, libnccl and libcublas with the script {@code src/test/c/build} and the
- * system's C compiler, into {@code target/doubles}.
+ * Builds the doubles of libcudart, libnccl and libcublas with the script {@code src/test/c/build}
+ * and the system's C compiler, into {@code target/doubles}.
  *
  * <p>What was built from the same sources with the same compiler and flags is used again. Several
  * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where
@@ -57,7 +57,8 @@ public final class DoubleBuild {
     /**
      * The doubles as an installation: {@code lib} (also as {@code lib64}) holds {@code
      * libcudart.so.13}, {@code libnccl.so.2} and {@code libcublas.so.13}, {@code bin} the program
-     * {@code double_test}, which is linked to them. Serves as {@code CUDA_HOME} and {@code NCCL_HOME}.
+     * {@code double_test}, which is linked to them. Serves as {@code CUDA_HOME} and {@code
+     * NCCL_HOME}.
      *
      * @param flags more flags for the compiler, such as {@code -DJCCL_DOUBLE_MAX_VERSION=22105}
      * @return its folder

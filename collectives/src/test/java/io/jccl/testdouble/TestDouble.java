@@ -9,13 +9,16 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * The doubles of libcudart, libnccl and libcublas in this JVM: how tests put them in place, steer them and ask
- * them. Tests call no native code themselves, so commands go through a function that JCCL binds.
+ * The doubles of libcudart, libnccl and libcublas in this JVM: how tests put them in place, steer
+ * them and ask them. Tests call no native code themselves, so commands go through a function that
+ * JCCL binds.
  */
 public final class TestDouble {
     private TestDouble() {}
 
-    /** Makes the doubles what this JVM finds as NCCL, CUDA and cuBLAS; before the first use of any. */
+    /**
+     * Makes the doubles what this JVM finds as NCCL, CUDA and cuBLAS; before the first use of any.
+     */
     public static void use() {
         Path built = DoubleBuild.folder();
         System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());

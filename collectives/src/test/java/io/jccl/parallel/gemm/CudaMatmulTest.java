@@ -141,8 +141,7 @@ class CudaMatmulTest {
                     List.of(a, b, c).forEach(x -> x.toDevice(stream));
                     onDevice.multiply(a.device, b.device, c.device, beta, stream);
                     stream.synchronize(LIMIT);
-                    onHost.multiply(
-                            a.host, b.host, c.host, beta, Device.host().defaultStream());
+                    onHost.multiply(a.host, b.host, c.host, beta, Device.host().defaultStream());
                     // k + 2 roundings each, of sums of at most k + 2 that are below 1.
                     float bound = whole ? 0 : 2 * (k + 2) * (k + 2) * Math.scalb(1f, -24);
                     String what = "seed " + seed + " round " + round + ": " + a + b + c;
@@ -325,9 +324,7 @@ class CudaMatmulTest {
             for (int i = 0; i < 2; i++) {
                 TestDouble.reset();
                 TestDouble.inject("cublasSetStream_v2:1:error=1");
-                e = assertThrows(
-                                CublasException.class,
-                                () -> matmul.multiply(x, x, z, 0, other));
+                e = assertThrows(CublasException.class, () -> matmul.multiply(x, x, z, 0, other));
                 assertEquals("cublasSetStream", e.operation());
             }
             TestDouble.reset();

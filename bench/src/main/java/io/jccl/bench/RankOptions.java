@@ -1,0 +1,34 @@
+package io.jccl.bench;
+
+import java.util.Map;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Option;
+
+/** How many ranks a command starts, and what carries their data. */
+final class RankOptions {
+    @Option(
+            names = {"-g", "--ngpus"},
+            paramLabel = "<count>",
+            converter = PerfCommand.Count.class,
+            description =
+                    "Ranks in this process (default: 2; 1 where a launcher started several"
+                            + " processes).")
+    private int ranks;
+
+    @Option(
+            names = "--engine",
+            paramLabel = "<host|mpi|nccl>",
+            converter = Engine.Converter.class,
+            description =
+                    "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")
+    private @Nullable Engine engine;
+
+    /** Ranks in this process, where no launcher started it. */
+    int here() {
+        return ranks > 0 ? ranks : 2;
+    }
+
+    Engine engine(Map<String, String> environment) {
+        return Engine.of(engine, environment);
+    }
+}
