@@ -16,7 +16,7 @@ module io.jccl.collectives {
     exports io.jccl.contract to
             io.jccl.bench;
     exports io.jccl.device;
-    exports io.jccl.engine to
+    exports io.jccl.engine.shared to
             io.jccl.bench,
             io.jccl.offload;
     exports io.jccl.parallel;

@@ -1,7 +1,4 @@
-/**
- * What every engine shares: the operations as data, argument checks, groups, threads that work
- * together. Exported to JCCL's own modules alone.
- */
+/** What every engine shares: the operations as data, argument checks, groups. Not exported. */
 @NullMarked
 package io.jccl.engine;
 

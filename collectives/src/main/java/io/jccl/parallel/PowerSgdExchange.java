@@ -7,7 +7,7 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.engine.SplitMix;
+import io.jccl.engine.shared.SplitMix;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;

@@ -4,7 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.Crew;
+import io.jccl.engine.shared.Crew;
 import io.jccl.parallel.Matmul;
 import io.jccl.parallel.Matrix;
 import java.util.Objects;

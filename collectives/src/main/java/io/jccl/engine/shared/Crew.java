@@ -1,4 +1,4 @@
-package io.jccl.engine;
+package io.jccl.engine.shared;
 
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;

@@ -1,4 +1,4 @@
-package io.jccl.engine;
+package io.jccl.engine.shared;
 
 /**
  * The mixing of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
