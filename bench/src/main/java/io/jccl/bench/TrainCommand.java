@@ -78,6 +78,7 @@ public final class TrainCommand implements Callable<Integer> {
             List.of("dp=2 ep=2", "dp=4 ep=2 zero=1", "dp=2 ep=2 pp=2 accumulate=2");
 
     private static final int COMPARED_EXPERTS = 4;
+
     /** Steps before the measured ones with {@code --compare}, in runs of a few, and their time. */
     private static final int WARM_STEPS = 100;
 
@@ -446,7 +447,8 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     /**
-     * Trains once what is used has been compiled, or the first sets would look slower than the last.
+     * Trains once what is used has been compiled, or the first sets would look slower than the
+     * last.
      */
     private TrainResult trainWarm(
             RunSettings s, Corpus corpus, PrintWriter out, Progress progress) {

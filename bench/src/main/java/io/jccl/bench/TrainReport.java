@@ -35,8 +35,8 @@ final class TrainReport {
     static final double CAST_TOLERANCE = 1e-2;
 
     /**
-     * Most of a gradient comes some steps late (top-k, PowerSGD), so the loss falls later: up to 0.8
-     * behind with one element in a hundred. Not training at all would be 2 and more behind.
+     * Most of a gradient comes some steps late (top-k, PowerSGD), so the loss falls later: up to
+     * 0.8 behind with one element in a hundred. Not training at all would be 2 and more behind.
      */
     static final double LATE_TOLERANCE = 1;
 

@@ -104,8 +104,7 @@ class TrainCutTest {
             List<String> flags = new ArrayList<>(hosts.flags());
             flags.addAll(List.of("-x", "JCCL_MPI_WAIT=" + wait));
             ProcessBuilder builder =
-                    new ProcessBuilder(
-                            hosts.onFirst(MpiProgram.OPEN_MPI.command(2, flags, rank)));
+                    new ProcessBuilder(hosts.onFirst(MpiProgram.OPEN_MPI.command(2, flags, rank)));
             MpiProgram.allowRoot(builder.environment());
             builder.redirectInput(new File("/dev/null"));
             builder.redirectErrorStream(true).redirectOutput(file(run + ".mpirun").toFile());
@@ -151,9 +150,13 @@ class TrainCutTest {
         List<Double> losses(String what) throws IOException {
             JsonNode top = new ObjectMapper().readTree(file(what + ".json").toFile());
             List<Double> losses = new ArrayList<>();
-            top.get("jccl_train").get("runs").get(0).get("losses").forEach(l -> {
-                losses.add(l.asDouble());
-            });
+            top.get("jccl_train")
+                    .get("runs")
+                    .get(0)
+                    .get("losses")
+                    .forEach(l -> {
+                        losses.add(l.asDouble());
+                    });
             return losses;
         }
     }
@@ -163,8 +166,7 @@ class TrainCutTest {
         boolean holds() throws Exception;
     }
 
-    private static void await(Condition condition, Supplier<String> story)
-            throws Exception {
+    private static void await(Condition condition, Supplier<String> story) throws Exception {
         long end = System.nanoTime() + PATIENCE;
         while (!condition.holds()) {
             assertTrue(System.nanoTime() < end, () -> "not in time: " + story.get());
@@ -208,13 +210,10 @@ class TrainCutTest {
                 String end = job.wait.equals("poll") ? "jccl train: " : "jccl: ";
                 assertTrue(
                         said.lines()
-                                .anyMatch(
-                                        l ->
-                                                l.startsWith(end)
-                                                        && l.contains(
-                                                                "rank "
-                                                                        + other
-                                                                        + " does not answer")),
+                                .anyMatch(l ->
+                                        l.startsWith(end)
+                                                && l.contains(
+                                                        "rank " + other + " does not answer")),
                         () -> job.everything("first"));
                 assertFalse(said.contains("\tat "), said);
             }
@@ -239,9 +238,7 @@ class TrainCutTest {
         }
         for (Job job : both) {
             assertEquals(
-                    0,
-                    job.status("second", job.launchers.get(1)),
-                    () -> job.everything("second"));
+                    0, job.status("second", job.launchers.get(1)), () -> job.everything("second"));
             assertEquals(
                     0, job.status("whole", job.launchers.get(2)), () -> job.everything("whole"));
             List<Double> rest = job.losses("second");
@@ -269,7 +266,8 @@ class TrainCutTest {
             job.start(
                     "whole",
                     LATE,
-                    LENGTH + " --checkpoint "
+                    LENGTH
+                            + " --checkpoint "
                             + job.checkpoint()
                             + " --json "
                             + job.file("whole.json"));

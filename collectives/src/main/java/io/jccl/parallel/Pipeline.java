@@ -101,7 +101,8 @@ public final class Pipeline implements AutoCloseable {
     }
 
     /**
-     * Prepares a pipeline. All ranks call it; with {@link PipelineOptions#overlap} it waits for them.
+     * Prepares a pipeline. All ranks call it; with {@link PipelineOptions#overlap} it waits for
+     * them.
      *
      * @param stages the ranks, in the order of the stages
      * @param stage this rank's part of the model
@@ -157,16 +158,12 @@ public final class Pipeline implements AutoCloseable {
                     && computations.get(k + 1).equals(new Action(PipelineStep.Kind.BACKWARD, 0))) {
                 all.add(() -> outputGradient.post(0));
             }
-            all.add(
-                    forward
-                            ? around(a, input, output)
-                            : around(a, outputGradient, inputGradient));
+            all.add(forward ? around(a, input, output) : around(a, outputGradient, inputGradient));
         }
         return all.toArray(Runnable[]::new);
     }
 
-    private Runnable around(
-            Action action, @Nullable PipelineLane from, @Nullable PipelineLane to) {
+    private Runnable around(Action action, @Nullable PipelineLane from, @Nullable PipelineLane to) {
         int i = action.microBatch();
         boolean more = i + 1 < options.microBatches();
         Runnable compute = prepare(action);

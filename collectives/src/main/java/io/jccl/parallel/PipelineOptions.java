@@ -51,7 +51,8 @@ public record PipelineOptions(
      * @return options
      */
     public static PipelineOptions of(int microBatches, DataType type, long count) {
-        return new PipelineOptions(PipelineSchedule.ONE_F_ONE_B, microBatches, type, count, count, true);
+        return new PipelineOptions(
+                PipelineSchedule.ONE_F_ONE_B, microBatches, type, count, count, true);
     }
 
     /**

@@ -7,10 +7,10 @@ import org.jspecify.annotations.Nullable;
 /**
  * The part of a model that one rank of a {@link Pipeline} computes.
  *
- * <p>The buffers are the pipeline's. A micro-batch has the same ones at every run: views of them may
- * be made once per micro-batch. The input stays until the micro-batch has gone backward; the others
- * are overwritten by later micro-batches in the same direction. Whatever else backward needs, the
- * stage keeps, in slot {@code microBatch % pipeline.slots()} for example.
+ * <p>The buffers are the pipeline's. A micro-batch has the same ones at every run: views of them
+ * may be made once per micro-batch. The input stays until the micro-batch has gone backward; the
+ * others are overwritten by later micro-batches in the same direction. Whatever else backward
+ * needs, the stage keeps, in slot {@code microBatch % pipeline.slots()} for example.
  *
  * <p><b>Threads:</b> called by the thread that runs the pipeline.
  */

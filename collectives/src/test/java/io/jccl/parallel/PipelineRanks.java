@@ -298,7 +298,8 @@ final class PipelineRanks {
     /** The least bytes that a run allocates on this thread, once the compilers are done. */
     static long allocated(Communicator comm, PipelineSchedule schedule, boolean overlap) {
         int slots = schedule.inFlight(comm.size(), comm.rank(), 6);
-        var options = PipelineOptions.of(6, DataType.FLOAT32, 64)
+        var options =
+                PipelineOptions.of(6, DataType.FLOAT32, 64)
                         .withSchedule(schedule)
                         .withOverlap(overlap);
         long least = Long.MAX_VALUE;

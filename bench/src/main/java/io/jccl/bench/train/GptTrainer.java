@@ -276,9 +276,10 @@ public final class GptTrainer implements AutoCloseable {
     void name(Profile profile) {
         profile.name(world.history().communicator(), "loss");
         if (pipeline != null) {
-            pipeline.communicators().forEach(c -> {
-                profile.name(c.history().communicator(), PIPELINE);
-            });
+            pipeline.communicators()
+                    .forEach(c -> {
+                        profile.name(c.history().communicator(), PIPELINE);
+                    });
         }
         for (String axis : List.of(EXPERT, TENSOR)) {
             profile.name(mesh.group(axis).history().communicator(), axis);

@@ -116,6 +116,7 @@ class TechniquesTest {
                 "tp=2 sequence-parallel",
                 "pp=2 schedule=gpipe accumulate=4",
                 "pp=2 schedule=1f1b accumulate=4 recompute",
+                "pp=2 accumulate=4 bf16",
                 "dp=2 pp=2 accumulate=2 zero=3",
                 "tp=2 pp=2 accumulate=4 sequence-parallel",
                 "dp=2 tp=2 zero=2 sequence-parallel recompute"
@@ -191,10 +192,25 @@ class TechniquesTest {
                 losses(settings(two, 0, 1, Adam.defaults(), STEPS)));
     }
 
+    @ParameterizedTest
+    @ValueSource(strings = {"pp=2 accumulate=4", "pp=2 accumulate=4 schedule=gpipe bf16"})
+    void messagesBesideComputationChangeNoBit(String techniques) {
+        assertEquals(
+                losses(settings(techniques + " no-overlap", 0, 1, Adam.defaults(), STEPS)),
+                losses(settings(techniques, 0, 1, Adam.defaults(), STEPS)));
+    }
+
     /** Steps 6 to 12 from a checkpoint are those of a run that never stopped, bit for bit. */
     @ParameterizedTest
     @ValueSource(
-            strings = {"single", "dp=2", "dp=2 zero=2 bf16", "dp=2 zero=3 offload=nvme", "tp=2"})
+            strings = {
+                "single",
+                "dp=2",
+                "dp=2 zero=2 bf16",
+                "dp=2 zero=3 offload=nvme",
+                "tp=2",
+                "pp=2 accumulate=4 bf16"
+            })
     void resumesToTheSameLosses(String techniques, @TempDir Path checkpoint) {
         List<Double> whole = losses(settings(techniques, 0, 1, Adam.defaults(), STEPS));
         losses(settings(techniques, 0, 1, Adam.defaults(), 6, checkpoint, false));
@@ -216,7 +232,15 @@ class TechniquesTest {
 
     /** A step takes no memory of the Java heap, on any rank. */
     @ParameterizedTest
-    @ValueSource(strings = {"single", "dp=2 accumulate=2", "tp=2 sequence-parallel", "recompute"})
+    @ValueSource(
+            strings = {
+                "single",
+                "dp=2 accumulate=2",
+                "dp=2 compress=bf16",
+                "tp=2 sequence-parallel",
+                "pp=2 accumulate=4",
+                "recompute"
+            })
     void stepsAllocateNothing(String techniques) {
         RunSettings s = settings(techniques, 0, 1, Adam.defaults(), 10_000);
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
