@@ -75,6 +75,10 @@ public final class ExpertDispatch implements AutoCloseable {
     private final TokenRows rows;
 
     private final Buffer counts;
+
+    /** This rank's part, made once: the in-place overload would make it for every other layer. */
+    private final Buffer ownCounts;
+
     private final long maxRows;
 
     private final Buffer inputs;
@@ -100,13 +104,13 @@ public final class ExpertDispatch implements AutoCloseable {
                         ? Math.multiplyExact((long) local * ranks, r.capacity(r.maxTokens()))
                         : Math.multiplyExact(ranks, r.maxRowsTo(local));
         maxRows = options.maxRows() == 0 ? worst : Math.min(worst, options.maxRows());
+        int record = RowPlan.record(r.experts());
         try {
             counts =
                     own(
                             comm.device()
-                                    .allocate(
-                                            DataType.INT32,
-                                            (long) ranks * RowPlan.record(r.experts())));
+                                    .allocate(DataType.INT32, (long) ranks * record));
+            ownCounts = counts.slice((long) comm.rank() * record, record);
             plan = new RowPlan(ranks, r.experts(), options.fixedBlocks() ? blockRows() : 0, counts);
             inputs = ownRows(maxRows);
             outputs = ownRows(maxRows);
@@ -205,7 +209,7 @@ public final class ExpertDispatch implements AutoCloseable {
         phase = Phase.NOTHING;
         int bad = router.tryRoute(logits, tokens);
         plan.tell(comm.rank(), router, bad);
-        comm.allGather(counts, stream);
+        comm.allGather(ownCounts, counts, stream);
         stream.synchronize();
         statistics.begin();
         for (int r = 0; r < comm.size(); r++) {
