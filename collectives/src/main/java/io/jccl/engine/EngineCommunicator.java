@@ -5,7 +5,9 @@ import io.jccl.FlightHistory;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import java.lang.foreign.MemorySegment;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Objects;
@@ -135,6 +137,19 @@ public abstract class EngineCommunicator implements Communicator {
 
     /** Tells this communicator from all others, of all jobs; the same on all its ranks. */
     protected abstract String communicatorId();
+
+    /**
+     * The memory of a buffer of each rank, as this rank sees it: what one writes there, others read
+     * once they have met. All ranks call it, with buffers of {@link #device}, and use it as long as
+     * these are open.
+     *
+     * @return by rank, or null on all ranks if some buffers cannot be seen by all
+     */
+    public MemorySegment @Nullable [] peerMemory(Buffer buffer) {
+        return size == 1 && device().kind() == Device.Kind.HOST
+                ? new MemorySegment[] {buffer.asSegment()}
+                : null;
+    }
 
     /** Channels that a library uses; 0 if it does not say. */
     protected int channels() {

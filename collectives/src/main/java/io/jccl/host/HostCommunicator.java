@@ -8,7 +8,9 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
 import io.jccl.bindings.JcclException;
+import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.Stream;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Collective;
 import io.jccl.engine.FlightAttendant;
@@ -164,7 +166,7 @@ final class HostCommunicator extends HostRank {
                 messages.add(q);
                 messages.finish();
             } else {
-                collective(q);
+                collective(q, false);
             }
         } catch (RuntimeException e) {
             throw failed(e);
@@ -184,11 +186,15 @@ final class HostCommunicator extends HostRank {
                 }
             }
             messages.progress();
-            for (int i = 0; i < batch.size(); i++) {
+            int last = batch.size() - 1;
+            while (last >= 0 && batch.get(last).op.peerToPeer()) {
+                last--;
+            }
+            for (int i = 0; i <= last; i++) {
                 current = batch.get(i);
                 if (!current.op.peerToPeer()) {
                     // While it waits it moves the messages on, so no order can deadlock.
-                    collective(current);
+                    collective(current, i < last);
                 }
             }
             current = null;
@@ -200,9 +206,46 @@ final class HostCommunicator extends HostRank {
         }
     }
 
+    @Override
+    public MemorySegment @Nullable [] peerMemory(Buffer buffer) {
+        HostBuffer own = (HostBuffer) buffer;
+        Stream stream = device().defaultStream();
+        MemorySegment[] seen = new MemorySegment[n];
+        try (Buffer places = device().allocate(DataType.INT64, 2L * n)) {
+            places.setLong(2L * rank, fabric.publish(rank, 0, false, own));
+            places.setLong(2L * rank + 1, fabric.offset(own));
+            allGather(places, stream);
+            boolean all = true;
+            for (int p = 0; p < n; p++) {
+                all &= places.getLong(2L * p) != HostBuffer.PRIVATE;
+            }
+            if (!all) {
+                return null;
+            }
+            // Once more, since the allGather may have published its own.
+            fabric.publish(rank, 0, false, own);
+            barrier(stream);
+            for (int p = 0; p < n; p++) {
+                seen[p] =
+                        p == rank
+                                ? own.segment()
+                                : fabric.published(p, 0, false, places.getLong(2L * p))
+                                        .asSlice(places.getLong(2L * p + 1), own.byteSize());
+            }
+            // Until all have looked.
+            barrier(stream);
+        }
+        return seen;
+    }
+
     // ---- one collective
 
-    private void collective(Request q) {
+    /**
+     * Runs one.
+     *
+     * @param followed whether another one of the same group follows
+     */
+    private void collective(Request q, boolean followed) {
         Collective op = q.op;
         long s = ++sequence;
         int parity = (int) (s & 1);
@@ -249,7 +292,13 @@ final class HostCommunicator extends HostRank {
                     algorithms.staged(q, parity);
                 } else {
                     direct(q, parity, target, size);
-                    barrierTick();
+                    // Where ranks only read each other's buffers, the next one's meeting says as
+                    // well that all are done: nobody writes to his own before he has been there.
+                    if (followed && !pushes(op) && !anyInPlace(parity)) {
+                        announceTick();
+                    } else {
+                        barrierTick();
+                    }
                 }
             }
             case RING -> algorithms.ring(q, parity);
@@ -596,8 +645,8 @@ final class HostCommunicator extends HostRank {
 
     /** A barrier on counters that only grow: cheap, and any number can follow each other. */
     void barrierTick() {
-        long t = ++tick;
-        control.release(control.state(rank) + Control.TICK, t);
+        announceTick();
+        long t = tick;
         for (int i = 1; i < n; i++) {
             int p = rank + i < n ? rank + i : rank + i - n;
             long at = control.state(p) + Control.TICK;
@@ -605,6 +654,11 @@ final class HostCommunicator extends HostRank {
                 await(at, t, p);
             }
         }
+    }
+
+    /** This rank's part of {@link #barrierTick}, for the others, which may wait for it. */
+    private void announceTick() {
+        control.release(control.state(rank) + Control.TICK, ++tick);
     }
 
     /** Waits until a word that rank p writes has reached a value. */

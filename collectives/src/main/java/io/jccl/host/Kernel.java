@@ -57,7 +57,8 @@ public abstract class Kernel {
             int n);
 
     /** {@code o[i] = a[i] op scalar}; o may be a. The scalar comes as the type's bits. */
-    abstract void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n);
+    public abstract void apply(
+            MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n);
 
     /** The kernel for a type that is reduced in itself, so no narrow float. */
     public static Kernel of(DataType type, Op op) {

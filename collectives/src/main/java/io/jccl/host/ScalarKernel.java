@@ -70,7 +70,7 @@ final class ScalarKernel extends Kernel {
     }
 
     @Override
-    void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n) {
+    public void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n) {
         for (int i = 0; i < n; i++) {
             long x = (long) i * SIZE;
             switch (TYPE) {

@@ -128,7 +128,7 @@ final class VectorKernel extends Kernel {
     }
 
     @Override
-    void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n) {
+    public void apply(MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n) {
         if (TYPE.isInteger()) {
             REST.apply(a, ao, scalar, o, oo, n);
             return;

@@ -1,13 +1,12 @@
 package io.jccl.parallel;
 
 import io.jccl.Communicator;
-import io.jccl.Group;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.engine.EngineCommunicator;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -65,32 +64,22 @@ public final class ExpertDispatch implements AutoCloseable {
         }
     }
 
-    // What a rank tells the others, as int32: tokens taken from it and first choices, of each
-    // expert, and these.
-    private static final int TOKENS = 0;
-    private static final int UNTAKEN = 1;
-    private static final int BAD = 2;
-    private static final int NUMBERS = 3;
-
     private final Communicator comm;
     private final ExpertOptions options;
     private final Stream stream;
-    private final int ranks;
-    private final int experts;
     private final int local;
     private final ExpertRouter router;
     private final ExpertStatistics statistics;
+    private final RowPlan plan;
+    private final RowExchange exchange;
     private final TokenRows rows;
 
     private final Buffer counts;
-    private final int record;
+
+    /** This rank's part, made once: the in-place overload would make it for every other layer. */
+    private final Buffer ownCounts;
+
     private final long maxRows;
-
-    /** Rows to be sent to other ranks, or that came back from them, in the order of assignments. */
-    private final Buffer staged;
-
-    /** What other ranks' experts made of this rank's tokens, kept for backward. */
-    private final Buffer returned;
 
     private final Buffer inputs;
     private final Buffer outputs;
@@ -98,80 +87,63 @@ public final class ExpertDispatch implements AutoCloseable {
     private final @Nullable Buffer inputGradients;
     private final List<Buffer> owned = new ArrayList<>();
 
-    private final long[] firstRow;
-    private final long[] rowCount;
-    private final Part[] parts;
-
-    /** The row of each assignment: in the experts' blocks if they are of this rank, else staged. */
-    private final long[] place;
-
-    // The assignments to experts of this rank, whose rows do not travel.
-    private int ownFrom;
-    private int ownTo;
-
-    // What the group in progress moves; fields, since a lambda that captures them is garbage.
-    private final Runnable exchange = this::exchangeAll;
-    private Buffer moved;
-    private Buffer target;
-    private boolean outward;
     private Phase phase = Phase.NOTHING;
     private boolean closed;
-
-    /** The rows of one expert of each rank, in elements. */
-    private static final class Part {
-        final long[] sendCounts;
-        final long[] sendDispls;
-        final long[] recvCounts;
-        final long[] recvDispls;
-
-        Part(int ranks) {
-            sendCounts = new long[ranks];
-            sendDispls = new long[ranks];
-            recvCounts = new long[ranks];
-            recvDispls = new long[ranks];
-        }
-    }
 
     private ExpertDispatch(Communicator comm, ExpertOptions options) {
         this.comm = comm;
         this.options = options;
         RouterOptions r = options.router();
         stream = comm.device().defaultStream();
-        ranks = comm.size();
-        experts = r.experts();
-        local = experts / ranks;
+        int ranks = comm.size();
+        local = r.experts() / ranks;
         router = ExpertRouter.create(r);
         statistics = new ExpertStatistics(r);
-        rows = new TokenRows(options.features(), options.type());
-        record = 2 * experts + NUMBERS;
         long worst =
                 options.fixedBlocks()
                         ? Math.multiplyExact((long) local * ranks, r.capacity(r.maxTokens()))
                         : Math.multiplyExact(ranks, r.maxRowsTo(local));
         maxRows = options.maxRows() == 0 ? worst : Math.min(worst, options.maxRows());
-        firstRow = new long[local];
-        rowCount = new long[local];
-        parts = new Part[local];
-        place = new long[r.maxAssignments()];
-        for (int l = 0; l < local; l++) {
-            parts[l] = new Part(ranks);
-            firstRow[l] = options.fixedBlocks() ? l * (maxRows / local) : 0;
-        }
+        int record = RowPlan.record(r.experts());
         try {
-            counts = own(comm.device().allocate(DataType.INT32, (long) ranks * record));
+            counts =
+                    own(
+                            comm.device()
+                                    .allocate(DataType.INT32, (long) ranks * record));
+            ownCounts = counts.slice((long) comm.rank() * record, record);
+            plan = new RowPlan(ranks, r.experts(), options.fixedBlocks() ? blockRows() : 0, counts);
             inputs = ownRows(maxRows);
             outputs = ownRows(maxRows);
             outputGradients = options.backward() ? ownRows(maxRows) : null;
             inputGradients = options.backward() ? ownRows(maxRows) : null;
-            long travelling = ranks == 1 ? 0 : r.maxAssignments();
-            staged = ownRows(travelling);
-            returned = ownRows(travelling);
+            rows = new TokenRows(options.features(), options.type(), ownRows(1).asSegment());
+            exchange = exchange();
         } catch (RuntimeException | Error e) {
             Closing.all(owned);
             throw e;
         }
-        moved = staged;
-        target = inputs;
+    }
+
+    private RowExchange exchange() {
+        List<Buffer> blocks = new ArrayList<>(List.of(inputs, outputs));
+        if (outputGradients != null && inputGradients != null) {
+            blocks.add(outputGradients);
+            blocks.add(inputGradients);
+        }
+        MemorySegment[][] seen = new MemorySegment[blocks.size()][];
+        boolean all = true;
+        for (int b = 0; b < seen.length; b++) {
+            MemorySegment[] one = EngineCommunicator.of(comm).peerMemory(blocks.get(b));
+            all &= one != null;
+            seen[b] = one == null ? new MemorySegment[0] : one;
+        }
+        if (all) {
+            return new SharedRows(comm, options, blocks, seen);
+        }
+        Buffer staged = ownRows(options.router().maxAssignments());
+        Buffer returned =
+                options.backward() ? ownRows(options.router().maxAssignments()) : staged;
+        return new TravellingRows(comm, options, blocks, staged, returned);
     }
 
     private Buffer ownRows(long count) {
@@ -236,42 +208,24 @@ public final class ExpertDispatch implements AutoCloseable {
         checkOpen();
         phase = Phase.NOTHING;
         int bad = router.tryRoute(logits, tokens);
-        MemorySegment all = counts.asSegment();
-        int at = comm.rank() * record;
-        for (int e = 0; e < experts; e++) {
-            setInt(all, at + e, router.count(e));
-            setInt(all, at + experts + e, router.firstChoices(e));
-        }
-        at += 2 * experts;
-        setInt(all, at + TOKENS, router.tokens());
-        setInt(all, at + UNTAKEN, router.untaken());
-        setInt(all, at + BAD, bad);
-        comm.allGather(counts, stream);
+        plan.tell(comm.rank(), router, bad);
+        comm.allGather(ownCounts, counts, stream);
         stream.synchronize();
         statistics.begin();
-        for (int r = 0; r < ranks; r++) {
-            int of = r * record;
-            for (int e = 0; e < experts; e++) {
-                statistics.addExpert(e, getInt(all, of + e), getInt(all, of + experts + e));
+        for (int r = 0; r < comm.size(); r++) {
+            for (int e = 0; e < plan.experts; e++) {
+                statistics.addExpert(e, plan.count(r, e), plan.firstChoices(r, e));
             }
-            of += 2 * experts;
-            if (getInt(all, of + BAD) >= 0) {
+            if (plan.bad(r) >= 0) {
                 throw new IllegalArgumentException(
-                        "on rank " + r + " " + router.badLogit(getInt(all, of + BAD)));
+                        "on rank " + r + " " + router.badLogit(plan.bad(r)));
             }
-            statistics.addRank(getInt(all, of + TOKENS), getInt(all, of + UNTAKEN));
+            statistics.addRank(plan.tokens(r), plan.untaken(r));
         }
         checkRows();
-        layOut(all);
+        plan.layOut();
+        exchange.layOut(router, plan);
         phase = Phase.ROUTED;
-    }
-
-    private static int getInt(MemorySegment s, int index) {
-        return s.getAtIndex(ValueLayout.JAVA_INT_UNALIGNED, index);
-    }
-
-    private static void setInt(MemorySegment s, int index, int value) {
-        s.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, index, value);
     }
 
     /** All ranks know all numbers, so that all of them notice. */
@@ -279,7 +233,7 @@ public final class ExpertDispatch implements AutoCloseable {
         if (options.fixedBlocks()) {
             return;
         }
-        for (int to = 0; to < ranks; to++) {
+        for (int to = 0; to < comm.size(); to++) {
             long sum = 0;
             for (int e = to * local; e < (to + 1) * local; e++) {
                 sum += statistics.taken(e);
@@ -298,49 +252,6 @@ public final class ExpertDispatch implements AutoCloseable {
         }
     }
 
-    /** Which rows go where. */
-    private void layOut(MemorySegment all) {
-        int features = options.features();
-        int own = comm.rank();
-        ownFrom = router.start(own * local);
-        ownTo = router.start((own + 1) * local);
-        long next = 0;
-        for (int l = 0; l < local; l++) {
-            Part part = parts[l];
-            long first = options.fixedBlocks() ? firstRow[l] : next;
-            long row = first;
-            for (int r = 0; r < ranks; r++) {
-                int e = r * local + l;
-                part.sendCounts[r] = (long) router.count(e) * features;
-                part.sendDispls[r] = (long) router.start(e) * features;
-                int n = getInt(all, r * record + own * local + l);
-                part.recvCounts[r] = (long) n * features;
-                part.recvDispls[r] = row * features;
-                if (r == own) {
-                    part.sendCounts[r] = 0;
-                    part.recvCounts[r] = 0;
-                    for (int i = 0; i < n; i++) {
-                        place[router.start(e) + i] = row + i;
-                    }
-                }
-                row += n;
-            }
-            firstRow[l] = first;
-            rowCount[l] = row - first;
-            next = row;
-        }
-        for (int i = 0; i < ownFrom; i++) {
-            place[i] = i;
-        }
-        for (int i = ownTo; i < router.assignments(); i++) {
-            place[i] = i;
-        }
-    }
-
-    private boolean isOwn(int assignment) {
-        return assignment >= ownFrom && assignment < ownTo;
-    }
-
     /**
      * Sends tokens to their experts; afterwards they are in {@link #inputs} of the ranks that have
      * these.
@@ -352,14 +263,21 @@ public final class ExpertDispatch implements AutoCloseable {
     public void dispatch(Buffer tokens) {
         check(Phase.ROUTED, tokens, "the tokens");
         MemorySegment from = tokens.asSegment();
-        MemorySegment away = staged.asSegment();
-        MemorySegment here = inputs.asSegment();
-        int[] token = router.tokenArray();
-        int n = router.assignments();
-        for (int i = 0; i < n; i++) {
-            rows.copy(from, token[i], isOwn(i) ? here : away, place[i]);
+        MemorySegment[] to = exchange.outgoing(RowExchange.INPUTS);
+        int[] assignments = router.assignmentsByToken();
+        int n = router.tokens();
+        long[] place = exchange.place;
+        int[] memory = exchange.memory;
+        // By token, so that rows are read one after the other, and written to as many places in
+        // turn as there are experts: about what the memory can follow.
+        for (int t = 0; t < n; t++) {
+            int end = router.startOfToken(t + 1);
+            for (int k = router.startOfToken(t); k < end; k++) {
+                int i = assignments[k];
+                rows.copy(from, t, to[memory[i]], place[i]);
+            }
         }
-        move(staged, inputs, true);
+        exchange.send(RowExchange.INPUTS);
         zeroRest(inputs);
         phase = Phase.DISPATCHED;
     }
@@ -375,15 +293,15 @@ public final class ExpertDispatch implements AutoCloseable {
      */
     public void combine(Buffer result) {
         check(Phase.DISPATCHED, result, "the result");
-        move(outputs, returned, false);
-        sum(outputs, returned, router.weightArray(), result.asSegment());
+        sum(RowExchange.OUTPUTS, router.weightArray(), result.asSegment());
         phase = Phase.COMBINED;
     }
 
     /** Each token's sum over its assignments, weighted or not. */
-    private void sum(Buffer own, Buffer others, float @Nullable [] weights, MemorySegment to) {
-        MemorySegment here = own.asSegment();
-        MemorySegment away = others.asSegment();
+    private void sum(int block, float @Nullable [] weights, MemorySegment to) {
+        MemorySegment[] from = exchange.incoming(block);
+        long[] place = exchange.place;
+        int[] memory = exchange.memory;
         int[] assignments = router.assignmentsByToken();
         int tokens = router.tokens();
         for (int t = 0; t < tokens; t++) {
@@ -394,17 +312,18 @@ public final class ExpertDispatch implements AutoCloseable {
                 continue;
             }
             int i = assignments[first];
-            if (end - first == 1 && (weights == null || weights[i] == 1)) {
-                rows.copy(isOwn(i) ? here : away, place[i], to, t);
-                continue;
-            }
-            rows.loadScaled(isOwn(i) ? here : away, place[i], weights == null ? 1 : weights[i]);
+            rows.begin(from[memory[i]], place[i], weight(weights, i), to, t);
             for (int k = first + 1; k < end; k++) {
                 i = assignments[k];
-                rows.addScaled(isOwn(i) ? here : away, place[i], weights == null ? 1 : weights[i]);
+                rows.add(from[memory[i]], place[i], weight(weights, i), to, t);
             }
-            rows.store(to, t);
+            rows.end(to, t);
         }
+        exchange.release();
+    }
+
+    private static float weight(float @Nullable [] weights, int i) {
+        return weights == null ? 1 : weights[i];
     }
 
     // ---- backward
@@ -422,10 +341,10 @@ public final class ExpertDispatch implements AutoCloseable {
         Buffer gradients = gradients(outputGradients);
         check(Phase.COMBINED, resultGradient, "the result's gradient");
         MemorySegment from = resultGradient.asSegment();
-        MemorySegment resultsHere = outputs.asSegment();
-        MemorySegment resultsAway = returned.asSegment();
-        MemorySegment here = gradients.asSegment();
-        MemorySegment away = staged.asSegment();
+        MemorySegment[] results = exchange.results();
+        MemorySegment[] to = exchange.outgoing(RowExchange.OUTPUT_GRADIENTS);
+        long[] place = exchange.place;
+        int[] memory = exchange.memory;
         int[] assignments = router.assignmentsByToken();
         float[] weights = router.weightArray();
         int tokens = router.tokens();
@@ -433,16 +352,15 @@ public final class ExpertDispatch implements AutoCloseable {
             int first = router.startOfToken(t);
             int end = router.startOfToken(t + 1);
             if (first < end) {
-                rows.load(from, t);
+                rows.keep(from, t);
             }
             for (int k = first; k < end; k++) {
                 int i = assignments[k];
-                boolean own = isOwn(i);
-                router.setWeightGradient(i, rows.dot(own ? resultsHere : resultsAway, place[i]));
-                rows.storeScaled(weights[i], own ? here : away, place[i]);
+                router.setWeightGradient(i, rows.dot(results[memory[i]], place[i]));
+                rows.scale(from, t, weights[i], to[memory[i]], place[i]);
             }
         }
-        move(staged, gradients, true);
+        exchange.send(RowExchange.OUTPUT_GRADIENTS);
         zeroRest(gradients);
         phase = Phase.OUTPUTS_BACK;
     }
@@ -455,10 +373,9 @@ public final class ExpertDispatch implements AutoCloseable {
      * @throws IllegalStateException if {@link #combineBackward} has not been called
      */
     public void dispatchBackward(Buffer tokensGradient) {
-        Buffer gradients = gradients(inputGradients);
+        gradients(inputGradients);
         check(Phase.OUTPUTS_BACK, tokensGradient, "the tokens' gradient");
-        move(gradients, staged, false);
-        sum(gradients, staged, null, tokensGradient.asSegment());
+        sum(RowExchange.INPUT_GRADIENTS, null, tokensGradient.asSegment());
         phase = Phase.INPUTS_BACK;
     }
 
@@ -480,53 +397,11 @@ public final class ExpertDispatch implements AutoCloseable {
         router.backward(logitsGradient, balance, z);
     }
 
-    // ---- rows between ranks
-
-    private void move(Buffer from, Buffer to, boolean towardsExperts) {
-        if (ranks == 1) {
-            return;
-        }
-        moved = from;
-        target = to;
-        outward = towardsExperts;
-        if (local == 1) {
-            exchangeAll();
-        } else {
-            Group.run(comm, exchange);
-        }
-        stream.synchronize();
-    }
-
-    /** One exchange for each local expert puts rows of all ranks where they belong at once. */
-    private void exchangeAll() {
-        for (Part p : parts) {
-            if (outward) {
-                comm.allToAllv(
-                        moved,
-                        p.sendCounts,
-                        p.sendDispls,
-                        target,
-                        p.recvCounts,
-                        p.recvDispls,
-                        stream);
-            } else {
-                comm.allToAllv(
-                        moved,
-                        p.recvCounts,
-                        p.recvDispls,
-                        target,
-                        p.sendCounts,
-                        p.sendDispls,
-                        stream);
-            }
-        }
-    }
-
     private void zeroRest(Buffer blocks) {
         if (options.fixedBlocks()) {
             MemorySegment s = blocks.asSegment();
             for (int l = 0; l < local; l++) {
-                rows.zero(s, firstRow[l] + rowCount[l], blockRows() - rowCount[l]);
+                rows.zero(s, firstRow(l) + rowCount(l), blockRows() - rowCount(l));
             }
         }
     }
@@ -607,7 +482,7 @@ public final class ExpertDispatch implements AutoCloseable {
      * @return the number of the row; with fixed blocks the same in every step, and known at once
      */
     public long firstRow(int expert) {
-        return firstRow[expert];
+        return plan.first(global(expert));
     }
 
     /**
@@ -617,7 +492,11 @@ public final class ExpertDispatch implements AutoCloseable {
      * @return number of rows; with fixed blocks rows of zeros follow
      */
     public long rowCount(int expert) {
-        return rowCount[expert];
+        return plan.rows(global(expert));
+    }
+
+    private int global(int expert) {
+        return comm.rank() * local + Objects.checkIndex(expert, local);
     }
 
     /**

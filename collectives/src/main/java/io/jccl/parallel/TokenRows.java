@@ -1,13 +1,16 @@
 package io.jccl.parallel;
 
 import io.jccl.device.DataType;
+import io.jccl.host.Kernel;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.util.Arrays;
 
 /**
- * Arithmetic on rows of float32 or bfloat16 in host memory, by way of small arrays that stay in the
- * first-level cache: loops over arrays are those the compiler vectorises, wherever the memory lies.
- * Sums are in float32, in the order of the calls, and rounded once.
+ * Arithmetic on rows of float32 or bfloat16 in host memory. Products and sums of float32 go straight
+ * from row to row; the rest goes by way of small arrays that stay in the first-level cache, since
+ * the compiler vectorises loops over arrays wherever the memory lies. Sums are in float32, in the
+ * order of the calls, and rounded once.
  */
 final class TokenRows {
     private static final ValueLayout.OfFloat FLOAT = ValueLayout.JAVA_FLOAT_UNALIGNED;
@@ -16,18 +19,31 @@ final class TokenRows {
     /** Sums of a scalar product side by side, enough for two vectors of any machine. */
     private static final int LANES = 32;
 
+    private final Kernel product = Kernel.of(DataType.FLOAT32, Kernel.Op.MUL);
+    private final Kernel addition = Kernel.of(DataType.FLOAT32, Kernel.Op.ADD);
+
     private final int features;
     private final long bytes;
     private final boolean narrow;
+
+    /** A product of float32 before it is added; no array, so that the loops know one kind only. */
+    private final MemorySegment scratch;
+
     private final float[] sum;
     private final float[] row;
     private final short[] bits;
     private final float[] lanes = new float[LANES];
 
-    TokenRows(int features, DataType type) {
+    /**
+     * Rows of a number of elements.
+     *
+     * @param scratch as long as a row
+     */
+    TokenRows(int features, DataType type, MemorySegment scratch) {
         this.features = features;
         bytes = (long) features * type.size();
         narrow = type == DataType.BFLOAT16;
+        this.scratch = scratch;
         sum = new float[features];
         row = new float[features];
         bits = new short[narrow ? features : 0];
@@ -39,52 +55,78 @@ final class TokenRows {
 
     void zero(MemorySegment to, long row, long rows) {
         // By pieces: filling through a slice would make one.
-        java.util.Arrays.fill(sum, 0);
+        Arrays.fill(sum, 0);
         for (long r = row; r < row + rows; r++) {
             write(sum, to, r);
         }
     }
 
-    /** Makes a row the sum. */
-    void load(MemorySegment from, long at) {
-        read(from, at, sum);
-    }
-
-    /** Makes a row times a weight the sum. */
-    void loadScaled(MemorySegment from, long at, float weight) {
-        read(from, at, sum);
-        if (weight != 1) {
+    /** Writes a row times a weight to another. */
+    void scale(MemorySegment from, long fromRow, float weight, MemorySegment to, long toRow) {
+        if (weight == 1) {
+            copy(from, fromRow, to, toRow);
+        } else if (narrow) {
+            // Not the sum: a row may be kept there.
+            read(from, fromRow, row);
             for (int i = 0; i < features; i++) {
-                sum[i] *= weight;
+                row[i] *= weight;
             }
+            write(row, to, toRow);
+        } else {
+            product.apply(from, fromRow * bytes, bits(weight), to, toRow * bytes, features);
         }
     }
 
-    /** Adds a row times a weight to the sum. */
-    void addScaled(MemorySegment from, long at, float weight) {
-        read(from, at, row);
+    private static long bits(float weight) {
+        return Float.floatToRawIntBits(weight);
+    }
+
+    // Narrow sums are kept until they are rounded, those of float32 where they are to be.
+
+    /** Makes a row times a weight the first of a sum, which is to be written to another row. */
+    void begin(MemorySegment from, long fromRow, float weight, MemorySegment to, long toRow) {
+        if (!narrow) {
+            scale(from, fromRow, weight, to, toRow);
+            return;
+        }
+        read(from, fromRow, sum);
         for (int i = 0; i < features; i++) {
-            sum[i] += weight * row[i];
+            sum[i] *= weight;
         }
     }
 
-    /** Writes the sum to a row. */
-    void store(MemorySegment to, long at) {
-        write(sum, to, at);
-    }
-
-    /** Writes the sum times a weight to a row. */
-    void storeScaled(float weight, MemorySegment to, long at) {
-        for (int i = 0; i < features; i++) {
-            row[i] = weight * sum[i];
+    /** Adds a row times a weight. */
+    void add(MemorySegment from, long fromRow, float weight, MemorySegment to, long toRow) {
+        long at = toRow * bytes;
+        if (narrow) {
+            read(from, fromRow, row);
+            for (int i = 0; i < features; i++) {
+                sum[i] += weight * row[i];
+            }
+        } else if (weight == 1) {
+            addition.combine(to, at, from, fromRow * bytes, to, at, features);
+        } else {
+            product.apply(from, fromRow * bytes, bits(weight), scratch, 0, features);
+            addition.combine(to, at, scratch, 0, to, at, features);
         }
-        write(row, to, at);
     }
 
-    /** The scalar product of the sum and a row. */
+    /** The sum is complete. */
+    void end(MemorySegment to, long toRow) {
+        if (narrow) {
+            write(sum, to, toRow);
+        }
+    }
+
+    /** Keeps a row for scalar products. */
+    void keep(MemorySegment from, long at) {
+        read(from, at, sum);
+    }
+
+    /** The scalar product of the row kept and another. */
     float dot(MemorySegment from, long at) {
         read(from, at, row);
-        java.util.Arrays.fill(lanes, 0);
+        Arrays.fill(lanes, 0);
         int i = 0;
         for (; i + LANES <= features; i += LANES) {
             for (int k = 0; k < LANES; k++) {

@@ -232,17 +232,18 @@ class TechniquesTest {
 
     /** A step takes no memory of the Java heap, on any rank. */
     @ParameterizedTest
-    @ValueSource(
-            strings = {
-                "single",
-                "dp=2 accumulate=2",
-                "dp=2 compress=bf16",
-                "tp=2 sequence-parallel",
-                "pp=2 accumulate=4",
-                "recompute"
-            })
-    void stepsAllocateNothing(String techniques) {
-        RunSettings s = settings(techniques, 0, 1, Adam.defaults(), 10_000);
+    @CsvSource({
+        "single, 0",
+        "dp=2 accumulate=2, 0",
+        "dp=2 compress=bf16, 0",
+        "tp=2 sequence-parallel, 0",
+        "pp=2 accumulate=4, 0",
+        "recompute, 0",
+        "single, 4",
+        "dp=2 ep=2, 4"
+    })
+    void stepsAllocateNothing(String techniques, int experts) {
+        RunSettings s = settings(techniques, experts, 1, Adam.defaults(), 10_000);
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
         int ranks = s.techniques().ranks();
         double[] bytes = new double[ranks];
