@@ -106,10 +106,7 @@ public final class ExpertDispatch implements AutoCloseable {
         maxRows = options.maxRows() == 0 ? worst : Math.min(worst, options.maxRows());
         int record = RowPlan.record(r.experts());
         try {
-            counts =
-                    own(
-                            comm.device()
-                                    .allocate(DataType.INT32, (long) ranks * record));
+            counts = own(comm.device().allocate(DataType.INT32, (long) ranks * record));
             ownCounts = counts.slice((long) comm.rank() * record, record);
             plan = new RowPlan(ranks, r.experts(), options.fixedBlocks() ? blockRows() : 0, counts);
             inputs = ownRows(maxRows);
@@ -141,8 +138,7 @@ public final class ExpertDispatch implements AutoCloseable {
             return new SharedRows(comm, options, blocks, seen);
         }
         Buffer staged = ownRows(options.router().maxAssignments());
-        Buffer returned =
-                options.backward() ? ownRows(options.router().maxAssignments()) : staged;
+        Buffer returned = options.backward() ? ownRows(options.router().maxAssignments()) : staged;
         return new TravellingRows(comm, options, blocks, staged, returned);
     }
 

@@ -6,8 +6,9 @@ import java.lang.foreign.MemorySegment;
 import java.util.List;
 
 /**
- * Ranks that see each other's blocks: rows are written and read where the experts have them, so that
- * each is copied once. Two meetings go around it, before anybody touches others' blocks and after.
+ * Ranks that see each other's blocks: rows are written and read where the experts have them, so
+ * that each is copied once. Two meetings go around it, before anybody touches others' blocks and
+ * after.
  */
 final class SharedRows extends RowExchange {
     /** By block and rank. */

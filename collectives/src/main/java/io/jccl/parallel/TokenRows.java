@@ -7,10 +7,10 @@ import java.lang.foreign.ValueLayout;
 import java.util.Arrays;
 
 /**
- * Arithmetic on rows of float32 or bfloat16 in host memory. Products and sums of float32 go straight
- * from row to row; the rest goes by way of small arrays that stay in the first-level cache, since
- * the compiler vectorises loops over arrays wherever the memory lies. Sums are in float32, in the
- * order of the calls, and rounded once.
+ * Arithmetic on rows of float32 or bfloat16 in host memory. Products and sums of float32 go
+ * straight from row to row; the rest goes by way of small arrays that stay in the first-level
+ * cache, since the compiler vectorises loops over arrays wherever the memory lies. Sums are in
+ * float32, in the order of the calls, and rounded once.
  */
 final class TokenRows {
     private static final ValueLayout.OfFloat FLOAT = ValueLayout.JAVA_FLOAT_UNALIGNED;
