@@ -122,7 +122,8 @@ class NcclMatmulTest {
         Map<String, String> rule = Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@1:2:" + action);
         Result r = doubles.jccl(rule, "run -n 2 -- matmul -n 150 --engine nccl".split(" "));
         assertEquals(status, r.status(), r::toString);
-        r.has(message, "rank 1 failed first, with status " + status);
+        // Which process ends first after an error is not said: rank 1 still frees what it has.
+        r.has(message, "failed first, with status " + status);
     }
 
     @Test
