@@ -315,7 +315,7 @@ final class PipelineRanks {
                     long bytes = THREADS.getCurrentThreadAllocatedBytes() - before;
                     least = Math.min(least, bytes / 50);
                 }
-                most.set(0, least);
+                most.set(0, (double) least);
                 comm.allReduce(most, ReduceOp.MAX, comm.device().defaultStream());
             }
         }
