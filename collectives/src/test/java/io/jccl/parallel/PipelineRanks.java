@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
+import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -305,12 +306,19 @@ final class PipelineRanks {
         long least = Long.MAX_VALUE;
         try (Chain chain = new Chain(comm, 4, 16, 6, slots, 1);
                 Pipeline pipeline = Pipeline.create(comm, new Bare(chain), options)) {
-            for (int round = 0; round < 60; round++) {
-                long before = THREADS.getCurrentThreadAllocatedBytes();
-                for (int i = 0; i < 50; i++) {
-                    pipeline.run();
+            // On a busy machine the compilers come late; ranks agree on when to stop.
+            Buffer most = chain.errors[0].buffer();
+            for (int part = 0; part < 10 && (part == 0 || most.get(0) > 0); part++) {
+                for (int round = 0; round < 60; round++) {
+                    long before = THREADS.getCurrentThreadAllocatedBytes();
+                    for (int i = 0; i < 50; i++) {
+                        pipeline.run();
+                    }
+                    long bytes = THREADS.getCurrentThreadAllocatedBytes() - before;
+                    least = Math.min(least, bytes / 50);
                 }
-                least = Math.min(least, (THREADS.getCurrentThreadAllocatedBytes() - before) / 50);
+                most.set(0, (double) least);
+                comm.allReduce(most, ReduceOp.MAX, comm.device().defaultStream());
             }
         }
         return least;

@@ -8,7 +8,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.StringJoiner;
-import org.jspecify.annotations.Nullable;
 
 /**
  * Which techniques a run uses. Ranks are numbered so that those of a tensor group are neighbours,
@@ -218,29 +217,30 @@ public record Techniques(
         String[] parts = label.split(":", 2);
         String number = parts.length == 2 ? parts[1] : "";
         try {
-            switch (parts[0]) {
-                case "topk":
-                    return new Compression.TopK(Double.parseDouble(number));
-                case "powersgd":
-                    return new Compression.PowerSgd(Integer.parseInt(number));
-                default:
-                    break;
-            }
+            return switch (parts[0]) {
+                case "topk" -> new Compression.TopK(Double.parseDouble(number));
+                case "powersgd" -> new Compression.PowerSgd(Integer.parseInt(number));
+                default -> whole(label);
+            };
         } catch (NumberFormatException e) {
             throw noCompression(label, e);
         } catch (IllegalArgumentException e) {
             throw new IllegalArgumentException("compress is '" + label + "': " + e.getMessage(), e);
         }
+    }
+
+    /** Forms without a number; one that is unknown fails as a number that is none. */
+    private static Compression whole(String label) {
         return switch (label) {
             case "none" -> Compression.NONE;
             case "bf16" -> new Compression.Cast(DataType.BFLOAT16);
             case "fp16" -> new Compression.Cast(DataType.FLOAT16);
-            default -> throw noCompression(label, null);
+            default -> throw new NumberFormatException(label);
         };
     }
 
     private static IllegalArgumentException noCompression(
-            String label, @Nullable NumberFormatException cause) {
+            String label, NumberFormatException cause) {
         return new IllegalArgumentException(
                 "compress is '"
                         + label
