@@ -200,8 +200,7 @@ final class MpiFaultWorker {
             throws Exception {
         AtomicBoolean released = new AtomicBoolean();
         MemorySegment memory = Arena.global().allocate(1 << 20, 64);
-        Buffer whole =
-                HostBuffer.owning(memory, DataType.UINT8, 1 << 20, () -> released.set(true));
+        Buffer whole = HostBuffer.owning(memory, DataType.UINT8, 1 << 20, () -> released.set(true));
         AtomicBoolean ended = new AtomicBoolean();
         Buffer lent = whole.lease(4096, DataType.FLOAT32, 1 << 10, () -> ended.set(true));
         try (Stream beside = Device.host().newStream()) {

@@ -140,8 +140,8 @@ public final class HostBuffer implements Buffer {
 
     /**
      * Has the memory outlive this buffer, all its slices and its lender, until the process ends:
-     * native code that cannot be told to stop may still read or write it. Closing works as ever, but
-     * gives nothing back. Memory that a user has wrapped and frees by himself is out of reach.
+     * native code that cannot be told to stop may still read or write it. Closing works as ever,
+     * but gives nothing back. Memory that a user has wrapped and frees by himself is out of reach.
      */
     public void keep() {
         HostBuffer o = owner;

@@ -125,8 +125,7 @@ class LaunchEnvironmentTest {
         assertEquals(
                 List.of("JOB_COMPLETION_INDEX", "JCCL_SIZE"),
                 LaunchEnvironment.ranksAndSizes(map(POD)));
-        assertEquals(
-                List.of(), LaunchEnvironment.ranksAndSizes(map("JOB_COMPLETION_INDEX=2")));
+        assertEquals(List.of(), LaunchEnvironment.ranksAndSizes(map("JOB_COMPLETION_INDEX=2")));
     }
 
     @Test
