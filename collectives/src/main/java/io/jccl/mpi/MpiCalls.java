@@ -68,7 +68,8 @@ final class MpiCalls {
      * @return whether MPI may still use the memory of operations that have not completed
      */
     boolean giveUp() {
-        return messages.giveUp() | link.abandoned();
+        boolean posted = messages.giveUp();
+        return posted || link.abandoned();
     }
 
     /** Runs an operation to completion. */
