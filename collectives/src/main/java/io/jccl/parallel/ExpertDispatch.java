@@ -216,7 +216,7 @@ public final class ExpertDispatch implements AutoCloseable {
                 throw new IllegalArgumentException(
                         "on rank " + r + " " + router.badLogit(plan.bad(r)));
             }
-            statistics.addRank(plan.tokens(r), plan.untaken(r));
+            statistics.addRank(plan.tokens(r), plan.untaken(r), plan.skipped(r));
         }
         checkRows();
         plan.layOut();

@@ -3,6 +3,7 @@ package io.jccl.parallel;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.engine.shared.SplitMix;
 import io.jccl.parallel.RouterOptions.ExpertChoice;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
@@ -19,7 +20,7 @@ import java.util.Objects;
  * all tokens get their slots before second choices (GShard, <a
  * href="https://arxiv.org/abs/2006.16668">arXiv 2006.16668</a>, algorithm 1). The <i>weight</i> of
  * an assignment is its gate p, or with {@link TokenChoice#normalised} p divided by the sum over all
- * experts that the token chose, also those that dropped it; 0 if that sum is below {@link
+ * experts that the token chose, also those that dropped it or that chance left out; 0 if that sum is below {@link
  * Float#MIN_NORMAL}, as it may be for a token that was sent far down its list.
  *
  * <p>Two losses keep experts busy and logits small; for T tokens and E experts:
@@ -42,6 +43,11 @@ public final class ExpertRouter {
     private final RouterOptions options;
     private final int experts;
     private final int choices;
+
+    /** Whether second choices are used by chance, and its seed. */
+    private final boolean byChance;
+
+    private final long seed;
 
     /** Logits, then gates: tokens x experts. */
     private final float[] gates;
@@ -74,11 +80,14 @@ public final class ExpertRouter {
     private final float[] gateGradient;
     private int tokens;
     private int capacity;
+    private int skipped;
 
     private ExpertRouter(RouterOptions options) {
         this.options = options;
         experts = options.experts();
         choices = options.choice() instanceof TokenChoice t ? t.count() : 0;
+        byChance = options.choice() instanceof TokenChoice t && t.chance().isPresent();
+        seed = options.choice() instanceof TokenChoice t ? t.chance().orElse(0) : 0;
         int most = options.maxTokens();
         gates = new float[most * experts];
         logSum = new float[most];
@@ -150,6 +159,7 @@ public final class ExpertRouter {
     int tryRoute(Buffer logits, int tokens) {
         check(logits, tokens, "the logits");
         this.tokens = 0;
+        skipped = 0;
         capacity = options.capacity(tokens);
         Arrays.fill(count, 0);
         Arrays.fill(firstChoices, 0);
@@ -249,6 +259,11 @@ public final class ExpertRouter {
             int at = t * choices;
             for (int j = 0; j < choices; j++) {
                 chosen[at + j] = best(t, j, false);
+                assigned[at + j] = 0;
+            }
+            if (byChance && !isWanted(gates[t * experts + chosen[at]], gates[t * experts + chosen[at + 1]])) {
+                assigned[at + 1] = -1;
+                skipped++;
             }
         }
         boolean sorted = options.batchPriority();
@@ -271,6 +286,13 @@ public final class ExpertRouter {
         for (int t = 0; t < tokens; t++) {
             weigh(t, normalised);
         }
+    }
+
+    /** GShard's draw: in proportion to the second one's weight, always if the two are equal. */
+    private boolean isWanted(float first, float second) {
+        long bits = (long) Float.floatToRawIntBits(first) << 32 | Float.floatToRawIntBits(second);
+        double drawn = (SplitMix.mix(seed + SplitMix.GAMMA * bits) >>> 11) * 0x1p-53;
+        return 2.0 * second > drawn * ((double) first + second);
     }
 
     /** The expert with the largest gate that is none of the token's first n, with room if asked. */
@@ -297,6 +319,9 @@ public final class ExpertRouter {
     /** Gives a token's choice a slot: its number within the expert, until all counts are known. */
     private void place(int t, int j) {
         int at = t * choices + j;
+        if (assigned[at] < 0) {
+            return;
+        }
         int e = chosen[at];
         if (count[e] >= capacity && options.overflow() == Overflow.NEXT_BEST) {
             int other = best(t, choices, true);
@@ -484,6 +509,15 @@ public final class ExpertRouter {
             n += tokenStart[t] == tokenStart[t + 1] ? 1 : 0;
         }
         return n;
+    }
+
+    /**
+     * Second choices that chance has left out; with {@link TokenChoice#chance} alone.
+     *
+     * @return how many
+     */
+    public int skipped() {
+        return skipped;
     }
 
     /** The assignments of a token are those at [start(t), start(t + 1)) of this array. */

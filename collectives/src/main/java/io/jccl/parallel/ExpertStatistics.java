@@ -14,6 +14,7 @@ public final class ExpertStatistics {
     private final long[] firstChoices;
     private long tokens;
     private long untaken;
+    private long skipped;
     private long assignments;
 
     ExpertStatistics(RouterOptions options) {
@@ -25,6 +26,7 @@ public final class ExpertStatistics {
     void begin() {
         tokens = 0;
         untaken = 0;
+        skipped = 0;
         assignments = 0;
         java.util.Arrays.fill(taken, 0);
         java.util.Arrays.fill(firstChoices, 0);
@@ -36,9 +38,10 @@ public final class ExpertStatistics {
         assignments += taken;
     }
 
-    void addRank(int tokens, int untaken) {
+    void addRank(int tokens, int untaken, int skipped) {
         this.tokens += tokens;
         this.untaken += untaken;
+        this.skipped += skipped;
     }
 
     /**
@@ -80,14 +83,24 @@ public final class ExpertStatistics {
     }
 
     /**
-     * The share of the tokens' choices that no expert took for lack of room.
+     * The share of the tokens' choices that no expert took for lack of room; those that chance left
+     * out do not count.
      *
      * @return 0 to 1; 0 without tokens, and if experts choose
      */
     public double droppedShare() {
         return tokens == 0 || choices == 0
                 ? 0
-                : 1 - (double) assignments / ((double) tokens * choices);
+                : 1 - (double) assignments / ((double) tokens * choices - skipped);
+    }
+
+    /**
+     * Second choices that chance left out.
+     *
+     * @return how many; 0 without {@link RouterOptions.TokenChoice#chance}
+     */
+    public long skipped() {
+        return skipped;
     }
 
     /**

@@ -1,6 +1,7 @@
 package io.jccl.parallel;
 
 import java.util.Objects;
+import java.util.OptionalLong;
 
 /**
  * How tokens are given to experts; see {@link ExpertRouter}. All ranks pass the same.
@@ -36,10 +37,26 @@ public record RouterOptions(
      *     algorithm 1)
      * @param normalised whether the gates of the chosen experts are divided by their sum, as in
      *     GShard; not with 1, as the weight would be 1 and the router would learn nothing
+     * @param chance whether the second of two experts is used by chance, as in GShard: with the
+     *     probability {@code min(1, 2 w)} for its weight w. The number drawn is a function of this
+     *     seed and of the token's two gates, so the same gates always have the same outcome, when
+     *     they are computed again and on whatever rank
      */
-    public record TokenChoice(int count, boolean normalised) implements Choice {
+    public record TokenChoice(int count, boolean normalised, OptionalLong chance)
+            implements Choice {
+        /**
+         * All chosen experts are used.
+         *
+         * @param count as above
+         * @param normalised as above
+         */
+        public TokenChoice(int count, boolean normalised) {
+            this(count, normalised, OptionalLong.empty());
+        }
+
         /** Checks the number. */
         public TokenChoice {
+            Objects.requireNonNull(chance, "chance");
             if (count < 1) {
                 throw new IllegalArgumentException(
                         "a token chooses " + count + " experts, expected 1 or more");
@@ -48,6 +65,14 @@ public record RouterOptions(
                 throw new IllegalArgumentException(
                         "a single gate divided by itself is always 1, so that the router would get"
                                 + " no gradient; do not normalise with 1 expert a token");
+            }
+            if (chance.isPresent() && !(count == 2 && normalised)) {
+                throw new IllegalArgumentException(
+                        "the second expert is used by chance, but a token chooses "
+                                + count
+                                + " experts and normalised is "
+                                + normalised
+                                + ", expected 2 and true");
             }
         }
     }
@@ -139,8 +164,8 @@ public record RouterOptions(
     }
 
     /**
-     * GShard: two experts for each token, weights normalised, room for an even spread, tokens
-     * beyond it dropped.
+     * GShard, with both experts always used: two experts for each token, weights normalised, room
+     * for an even spread, tokens beyond it dropped.
      *
      * @param experts number of experts, 2 or more
      * @param maxTokens the most tokens of a step on this rank
@@ -149,6 +174,19 @@ public record RouterOptions(
     public static RouterOptions top2(int experts, int maxTokens) {
         return new RouterOptions(
                 experts, maxTokens, new TokenChoice(2, true), 1, Overflow.DROP, false);
+    }
+
+    /**
+     * GShard: as {@link #top2}, and the second expert is used by chance.
+     *
+     * @param experts number of experts, 2 or more
+     * @param maxTokens the most tokens of a step on this rank
+     * @param seed of the chance
+     * @return the settings
+     */
+    public static RouterOptions gshard(int experts, int maxTokens, long seed) {
+        TokenChoice choice = new TokenChoice(2, true, OptionalLong.of(seed));
+        return new RouterOptions(experts, maxTokens, choice, 1, Overflow.DROP, false);
     }
 
     /**

@@ -13,8 +13,9 @@ final class RowPlan {
     // expert, and these.
     private static final int TOKENS = 0;
     private static final int UNTAKEN = 1;
-    private static final int BAD = 2;
-    private static final int NUMBERS = 3;
+    private static final int SKIPPED = 2;
+    private static final int BAD = 3;
+    private static final int NUMBERS = 4;
 
     final int ranks;
     final int experts;
@@ -68,6 +69,7 @@ final class RowPlan {
         at += 2 * experts;
         set(at + TOKENS, router.tokens());
         set(at + UNTAKEN, router.untaken());
+        set(at + SKIPPED, router.skipped());
         set(at + BAD, bad);
     }
 
@@ -98,6 +100,10 @@ final class RowPlan {
 
     int untaken(int rank) {
         return get(rank * record + 2 * experts + UNTAKEN);
+    }
+
+    int skipped(int rank) {
+        return get(rank * record + 2 * experts + SKIPPED);
     }
 
     /** Position of a rank's first logit that is no number, or negative. */

@@ -25,9 +25,11 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
@@ -180,6 +182,9 @@ class ExpertDispatchTest {
                         Map.entry("chooses 2 of 1 experts", () -> RouterOptions.top2(1, 8)),
                         Map.entry("chooses 0 experts", () -> new TokenChoice(0, false)),
                         Map.entry("always 1", () -> new TokenChoice(1, true)),
+                        Map.entry(
+                                "chooses 3 experts and normalised is true, expected 2",
+                                () -> new TokenChoice(3, true, OptionalLong.of(1))),
                         Map.entry(
                                 "batchPriority is set",
                                 () -> top1.withOverflow(Overflow.NONE).withBatchPriority(true)),
@@ -348,15 +353,133 @@ class ExpertDispatchTest {
                 });
     }
 
+    /** GShard's second expert: as often as its weight says, the first one's weight as it was. */
+    @Test
+    void secondExpertsAreUsedByChance() {
+        seeded("chance", 1);
+        int tokens = 20_000;
+        int experts = 6;
+        RouterOptions options =
+                RouterOptions.gshard(experts, tokens, seed).withOverflow(Overflow.NONE);
+        ExpertRouter router = ExpertRouter.create(options);
+        ExpertRouter other =
+                ExpertRouter.create(
+                        RouterOptions.gshard(experts, tokens, ~seed).withOverflow(Overflow.NONE));
+        ExpertRouter both =
+                ExpertRouter.create(
+                        RouterOptions.top2(experts, tokens).withOverflow(Overflow.NONE));
+        try (Buffer logits = floats(tokens * experts, new Random(seed));
+                Buffer gradient = floats(tokens * experts, new Random(1))) {
+            router.route(logits, tokens);
+            other.route(logits, tokens);
+            both.route(logits, tokens);
+            double expected = 0;
+            double variance = 0;
+            int differ = 0;
+            for (int t = 0; t < tokens; t++) {
+                int all = both.startOfToken(t);
+                double weight = 1;
+                for (int k = all; k < both.startOfToken(t + 1); k++) {
+                    weight = Math.min(weight, both.weight(both.assignmentsByToken()[k]));
+                }
+                double used = Math.min(1, 2 * weight);
+                expected += used;
+                variance += used * (1 - used);
+                int from = router.startOfToken(t);
+                int count = router.startOfToken(t + 1) - from;
+                differ += count == other.startOfToken(t + 1) - other.startOfToken(t) ? 0 : 1;
+                assertTrue(count == 1 || count == 2, "assignments " + count);
+                for (int k = from; k < from + count; k++) {
+                    int i = router.assignmentsByToken()[k];
+                    boolean found = false;
+                    for (int l = all; l < all + 2; l++) {
+                        int j = both.assignmentsByToken()[l];
+                        found |=
+                                both.expert(j) == router.expert(i)
+                                        && both.weight(j) == router.weight(i);
+                    }
+                    assertTrue(found, "token " + t);
+                    // The one that is always used is the first.
+                    assertTrue(count == 2 || router.weight(i) >= 0.5f, "token " + t);
+                }
+            }
+            int seconds = router.assignments() - tokens;
+            assertEquals(tokens - seconds, router.skipped());
+            assertEquals(expected, seconds, 6 * Math.sqrt(variance) + 1, "second experts");
+            assertTrue(differ > 0, "seeds make no difference");
+            float[] before = weights(router);
+            router.route(logits, tokens);
+            assertArrayEquals(before, weights(router), "the same gates, the same outcome");
+
+            // dp_m = (g_m - sum_j g_j w_j) / S over both, with no gradient from what was left out.
+            for (int i = 0; i < router.assignments(); i++) {
+                router.setWeightGradient(i, (float) Math.sin(i));
+            }
+            router.backward(gradient, 0, 0);
+            for (int t = 0; t < tokens; t += 97) {
+                double[] g = new double[experts];
+                double sum = 0;
+                double divisor = 0;
+                for (int k = router.startOfToken(t); k < router.startOfToken(t + 1); k++) {
+                    int i = router.assignmentsByToken()[k];
+                    g[router.expert(i)] = (float) Math.sin(i);
+                    sum += g[router.expert(i)] * router.weight(i);
+                }
+                double[] p = new double[experts];
+                double dot = 0;
+                for (int k = both.startOfToken(t); k < both.startOfToken(t + 1); k++) {
+                    divisor += router.gate(t, both.expert(both.assignmentsByToken()[k]));
+                }
+                for (int k = both.startOfToken(t); k < both.startOfToken(t + 1); k++) {
+                    int e = both.expert(both.assignmentsByToken()[k]);
+                    p[e] = (g[e] - sum) / divisor;
+                    dot += router.gate(t, e) * p[e];
+                }
+                for (int e = 0; e < experts; e++) {
+                    double want = router.gate(t, e) * (p[e] - dot);
+                    assertEquals(want, gradient.get((long) t * experts + e), 1e-5, "token " + t);
+                }
+            }
+        }
+    }
+
+    private static float[] weights(ExpertRouter router) {
+        return Arrays.copyOf(router.weightArray(), router.assignments());
+    }
+
+    /** Those that chance leaves out take no room, and do not count as dropped. */
+    @Test
+    void chanceLeavesRoom() {
+        seeded("chanceLeavesRoom", 2);
+        Communicator.runLocal(
+                2,
+                c -> {
+                    int tokens = 500;
+                    ExpertOptions options =
+                            ExpertOptions.of(
+                                    RouterOptions.gshard(4, tokens, seed).withCapacityFactor(4), 3);
+                    try (Buffer logits = floats(tokens * 4, new Random(seed + c.rank()));
+                            ExpertDispatch layer = ExpertDispatch.create(c, options)) {
+                        layer.route(logits, tokens);
+                        ExpertStatistics s = layer.statistics();
+                        assertTrue(s.skipped() > 0);
+                        assertEquals(4L * tokens - s.skipped(), s.assignments());
+                        assertEquals(0, s.droppedShare());
+                    }
+                });
+    }
+
     /**
      * Without a capacity no token is in another's way, so the spread over ranks does not matter.
      */
-    @Test
-    void droplessResultsAreTheSameBitByBitOnAnyNumberOfRanks() {
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void droplessResultsAreTheSameBitByBitOnAnyNumberOfRanks(boolean chance) {
         seeded("dropless", 4);
         int tokens = 96;
         RouterOptions router =
-                new RouterOptions(8, tokens, new TokenChoice(2, true), 1, Overflow.NONE, false);
+                (chance ? RouterOptions.gshard(8, tokens, seed) : RouterOptions.top2(8, tokens))
+                        .withOverflow(Overflow.NONE);
         ExpertOptions options = ExpertOptions.of(router, 33);
         float[][] found = new float[5][];
         for (int ranks : new int[] {1, 2, 4}) {
