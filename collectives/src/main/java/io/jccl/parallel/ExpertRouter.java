@@ -20,8 +20,8 @@ import java.util.Objects;
  * all tokens get their slots before second choices (GShard, <a
  * href="https://arxiv.org/abs/2006.16668">arXiv 2006.16668</a>, algorithm 1). The <i>weight</i> of
  * an assignment is its gate p, or with {@link TokenChoice#normalised} p divided by the sum over all
- * experts that the token chose, also those that dropped it or that chance left out; 0 if that sum is below {@link
- * Float#MIN_NORMAL}, as it may be for a token that was sent far down its list.
+ * experts that the token chose, also those that dropped it or that chance left out; 0 if that sum
+ * is below {@link Float#MIN_NORMAL}, as it may be for a token that was sent far down its list.
  *
  * <p>Two losses keep experts busy and logits small; for T tokens and E experts:
  *
@@ -261,7 +261,9 @@ public final class ExpertRouter {
                 chosen[at + j] = best(t, j, false);
                 assigned[at + j] = 0;
             }
-            if (byChance && !isWanted(gates[t * experts + chosen[at]], gates[t * experts + chosen[at + 1]])) {
+            if (byChance
+                    && !isWanted(
+                            gates[t * experts + chosen[at]], gates[t * experts + chosen[at + 1]])) {
                 assigned[at + 1] = -1;
                 skipped++;
             }
