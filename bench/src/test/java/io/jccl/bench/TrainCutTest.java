@@ -285,11 +285,11 @@ class TrainCutTest {
             job.hosts.mend();
         }
         for (Job job : both) {
+            assertEquals(
+                    0, job.status("whole", job.launchers.get(0)), () -> job.everything("whole"));
             job.start("again", LATE, LENGTH + " --json " + job.file("again.json"));
         }
         for (Job job : both) {
-            assertEquals(
-                    0, job.status("whole", job.launchers.get(0)), () -> job.everything("whole"));
             assertEquals(
                     0, job.status("again", job.launchers.get(1)), () -> job.everything("again"));
             assertEquals(job.losses("again"), job.losses("whole"));

@@ -44,6 +44,7 @@ public final class TwoHosts implements AutoCloseable {
                 must("ip", "-n", name + host, "link", "set", "lo", "up");
                 must("ip", "-n", name + host, "link", "set", name + "v" + host, "up");
             }
+            awaitLink();
             agent = folder.resolve("agent-" + name);
             Files.writeString(
                     agent,
@@ -64,6 +65,23 @@ public final class TwoHosts implements AutoCloseable {
     /** Mends the link. */
     public void mend() throws IOException {
         must("ip", "-n", name + "a", "link", "set", name + "va", "up");
+        awaitLink();
+    }
+
+    /** The kernel has a link work some time after it was told to, and remembers who was away. */
+    private void awaitLink() throws IOException {
+        for (String host : HOSTS) {
+            String up = "ip -n " + name + host + " -o link show " + name + "v" + host;
+            must(
+                    "sh",
+                    "-c",
+                    "for i in $(seq 300); do "
+                            + up
+                            + " | grep -q 'state UP' && exit 0; sleep 0.1; done; exit 1");
+        }
+        for (String host : HOSTS) {
+            run("ip", "-n", name + host, "neigh", "flush", "dev", name + "v" + host);
+        }
     }
 
     /**
