@@ -1,5 +1,6 @@
 package io.jccl.bench;
 
+import io.jccl.bench.train.Owned;
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
@@ -93,7 +94,7 @@ final class MatmulRun implements AutoCloseable {
     private final MatmulInputs inputs;
     private final Consumer<List<Buffer>> afterProduct;
     private final Progress progress;
-    private final List<AutoCloseable> open = new ArrayList<>();
+    private final Owned open = new Owned();
     private final Budgets budgets;
     private final BufferPool device;
     private final BufferPool pinned;
@@ -181,8 +182,7 @@ final class MatmulRun implements AutoCloseable {
     }
 
     private <T extends AutoCloseable> T add(T t) {
-        open.add(t);
-        return t;
+        return open.add(t);
     }
 
     private void fill() {
@@ -557,21 +557,6 @@ final class MatmulRun implements AutoCloseable {
     /** Closes everything, whatever of it fails. */
     @Override
     public void close() {
-        RuntimeException first = null;
-        for (AutoCloseable x : open.reversed()) {
-            try {
-                x.close();
-            } catch (Exception e) {
-                if (first == null) {
-                    first = e instanceof RuntimeException r ? r : new IllegalStateException(e);
-                } else {
-                    first.addSuppressed(e);
-                }
-            }
-        }
-        open.clear();
-        if (first != null) {
-            throw first;
-        }
+        open.close();
     }
 }

@@ -42,21 +42,7 @@ public record Techniques(
         boolean overlap,
         Compression compress) {
     /** Nothing: one rank, one micro-batch, float32. */
-    public static final Techniques NONE =
-            new Techniques(
-                    1,
-                    1,
-                    1,
-                    1,
-                    -1,
-                    Offload.NONE,
-                    1,
-                    false,
-                    false,
-                    false,
-                    Schedule.ONE_F_ONE_B,
-                    true,
-                    Compression.NONE);
+    public static final Techniques NONE = single(1);
 
     /** Where state is. */
     public enum Offload {
@@ -317,6 +303,10 @@ public record Techniques(
      * @return one rank that computes the same micro-batches
      */
     public Techniques reference() {
+        return single(microBatches());
+    }
+
+    private static Techniques single(int accumulate) {
         return new Techniques(
                 1,
                 1,
@@ -324,7 +314,7 @@ public record Techniques(
                 1,
                 -1,
                 Offload.NONE,
-                microBatches(),
+                accumulate,
                 false,
                 false,
                 false,
