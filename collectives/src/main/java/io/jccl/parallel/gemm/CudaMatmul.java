@@ -2,10 +2,12 @@ package io.jccl.parallel.gemm;
 
 import io.jccl.bindings.CublasApi;
 import io.jccl.bindings.CublasException;
+import io.jccl.bindings.CudaException;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.cuda.CudaBuffer;
 import io.jccl.cuda.CudaDevice;
+import io.jccl.cuda.CudaRuntime;
 import io.jccl.cuda.CudaStream;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
@@ -143,7 +145,7 @@ public final class CudaMatmul implements Matmul {
                 api.check(api.cublasSetStream(handle, queue), "cublasSetStream");
                 stream = queue;
             }
-            api.check(
+            check(
                     api.cublasGemmEx(
                             handle,
                             turnRight ? cublas_h.CUBLAS_OP_T() : cublas_h.CUBLAS_OP_N(),
@@ -164,10 +166,25 @@ public final class CudaMatmul implements Matmul {
                             number(Math.max(pitch, width)),
                             cublas_h.CUBLAS_COMPUTE_32F(),
                             cublas_h.CUBLAS_GEMM_DEFAULT()),
-                    "cublasGemmEx");
+                    queue);
         } finally {
             device.exit(previous);
         }
+    }
+
+    /**
+     * Throws unless a product was launched. After an earlier kernel's error cuBLAS says no more
+     * than that a launch failed; any call of CUDA, such as this one that changes nothing, says
+     * which.
+     */
+    private void check(int status, long queue) {
+        if (status != 0) {
+            int error = CudaRuntime.api().cudaStreamIsCapturing(queue, CudaRuntime.slot());
+            if (CudaException.isFatal(error)) {
+                CudaRuntime.check(error, "cublasGemmEx");
+            }
+        }
+        api.check(status, "cublasGemmEx");
     }
 
     private static boolean byRows(Matrix x) {

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.sun.management.ThreadMXBean;
 import io.jccl.bindings.CublasException;
 import io.jccl.bindings.CudaException;
+import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.contract.Workers;
 import io.jccl.device.Buffer;
@@ -336,6 +337,26 @@ class CudaMatmulTest {
                     assertThrows(CudaException.class, () -> stream.synchronize(LIMIT));
             assertTrue(fatal.toString().contains("cudaErrorIllegalAddress"), fatal::toString);
             assertThrows(CudaException.class, () -> matmul.multiply(x, x, z, 0, stream));
+            TestDouble.reset();
+        }
+    }
+
+    /** A kernel's error that comes between this call's checks and cuBLAS's launch is named too. */
+    @Test
+    void anEarlierKernelsErrorIsNamed() {
+        try (Matmul matmul = Matmul.of(gpu, 1);
+                Stream stream = gpu.newStream();
+                Buffer a = gpu.allocate(DataType.FLOAT32, 4);
+                Buffer c = gpu.allocate(DataType.FLOAT32, 4)) {
+            Matrix x = Matrix.of(a, 2, 2);
+            Matrix z = Matrix.of(c, 2, 2);
+            matmul.multiply(x, x, z, 0, stream);
+            TestDouble.inject("cublasGemmEx:1:sticky=719");
+            CudaFatalException e =
+                    assertThrows(
+                            CudaFatalException.class, () -> matmul.multiply(x, x, z, 0, stream));
+            assertEquals("cublasGemmEx", e.operation());
+            assertTrue(e.toString().contains("cudaErrorLaunchFailure"), e::toString);
             TestDouble.reset();
         }
     }
