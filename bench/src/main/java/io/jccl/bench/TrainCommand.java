@@ -75,7 +75,11 @@ public final class TrainCommand implements Callable<Integer> {
 
     /** What it runs besides; {@code --experts} of them, or 4. */
     private static final List<String> EXPERT =
-            List.of("dp=2 ep=2", "dp=4 ep=2 zero=1", "dp=2 ep=2 pp=2 accumulate=2");
+            List.of(
+                    "dp=2 ep=2",
+                    "dp=4 ep=2 zero=1",
+                    "dp=2 ep=2 pp=2 accumulate=2",
+                    "dp=2 ep=2 tp=2 sequence-parallel");
 
     private static final int COMPARED_EXPERTS = 4;
 

@@ -94,7 +94,6 @@ class TrainCommandTest {
                 "--ep 2 | --ep is 2, but the model has no experts",
                 "--ep 2 --experts 4 | --ep is 2, expected a divisor of --dp 1",
                 "--dp 2 --ep 2 --experts 3 | --ep is 2, expected a divisor of --experts 3",
-                "--tp 2 --experts 4 | --experts is 4 and --tp 2",
                 "--experts 4 --top-k 3 | --top-k is 3, expected 1 or 2",
                 "--sequence-parallel | --tp is 1",
                 "--zero 4 | --zero is 4, expected 0 to 3",

@@ -1,9 +1,11 @@
 package io.jccl.bench.train;
 
 import io.jccl.Communicator;
+import io.jccl.ReduceOp;
 import io.jccl.bench.train.GptShape.Weight;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.parallel.ExpertDispatch;
 import io.jccl.parallel.ExpertOptions;
 import io.jccl.parallel.ExpertStatistics;
@@ -11,7 +13,15 @@ import io.jccl.parallel.RouterOptions;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/** A block's experts: each token goes to those that its router chooses, on whichever rank. */
+/**
+ * A block's experts: each token goes to those that its router chooses, on whichever rank.
+ *
+ * <p>Tensor parallelism splits an expert's two matrices as it splits a dense block's, and leaves
+ * the router whole. All ranks of a tensor group route the same tokens the same way, each to experts
+ * of its own group. What comes out of their experts is a part of a sum, and so are the gradients by
+ * the tokens and by the router's weights, in which everything behind is linear: summing up rows of
+ * tokens, after they have come back, sends less than summing up rows of experts would.
+ */
 final class Experts implements Inner {
     /** Weight of the loss that keeps experts evenly busy (arXiv 2101.03961, section 2.2). */
     private static final double BALANCE = 0.01;
@@ -30,8 +40,39 @@ final class Experts implements Inner {
         /** Rows that the experts of a rank get at most. */
         final long rows;
 
-        Room(GptShape shape, int rows, int ranks, int local, Device device, Owned owned) {
+        final Communicator tensor;
+        final Stream stream;
+
+        /** Whether tensor ranks share the rows of the residual path; experts take all of them. */
+        final boolean shared;
+
+        /** All rows of the tokens, of the gradient by the output, and of what experts add up to. */
+        final Buffer tokens;
+
+        final Buffer outputGradient;
+        final Buffer sums;
+
+        /** All rows of the gradient by the tokens that goes by way of the router. */
+        final Buffer routed;
+
+        /** This rank's rows of that. */
+        final MemorySegment routedShare;
+
+        Room(Work work, Part part, Communicator experts, Communicator tensor, Owned owned) {
+            GptShape shape = part.shape();
+            Device device = experts.device();
+            int rows = work.rows;
             int k = shape.topK();
+            this.tensor = tensor;
+            stream = device.defaultStream();
+            shared = work.shareRows < rows;
+            long all = shared ? (long) rows * work.hidden : 0;
+            tokens = owned.floats(device, all);
+            outputGradient = owned.floats(device, all);
+            sums = owned.floats(device, all);
+            routed = shared ? owned.floats(device, all) : work.normedGradient;
+            long share = (long) work.shareRows * work.hidden;
+            routedShare = routed.slice(shared ? tensor.rank() * share : 0, share).asSegment();
             router =
                     new RouterOptions(
                             shape.experts(),
@@ -40,8 +81,8 @@ final class Experts implements Inner {
                             shape.capacityFactor(),
                             RouterOptions.Overflow.DROP,
                             false);
-            this.rows = (long) ranks * local * router.capacity(rows);
-            long wide = this.rows * GptShape.WIDTH * shape.hidden();
+            this.rows = (long) experts.size() * part.experts() * router.capacity(rows);
+            long wide = this.rows * GptShape.WIDTH * work.attended;
             squared = owned.floats(device, wide);
             gradient = owned.floats(device, wide);
             logitsGradient = owned.floats(device, (long) rows * shape.experts());
@@ -76,7 +117,8 @@ final class Experts implements Inner {
         }
     }
 
-    private final Buffer logitsGradient;
+    private final Room room;
+    private final Buffer sums;
     private final MemorySegment squared;
     private final MemorySegment gradient;
     private final MemorySegment normedGradient;
@@ -109,8 +151,10 @@ final class Experts implements Inner {
             Buffer[] tokens,
             Owned owned) {
         this.work = work;
-        balance = BALANCE * store.lossFactor();
-        logitsGradient = room.logitsGradient;
+        this.room = room;
+        // Each tensor rank adds its part.
+        balance = BALANCE * store.lossFactor() / room.tensor.size();
+        sums = room.shared ? room.sums : work.branch;
         squared = room.squared.asSegment();
         gradient = room.gradient.asSegment();
         normedGradient = work.normedGradient.asSegment();
@@ -147,8 +191,8 @@ final class Experts implements Inner {
                                 experts.weight(block, 2 * e),
                                 experts.gradient(block, 2 * e),
                                 rows(dispatch.inputs(), at, rows, work.hidden),
-                                rows(raised, at, rows, GptShape.WIDTH * work.hidden),
-                                rows(room.gradient, at, rows, GptShape.WIDTH * work.hidden),
+                                rows(raised, at, rows, GptShape.WIDTH * work.attended),
+                                rows(room.gradient, at, rows, GptShape.WIDTH * work.attended),
                                 rows(dispatch.inputGradients(), at, rows, work.hidden),
                                 rows);
                 down[e] =
@@ -156,10 +200,10 @@ final class Experts implements Inner {
                                 expertWeights.get(2 * e + 1),
                                 experts.weight(block, 2 * e + 1),
                                 experts.gradient(block, 2 * e + 1),
-                                rows(room.squared, at, rows, GptShape.WIDTH * work.hidden),
+                                rows(room.squared, at, rows, GptShape.WIDTH * work.attended),
                                 rows(dispatch.outputs(), at, rows, work.hidden),
                                 rows(dispatch.outputGradients(), at, rows, work.hidden),
-                                rows(room.gradient, at, rows, GptShape.WIDTH * work.hidden),
+                                rows(room.gradient, at, rows, GptShape.WIDTH * work.attended),
                                 rows);
             }
             slots[s] =
@@ -172,10 +216,10 @@ final class Experts implements Inner {
                                     weights.get(router),
                                     store.weight(layer, router),
                                     store.gradient(layer, router),
-                                    tokens[s],
+                                    room.shared ? room.tokens : tokens[s],
                                     logits,
-                                    logitsGradient,
-                                    work.normedGradient),
+                                    room.logitsGradient,
+                                    room.routed),
                             up,
                             down);
         }
@@ -188,9 +232,10 @@ final class Experts implements Inner {
     @Override
     public void forward(int slot) {
         Slot s = slots[slot];
+        Buffer tokens = all(s.tokens, room.tokens);
         s.router.forward();
         s.dispatch.route(s.logits, work.rows);
-        s.dispatch.dispatch(s.tokens);
+        s.dispatch.dispatch(tokens);
         for (Product p : s.up) {
             p.forward();
         }
@@ -198,7 +243,26 @@ final class Experts implements Inner {
         for (Product p : s.down) {
             p.forward();
         }
-        s.dispatch.combine(work.branch);
+        s.dispatch.combine(sums);
+        addUp();
+    }
+
+    /** All rows of what may be shared out by rows. */
+    private Buffer all(Buffer share, Buffer to) {
+        if (!room.shared) {
+            return share;
+        }
+        room.tensor.allGather(share, to, room.stream);
+        return to;
+    }
+
+    /** From the tensor ranks' parts to their sums, of which this rank takes its rows. */
+    private void addUp() {
+        if (room.shared) {
+            room.tensor.reduceScatter(sums, work.branch, ReduceOp.SUM, room.stream);
+        } else if (room.tensor.size() > 1) {
+            room.tensor.allReduce(work.branch, ReduceOp.SUM, room.stream);
+        }
     }
 
     /** All of it: the weights' gradients take what the experts gave. */
@@ -210,7 +274,7 @@ final class Experts implements Inner {
     @Override
     public void backward(int slot) {
         Slot s = slots[slot];
-        s.dispatch.combineBackward(work.gradient);
+        s.dispatch.combineBackward(all(work.gradient, room.outputGradient));
         Functions.reluSquared(s.raised, squared, wide);
         for (Product p : s.down) {
             p.backward();
@@ -219,10 +283,15 @@ final class Experts implements Inner {
         for (Product p : s.up) {
             p.backward();
         }
-        s.dispatch.dispatchBackward(work.branch);
-        s.dispatch.routeBackward(logitsGradient, balance, 0);
+        s.dispatch.dispatchBackward(sums);
+        addUp();
+        s.dispatch.routeBackward(room.logitsGradient, balance, 0);
+        if (room.tensor.size() > 1) {
+            room.tensor.allReduce(room.logitsGradient, ReduceOp.SUM, room.stream);
+            all(s.tokens, room.tokens);
+        }
         s.router.backward();
-        Functions.sum(normedGradient, branch, normedGradient, work.normedGradient.count());
+        Functions.sum(room.routedShare, branch, normedGradient, work.normedGradient.count());
     }
 
     /** The loss of uneven use, by its weight, of the first slot's last micro-batch. */

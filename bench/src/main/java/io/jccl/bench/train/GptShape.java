@@ -111,8 +111,8 @@ public record GptShape(
         double out = in / Math.sqrt(2.0 * layers * WIDTH);
         List<Weight> all = new ArrayList<>();
         for (int e = from; e < from + count; e++) {
-            all.add(new Weight("expert" + e + ".w1", hidden, WIDTH * hidden, in, Split.NONE));
-            all.add(new Weight("expert" + e + ".w2", WIDTH * hidden, hidden, out, Split.NONE));
+            all.add(new Weight("expert" + e + ".w1", hidden, WIDTH * hidden, in, Split.COLUMNS));
+            all.add(new Weight("expert" + e + ".w2", WIDTH * hidden, hidden, out, Split.ROWS));
         }
         return all;
     }

@@ -308,7 +308,8 @@ public final class GptTrainer implements AutoCloseable {
     private void files(Path folder, boolean save) throws IOException {
         String at = "pp" + mesh.coordinate(PIPELINE);
         Path dense = folder.resolve(at + "-tp" + mesh.coordinate(TENSOR));
-        Path own = folder.resolve(at + "-ep" + mesh.coordinate(EXPERT) + "-experts");
+        String split = "-ep" + mesh.coordinate(EXPERT) + "-tp" + mesh.coordinate(TENSOR);
+        Path own = folder.resolve(at + split + "-experts");
         if (save) {
             Files.createDirectories(dense);
             store.save(dense);

@@ -68,8 +68,8 @@ final class Products {
             return local(weight, w, wGradient, x, y, yGradient, xGradient, rows);
         }
         boolean in = weight.split() == Split.ROWS;
-        int inputs = in ? weight.rows() / parts : weight.rows();
-        int outputs = in ? weight.columns() : weight.columns() / parts;
+        int inputs = inputs(weight);
+        int outputs = outputs(weight);
         long xRows = shared && !in ? rows / parts : rows;
         long yRows = shared && in ? rows / parts : rows;
         LinearWeights weights =
@@ -119,7 +119,18 @@ final class Products {
                                         RowLinear.Options.DEFAULT.withSequenceParallel(shared))));
     }
 
-    /** With a weight matrix that this rank holds whole, of any number of rows. */
+    /** Rows of what this rank holds of a weight matrix. */
+    private int inputs(Weight w) {
+        return w.split() == Split.ROWS ? w.rows() / tensor.size() : w.rows();
+    }
+
+    /** Columns of what this rank holds of a weight matrix. */
+    private int outputs(Weight w) {
+        boolean whole = w.split() == Split.NONE || w.split() == Split.ROWS;
+        return whole ? w.columns() : w.columns() / tensor.size();
+    }
+
+    /** With what this rank holds of a weight matrix, and no one else; of any number of rows. */
     Product local(
             Weight weight,
             Buffer w,
@@ -129,12 +140,14 @@ final class Products {
             Buffer yGradient,
             Buffer xGradient,
             long count) {
-        Matrix a = Matrix.of(x, count, weight.rows());
-        Matrix b = Matrix.of(w, weight.rows(), weight.columns());
-        Matrix c = Matrix.of(y, count, weight.columns());
-        Matrix dc = Matrix.of(yGradient, count, weight.columns());
-        Matrix da = Matrix.of(xGradient, count, weight.rows());
-        Matrix db = Matrix.of(wGradient, weight.rows(), weight.columns());
+        int inputs = inputs(weight);
+        int outputs = outputs(weight);
+        Matrix a = Matrix.of(x, count, inputs);
+        Matrix b = Matrix.of(w, inputs, outputs);
+        Matrix c = Matrix.of(y, count, outputs);
+        Matrix dc = Matrix.of(yGradient, count, outputs);
+        Matrix da = Matrix.of(xGradient, count, inputs);
+        Matrix db = Matrix.of(wGradient, inputs, outputs);
         Matrix across = a.transposed();
         Matrix back = b.transposed();
         return product(

@@ -21,7 +21,11 @@ final class Stage implements PipelineStage {
     private final Part part;
     private final ParameterStore store;
     private final @Nullable ParameterStore experts;
+    private final Communicator tensorRanks;
+
+    /** Those that share the rows of the residual path; null if all ranks have all rows. */
     private final @Nullable Communicator tensor;
+
     private final Communicator expertRanks;
     private final Experts.@Nullable Room room;
     private final List<Experts> balanced = new ArrayList<>();
@@ -84,6 +88,7 @@ final class Stage implements PipelineStage {
         this.experts = experts;
         this.expertRanks = expertRanks;
         this.owned = owned;
+        this.tensorRanks = tensor;
         this.tensor = options.shared() ? tensor : null;
         this.batches = batches;
         this.recompute = options.recompute();
@@ -94,16 +99,7 @@ final class Stage implements PipelineStage {
         GptShape shape = part.shape();
         work = new Work(shape, sequences, part.tensorRanks(), options.shared(), device, owned);
         shareFrom = options.shared() ? part.tensorRank() * work.shareRows : 0;
-        room =
-                experts == null
-                        ? null
-                        : new Experts.Room(
-                                shape,
-                                work.rows,
-                                expertRanks.size(),
-                                part.experts(),
-                                device,
-                                owned);
+        room = experts == null ? null : new Experts.Room(work, part, expertRanks, tensor, owned);
         long share = (long) work.shareRows * work.hidden;
         x = new Buffer[part.blocks() + 1][slotCount];
         for (Buffer[] slots : x) {

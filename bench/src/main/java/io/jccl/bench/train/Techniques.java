@@ -406,13 +406,6 @@ public record Techniques(
                 shape.experts() % expert == 0,
                 "--ep is " + expert + ", expected a divisor of --experts " + shape.experts());
         require(
-                shape.experts() == 0 || tensor == 1,
-                "--experts is "
-                        + shape.experts()
-                        + " and --tp "
-                        + tensor
-                        + ": tensor parallelism does not split experts; give --tp 1 or --experts 0");
-        require(
                 shape.experts() == 0 || (shape.topK() >= 1 && shape.topK() <= 2),
                 "--top-k is " + shape.topK() + ", expected 1 or 2");
         require(

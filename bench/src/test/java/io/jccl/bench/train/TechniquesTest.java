@@ -142,7 +142,12 @@ class TechniquesTest {
                 "dp=2 accumulate=2",
                 "dp=2 ep=2 accumulate=2 zero=3",
                 "dp=4 ep=2 zero=2 bf16",
-                "dp=2 ep=2 pp=2 accumulate=2"
+                "dp=2 ep=2 pp=2 accumulate=2",
+                "tp=2",
+                "tp=4 sequence-parallel recompute",
+                "dp=2 ep=2 tp=2",
+                "dp=2 ep=2 tp=2 zero=2 sequence-parallel",
+                "tp=2 pp=2 accumulate=4 sequence-parallel"
             })
     void expertsLoseAsOnASingleRank(String techniques) {
         RunSettings s = settings(techniques, 4, 1, Adam.defaults(), STEPS);
@@ -202,20 +207,20 @@ class TechniquesTest {
 
     /** Steps 6 to 12 from a checkpoint are those of a run that never stopped, bit for bit. */
     @ParameterizedTest
-    @ValueSource(
-            strings = {
-                "single",
-                "dp=2",
-                "dp=2 zero=2 bf16",
-                "dp=2 zero=3 offload=nvme",
-                "tp=2",
-                "pp=2 accumulate=4 bf16"
-            })
-    void resumesToTheSameLosses(String techniques, @TempDir Path checkpoint) {
-        List<Double> whole = losses(settings(techniques, 0, 1, Adam.defaults(), STEPS));
-        losses(settings(techniques, 0, 1, Adam.defaults(), 6, checkpoint, false));
+    @CsvSource({
+        "single, 0",
+        "dp=2, 0",
+        "dp=2 zero=2 bf16, 0",
+        "dp=2 zero=3 offload=nvme, 0",
+        "tp=2, 0",
+        "pp=2 accumulate=4 bf16, 0",
+        "dp=2 ep=2 tp=2, 4"
+    })
+    void resumesToTheSameLosses(String techniques, int experts, @TempDir Path checkpoint) {
+        List<Double> whole = losses(settings(techniques, experts, 1, Adam.defaults(), STEPS));
+        losses(settings(techniques, experts, 1, Adam.defaults(), 6, checkpoint, false));
         List<Double> rest =
-                losses(settings(techniques, 0, 1, Adam.defaults(), STEPS, checkpoint, true));
+                losses(settings(techniques, experts, 1, Adam.defaults(), STEPS, checkpoint, true));
         assertEquals(whole.subList(6, STEPS), rest);
         assertNotEquals(whole.subList(0, 6), rest);
     }
@@ -240,7 +245,8 @@ class TechniquesTest {
         "pp=2 accumulate=4, 0",
         "recompute, 0",
         "single, 4",
-        "dp=2 ep=2, 4"
+        "dp=2 ep=2, 4",
+        "tp=2 sequence-parallel, 4"
     })
     void stepsAllocateNothing(String techniques, int experts) {
         RunSettings s = settings(techniques, experts, 1, Adam.defaults(), 10_000);
