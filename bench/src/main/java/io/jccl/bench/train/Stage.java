@@ -21,9 +21,8 @@ final class Stage implements PipelineStage {
     private final Part part;
     private final ParameterStore store;
     private final @Nullable ParameterStore experts;
-    private final Communicator tensorRanks;
 
-    /** Those that share the rows of the residual path; null if all ranks have all rows. */
+    /** Ranks that share the rows of the residual path; null if all ranks have all rows. */
     private final @Nullable Communicator tensor;
 
     private final Communicator expertRanks;
@@ -88,7 +87,6 @@ final class Stage implements PipelineStage {
         this.experts = experts;
         this.expertRanks = expertRanks;
         this.owned = owned;
-        this.tensorRanks = tensor;
         this.tensor = options.shared() ? tensor : null;
         this.batches = batches;
         this.recompute = options.recompute();
