@@ -9,6 +9,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 import org.jspecify.annotations.Nullable;
@@ -117,32 +118,26 @@ final class LinearRanks {
         return comm.device().kind() == Device.Kind.HOST;
     }
 
-    private Matrix matrix(
-            double[] whole, int columns, Part rows, Part cols, boolean bfloat16, boolean padded) {
-        DataType type = bfloat16 ? DataType.BFLOAT16 : DataType.FLOAT32;
-        long stride = cols.count() + (padded ? 3 : 0);
-        Buffer b = comm.device().allocate(type, rows.count() * stride);
+    private Matrix matrix(double[] whole, int columns, Part rows, Part cols, boolean padded) {
+        int stride = (int) cols.count() + (padded ? 3 : 0);
+        Buffer b = comm.device().allocate(DataType.FLOAT32, rows.count() * stride);
         buffers.add(b);
-        for (long i = 0; i < b.count(); i++) {
-            b.set(i, 17);
-        }
-        Matrix m = Matrix.of(b, rows.count(), stride).columns(0, cols.count());
-        for (long i = 0; i < rows.count(); i++) {
-            for (long j = 0; j < cols.count(); j++) {
-                m.set(i, j, whole[(int) ((rows.from() + i) * columns + cols.from() + j)]);
+        // All at once: on a device each access to an element is a copy.
+        float[] values = new float[(int) b.count()];
+        Arrays.fill(values, 17);
+        for (int i = 0; i < rows.count(); i++) {
+            for (int j = 0; j < cols.count(); j++) {
+                values[i * stride + j] =
+                        (float) whole[(int) ((rows.from() + i) * columns + cols.from() + j)];
             }
         }
-        return m;
+        b.copyFrom(values);
+        return Matrix.of(b, rows.count(), stride).columns(0, cols.count());
     }
 
     private Matrix empty(long rows, long columns) {
         return matrix(
-                new double[(int) (rows * columns)],
-                (int) columns,
-                all(rows),
-                all(columns),
-                false,
-                false);
+                new double[(int) (rows * columns)], (int) columns, all(rows), all(columns), false);
     }
 
     private static Part all(long count) {
@@ -157,10 +152,13 @@ final class LinearRanks {
             Matrix got,
             double times,
             String what) {
+        float[] values = new float[(int) got.buffer().count()];
+        got.buffer().copyTo(values);
         for (long i = 0; i < rows.count(); i++) {
             for (long j = 0; j < cols.count(); j++) {
                 double e = times * whole[(int) ((rows.from() + i) * columns + cols.from() + j)];
-                double v = got.get(i, j);
+                double v =
+                        values[(int) (got.offset() + i * got.rowStride() + j * got.columnStride())];
                 // Sums of at most 60 products of numbers below 1, twice: 120 roundings of 2^-24.
                 assertTrue(
                         Math.abs(v - e) <= 120 * 120 * Math.scalb(1.0, -24),
@@ -177,13 +175,16 @@ final class LinearRanks {
             biasGradient = comm.device().allocate(DataType.FLOAT32, out.count());
             buffers.add(bias);
             buffers.add(biasGradient);
-            for (int i = 0; i < out.count(); i++) {
-                bias.set(i, l.b[(int) out.from() + i]);
-                biasGradient.set(i, Double.NaN);
+            float[] b = new float[(int) out.count()];
+            for (int i = 0; i < b.length; i++) {
+                b[i] = (float) l.b[(int) out.from() + i];
             }
+            bias.copyFrom(b);
+            Arrays.fill(b, Float.NaN);
+            biasGradient.copyFrom(b);
         }
         return new LinearWeights(
-                matrix(l.w, l.outputs, in, out, false, true),
+                matrix(l.w, l.outputs, in, out, true),
                 bias,
                 empty(in.count(), out.count()),
                 biasGradient);
@@ -210,9 +211,9 @@ final class LinearRanks {
             ColumnLinear.Pass pass =
                     linear.pass(
                             w,
-                            matrix(l.x, l.inputs, rows, in, false, !sequence),
+                            matrix(l.x, l.inputs, rows, in, !sequence),
                             y,
-                            matrix(l.dy, l.outputs, all(l.tokens), wide, false, true),
+                            matrix(l.dy, l.outputs, all(l.tokens), wide, true),
                             dx);
             pass.forward(stream);
             stream.synchronize(LIMIT);
@@ -274,9 +275,9 @@ final class LinearRanks {
             RowLinear.Pass pass =
                     linear.pass(
                             w,
-                            matrix(l.x, l.inputs, all(l.tokens), wide, false, true),
+                            matrix(l.x, l.inputs, all(l.tokens), wide, true),
                             y,
-                            matrix(l.dy, l.outputs, rows, out, false, false),
+                            matrix(l.dy, l.outputs, rows, out, false),
                             dx);
             pass.forward(stream);
             stream.synchronize(LIMIT);

@@ -71,10 +71,7 @@ final class PipelineRanks {
             data = new Matrix[first ? microBatches : 0];
             for (int i = 0; i < data.length; i++) {
                 data[i] = matrix(comm.device(), rows);
-                double[] x = input(rows, width, i, seed);
-                for (int j = 0; j < x.length; j++) {
-                    data[i].buffer().set(j, x[j]);
-                }
+                data[i].buffer().copyFrom(floats(input(rows, width, i, seed)));
             }
             states = new Matrix[slots][n + 1];
             turned = new Matrix[slots][n + 1];
@@ -107,11 +104,23 @@ final class PipelineRanks {
 
         private static Matrix weight(Device device, int width, long layer, long seed) {
             Buffer b = device.allocate(DataType.FLOAT32, (long) width * width);
-            double[] w = weightValues(width, layer, seed);
-            for (int i = 0; i < w.length; i++) {
-                b.set(i, w[i]);
-            }
+            b.copyFrom(floats(weightValues(width, layer, seed)));
             return Matrix.of(b, width, width);
+        }
+
+        private static float[] floats(double[] values) {
+            float[] f = new float[values.length];
+            for (int i = 0; i < f.length; i++) {
+                f[i] = (float) values[i];
+            }
+            return f;
+        }
+
+        /** All at once: on a device each access is a copy. */
+        static float[] floats(Buffer b) {
+            float[] f = new float[Math.toIntExact(b.count())];
+            b.copyTo(f);
+            return f;
         }
 
         private Matrix matrix(Device device, int high) {
@@ -138,9 +147,11 @@ final class PipelineRanks {
         }
 
         private static void rectify(Buffer b) {
-            for (long i = 0; i < b.count(); i++) {
-                b.set(i, Math.max(0, b.get(i)));
+            float[] x = floats(b);
+            for (int i = 0; i < x.length; i++) {
+                x[i] = Math.max(0, x[i]);
             }
+            b.copyFrom(x);
         }
 
         @Override
@@ -160,11 +171,12 @@ final class PipelineRanks {
                     dy.buffer());
             for (int l = weights.length - 1; l >= 0; l--) {
                 stream.synchronize();
-                for (long i = 0; i < dy.buffer().count(); i++) {
-                    if (x[l + 1].buffer().get(i) <= 0) {
-                        dy.buffer().set(i, 0);
-                    }
+                float[] out = floats(x[l + 1].buffer());
+                float[] error = floats(dy.buffer());
+                for (int i = 0; i < error.length; i++) {
+                    error[i] = out[i] > 0 ? error[i] : 0;
                 }
+                dy.buffer().copyFrom(error);
                 matmul.multiply(xt[l], dy, gradients[l], microBatch == 0 ? 0 : 1, stream);
                 matmul.multiply(dy, transposed[l], dx, 0, stream);
                 Matrix swap = dy;
@@ -255,11 +267,12 @@ final class PipelineRanks {
                 pipeline.run();
                 for (int l = 0; l < chain.layers.count(); l++) {
                     double[] e = dw[(int) chain.layers.from() + l];
+                    float[] got = Chain.floats(chain.gradients[l].buffer());
                     for (int i = 0; i < e.length; i++) {
                         // 5 products of 16 and sums of 6 x micro-batches, values of a few units.
                         assertEquals(
                                 e[i],
-                                chain.gradients[l].buffer().get(i),
+                                got[i],
                                 1e-5 * microBatches * Math.max(1, Math.abs(e[i])),
                                 "layer " + l + " element " + i + " of " + chain);
                     }
@@ -288,9 +301,7 @@ final class PipelineRanks {
             pipeline.run();
             float[][] all = new float[LAYERS][];
             for (int l = 0; l < chain.layers.count(); l++) {
-                float[] g = new float[width * width];
-                chain.gradients[l].buffer().copyTo(g);
-                all[(int) chain.layers.from() + l] = g;
+                all[(int) chain.layers.from() + l] = Chain.floats(chain.gradients[l].buffer());
             }
             return all;
         }
