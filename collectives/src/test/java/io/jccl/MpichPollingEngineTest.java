@@ -19,6 +19,11 @@ class MpichPollingEngineTest extends MpiEngineTest {
     }
 
     @Override
+    protected int[] worldSizes() {
+        return new int[] {2, 3};
+    }
+
+    @Override
     protected int thinness(int ranks) {
         return 8;
     }

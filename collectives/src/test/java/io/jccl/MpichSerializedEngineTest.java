@@ -16,6 +16,11 @@ class MpichSerializedEngineTest extends MpiEngineTest {
     }
 
     @Override
+    protected int[] worldSizes() {
+        return new int[] {2, 3};
+    }
+
+    @Override
     protected int thinness(int ranks) {
         return 8;
     }
