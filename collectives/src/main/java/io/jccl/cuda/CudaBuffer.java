@@ -51,6 +51,9 @@ public final class CudaBuffer implements Buffer {
     private final DataType type;
     private final long count;
 
+    /** What was last cut from this one; views have no state, so any thread may see any of them. */
+    private @Nullable CudaBuffer lastSlice;
+
     private CudaBuffer(
             CudaDevice device,
             Allocation allocation,
@@ -232,7 +235,14 @@ public final class CudaBuffer implements Buffer {
     @Override
     public Buffer slice(long from, long count) {
         Objects.checkFromIndexSize(from, count, this.count);
-        return new CudaBuffer(device, allocation, false, open() + from * type.size(), type, count);
+        long at = open() + from * type.size();
+        CudaBuffer last = lastSlice;
+        if (last != null && last.address == at && last.count == count) {
+            return last;
+        }
+        CudaBuffer slice = new CudaBuffer(device, allocation, false, at, type, count);
+        lastSlice = slice;
+        return slice;
     }
 
     @Override

@@ -82,7 +82,8 @@ public interface Buffer extends AutoCloseable {
     long address();
 
     /**
-     * A view of some of the elements.
+     * A view of some of the elements. A buffer keeps the last view, and returns it when it is asked
+     * for the same elements again, so that a loop over a few buffers makes no garbage.
      *
      * @param from index of the first
      * @param count how many

@@ -49,11 +49,6 @@ public abstract class EngineCommunicator implements Communicator {
     private @Nullable Stream recordingStream;
     private boolean poisoned;
 
-    /** The last in-place buffer and its own block, so that a loop allocates no views. */
-    private @Nullable Buffer lastWhole;
-
-    private @Nullable Buffer lastBlock;
-
     /** What is always written down. */
     private final FlightRing flight = new FlightRing(FlightSettings.capacity());
 
@@ -770,16 +765,11 @@ public abstract class EngineCommunicator implements Communicator {
                         + " memory or the in-place overload");
     }
 
-    /** This rank's block of an in-place buffer; the view is kept for the next call. */
+    /** This rank's block of an in-place buffer, which keeps the view for the next call. */
     private Buffer ownBlock(Buffer buffer) {
         Objects.requireNonNull(buffer, "buffer");
-        if (buffer == lastWhole && lastBlock != null) {
-            return lastBlock;
-        }
         long block = blockOf(buffer, "an in-place buffer", true);
-        lastWhole = buffer;
-        lastBlock = buffer.slice(rank * block, block);
-        return lastBlock;
+        return buffer.slice(rank * block, block);
     }
 
     // ---- submission and groups

@@ -41,6 +41,9 @@ public final class HostBuffer implements Buffer {
     private final @Nullable Runnable release;
     private volatile boolean closed;
 
+    /** What was last cut from this one; views have no state, so any thread may see any of them. */
+    private @Nullable HostBuffer lastSlice;
+
     /** Whether the memory outlives this buffer; guarded by this. */
     private boolean kept;
 
@@ -215,17 +218,25 @@ public final class HostBuffer implements Buffer {
     @Override
     public Buffer slice(long from, long count) {
         Objects.checkFromIndexSize(from, count, this.count);
+        MemorySegment open = open();
         long at = from * type.size();
-        return new HostBuffer(
-                device,
-                open().asSlice(at, count * type.size()),
-                type,
-                count,
-                chunk,
-                chunkAt + at,
-                owner,
-                null,
-                null);
+        HostBuffer last = lastSlice;
+        if (last != null && last.address == address + at && last.count == count) {
+            return last;
+        }
+        HostBuffer slice =
+                new HostBuffer(
+                        device,
+                        open.asSlice(at, count * type.size()),
+                        type,
+                        count,
+                        chunk,
+                        chunkAt + at,
+                        owner,
+                        null,
+                        null);
+        lastSlice = slice;
+        return slice;
     }
 
     @Override

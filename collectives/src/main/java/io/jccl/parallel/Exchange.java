@@ -7,6 +7,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.host.Reducer;
 import java.lang.foreign.MemorySegment;
+import java.util.List;
 
 /** How one bucket's gradients become their mean over all ranks. */
 abstract sealed class Exchange implements AutoCloseable
@@ -16,6 +17,11 @@ abstract sealed class Exchange implements AutoCloseable
 
     /** Bytes that this rank gives in one exchange. */
     abstract long bytes();
+
+    /** What this rank keeps for its next exchange; see {@link GradientReducer#carried}. */
+    List<Buffer> carried() {
+        return List.of();
+    }
 
     @Override
     public void close() {}

@@ -41,6 +41,13 @@ import org.jspecify.annotations.Nullable;
  * the latter is the caller's, who made the logits from the tokens. Sums run in the order of the
  * experts, so that a result does not depend on the number of ranks.
  *
+ * <p><b>Experts that are split</b> by tensor parallelism: each rank of a tensor group makes a
+ * dispatch with the ranks that hold the same part of other experts, and routes the same tokens by
+ * the same logits. What {@link #combine}, {@link #dispatchBackward} and {@link #routeBackward} give
+ * are then parts of sums over the tensor group, since all of it is linear in what experts give; the
+ * weights of the losses in {@code routeBackward} are divided by the group's size. Adding up rows of
+ * tokens sends less than adding up rows of experts.
+ *
  * <p>All memory is made once, and steps allocate nothing. Everything is complete when a call
  * returns, and what is passed in must be complete before: synchronize other streams first. Host
  * memory only, since routing looks at the numbers.

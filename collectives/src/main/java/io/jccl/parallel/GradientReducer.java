@@ -14,6 +14,7 @@ import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -135,6 +136,7 @@ public final class GradientReducer implements AutoCloseable {
 
     private final MemorySegment hostFlags;
 
+    private final List<Buffer> carried = new ArrayList<>();
     private Phase phase = Phase.IDLE;
 
     /** The bucket that goes out next. */
@@ -162,6 +164,7 @@ public final class GradientReducer implements AutoCloseable {
                 made.add(memory);
                 Exchange exchange = exchange(plan, memory, options.compression());
                 made.add(exchange);
+                carried.addAll(exchange.carried());
                 buckets[i] = new Bucket(plan, memory, device, exchange);
                 for (int k = 0; k < plan.members().size(); k++) {
                     int p = plan.members().get(k);
@@ -278,6 +281,19 @@ public final class GradientReducer implements AutoCloseable {
      */
     public Buffer gradient(int parameter) {
         return gradients[checkParameter(parameter)];
+    }
+
+    /**
+     * What compression carries from one step to the next on this rank: what of its gradients was
+     * not sent yet, and for {@link Compression.PowerSgd} the thin matrices that the next step
+     * starts from. A checkpoint that copies the elements between two passes, and back into a
+     * reducer with the same parameters and options on the same rank of as many, goes on with the
+     * same bits.
+     *
+     * @return the same views every time, of host memory; empty for compression that carries nothing
+     */
+    public List<Buffer> carried() {
+        return Collections.unmodifiableList(carried);
     }
 
     /**

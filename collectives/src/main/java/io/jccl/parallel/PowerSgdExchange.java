@@ -59,7 +59,9 @@ final class PowerSgdExchange extends Exchange {
     private final float[] p;
     private final float[] q;
 
-    private long redrawn;
+    /** How many columns were drawn. */
+    private final Buffer drawn;
+
     private final Runnable makeP = this::makeP;
     private final Runnable makeQ = this::makeQ;
     private final Runnable expand = this::expand;
@@ -111,6 +113,8 @@ final class PowerSgdExchange extends Exchange {
             made.add(first);
             second = c.device().allocate(DataType.FLOAT32, qEnd);
             made.add(second);
+            drawn = c.device().allocate(DataType.INT64, 1);
+            made.add(drawn);
             error = c.device().allocate(DataType.FLOAT32, matrices.isEmpty() ? 0 : bucket.count());
         } catch (RuntimeException e) {
             made.forEach(Buffer::close);
@@ -125,7 +129,9 @@ final class PowerSgdExchange extends Exchange {
 
     /** A column of Q at random, the same on all ranks: from -1 to 1 by SplitMix64. */
     private void draw(Matrix m, int k) {
-        long state = seed * 31 + (m.q + k) * 0xD1342543DE82EF95L + redrawn++;
+        long before = drawn.getLong(0);
+        drawn.setLong(0, before + 1);
+        long state = seed * 31 + (m.q + k) * 0xD1342543DE82EF95L + before;
         for (int j = 0; j < m.columns; j++) {
             state += SplitMix.GAMMA;
             float value = (SplitMix.mix(state) >>> 40) * 0x1p-23f - 1;
@@ -323,8 +329,14 @@ final class PowerSgdExchange extends Exchange {
     }
 
     @Override
+    List<Buffer> carried() {
+        return List.of(error, second, drawn);
+    }
+
+    @Override
     public void close() {
         error.close();
+        drawn.close();
         second.close();
         first.close();
     }

@@ -9,6 +9,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * Only the elements of largest magnitude; the rest is kept for the next step.
@@ -137,6 +138,11 @@ final class TopKExchange extends Exchange {
     @Override
     long bytes() {
         return send.byteSize();
+    }
+
+    @Override
+    List<Buffer> carried() {
+        return List.of(residual);
     }
 
     @Override

@@ -157,6 +157,9 @@ class CudaBufferTest {
         inner.set(0, 44);
         assertEquals(44, b.get(4));
         assertEquals(b.address() + 16, inner.address());
+        assertSame(b.slice(3, 4), b.slice(3, 4), "no garbage in a loop");
+        assertEquals(5, b.slice(3, 5).count());
+        assertEquals(b.address() + 16, b.slice(4, 5).address());
         inner.close();
         middle.close();
         assertEquals(44, b.get(4), "closing a slice frees nothing");

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -283,6 +284,9 @@ class BufferTest {
                 assertThrows(IndexOutOfBoundsException.class, () -> part.getLong(i), "get " + i);
                 assertThrows(IndexOutOfBoundsException.class, () -> part.set(i, 1), "set " + i);
             }
+            assertSame(all.slice(3, 4), all.slice(3, 4), "no garbage in a loop");
+            assertEquals(5, all.slice(3, 5).count());
+            assertEquals(all.address() + 16, all.slice(4, 5).address());
             part.close();
             assertDoesNotThrow(() -> all.getLong(3), "closing a view leaves the memory");
         }

@@ -9,6 +9,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.parallel.GradientReducer.Parameter;
+import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -222,6 +223,53 @@ class CompressionTest {
                 sums[p][i] += r.gradient(p).get(i);
             }
         }
+    }
+
+    /** What is carried is all that a step needs of the earlier ones: another reducer goes on. */
+    @Test
+    void carriedBuffersContinueInAnotherReducer() {
+        seeded("carried", 2);
+        List<Parameter> parameters = random(new Random(seed));
+        List<Compression> forms = List.of(new Compression.TopK(0.1), new Compression.PowerSgd(1));
+        Communicator.runLocal(
+                2,
+                c -> {
+                    for (Compression form : forms) {
+                        ReducerOptions options = OPTIONS.withCompression(form);
+                        try (GradientReducer one = GradientReducer.create(c, parameters, options);
+                                GradientReducer two =
+                                        GradientReducer.create(c, parameters, options);
+                                GradientReducer none =
+                                        GradientReducer.create(c, parameters, options)) {
+                            for (int s = 0; s < 3; s++) {
+                                step(one, ofStep(c, s, parameters.size()));
+                            }
+                            for (int i = 0; i < one.carried().size(); i++) {
+                                two.carried().get(i).copyFrom(one.carried().get(i).asSegment());
+                            }
+                            boolean differs = false;
+                            for (int s = 3; s < 6; s++) {
+                                step(one, ofStep(c, s, parameters.size()));
+                                step(two, ofStep(c, s, parameters.size()));
+                                step(none, ofStep(c, s, parameters.size()));
+                                for (int p = 0; p < parameters.size(); p++) {
+                                    MemorySegment g = one.gradient(p).asSegment();
+                                    assertEquals(-1, g.mismatch(two.gradient(p).asSegment()));
+                                    differs |= g.mismatch(none.gradient(p).asSegment()) >= 0;
+                                }
+                            }
+                            assertTrue(differs, form + " carries nothing that matters");
+                        }
+                    }
+                    try (GradientReducer r = GradientReducer.create(c, parameters, OPTIONS)) {
+                        assertEquals(List.of(), r.carried());
+                    }
+                });
+    }
+
+    private Parameters ofStep(Communicator c, int step, int count) {
+        return new Parameters(
+                count, (p, i) -> ParallelBodies.value(seed, c.rank(), step, p, i) * (1 + i % 7));
     }
 
     @Test

@@ -11,6 +11,7 @@ import io.jccl.offload.optim.OptimizerState;
 import io.jccl.parallel.GradientReducer;
 import io.jccl.parallel.ReducerOptions;
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -180,11 +181,19 @@ final class PlainStore implements ParameterStore {
         if (comm.rank() == 0) {
             state.save(file(folder), steps);
         }
+        if (!reducer.carried().isEmpty()) {
+            CarriedFile.save(CarriedFile.in(folder, comm.rank(), comm.size()), reducer.carried());
+        }
     }
 
     @Override
     public void load(Path folder) throws IOException {
         steps = state.restore(file(folder));
+        Path carried = CarriedFile.in(folder, comm.rank(), comm.size());
+        // Not there with another number of ranks, or if nothing was compressed before.
+        if (!reducer.carried().isEmpty() && Files.exists(carried)) {
+            CarriedFile.load(carried, reducer.carried());
+        }
     }
 
     private static Path file(Path folder) {

@@ -214,7 +214,9 @@ class TechniquesTest {
         "dp=2 zero=3 offload=nvme, 0",
         "tp=2, 0",
         "pp=2 accumulate=4 bf16, 0",
-        "dp=2 ep=2 tp=2, 4"
+        "dp=2 ep=2 tp=2, 4",
+        "dp=2 compress=topk:0.1, 0",
+        "dp=2 compress=powersgd:2, 0"
     })
     void resumesToTheSameLosses(String techniques, int experts, @TempDir Path checkpoint) {
         List<Double> whole = losses(settings(techniques, experts, 1, Adam.defaults(), STEPS));

@@ -1,0 +1,104 @@
+package io.jccl.bench.train;
+
+import io.jccl.device.Buffer;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.List;
+import java.util.zip.CRC32C;
+
+/**
+ * What one rank's compression carries, in a file of its own: the buffers' bytes one after the
+ * other, as they are in memory, and their CRC-32C.
+ */
+final class CarriedFile {
+    private static final int PIECE = 1 << 20;
+
+    private CarriedFile() {}
+
+    /** Of a rank of so many: what it carries is no one else's. */
+    static Path in(Path folder, int rank, int ranks) {
+        return folder.resolve("carried-" + rank + "-of-" + ranks + ".state");
+    }
+
+    static void save(Path file, List<Buffer> buffers) throws IOException {
+        CRC32C crc = new CRC32C();
+        try (FileChannel c =
+                FileChannel.open(
+                        file,
+                        StandardOpenOption.CREATE,
+                        StandardOpenOption.TRUNCATE_EXISTING,
+                        StandardOpenOption.WRITE)) {
+            for (Buffer b : buffers) {
+                for (long at = 0; at < b.byteSize(); at += PIECE) {
+                    ByteBuffer piece = piece(b, at);
+                    crc.update(piece.duplicate());
+                    write(c, piece);
+                }
+            }
+            write(c, ByteBuffer.allocate(Long.BYTES).putLong(0, crc.getValue()));
+            c.force(true);
+        }
+    }
+
+    private static ByteBuffer piece(Buffer b, long at) {
+        MemorySegment all = b.asSegment();
+        return all.asSlice(at, Math.min(PIECE, all.byteSize() - at)).asByteBuffer();
+    }
+
+    private static void write(FileChannel c, ByteBuffer bytes) throws IOException {
+        while (bytes.hasRemaining()) {
+            c.write(bytes);
+        }
+    }
+
+    /**
+     * Reads what {@link #save} wrote.
+     *
+     * @throws IOException if the file is of other buffers or damaged; the message says which
+     */
+    static void load(Path file, List<Buffer> buffers) throws IOException {
+        long expected = Long.BYTES + buffers.stream().mapToLong(Buffer::byteSize).sum();
+        long size = Files.size(file);
+        if (size != expected) {
+            throw new IOException(
+                    file
+                            + " has "
+                            + size
+                            + " bytes, expected "
+                            + expected
+                            + ": it is of a run with another --compress; resume with the same, or"
+                            + " delete the file to begin with nothing carried");
+        }
+        CRC32C crc = new CRC32C();
+        try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
+            for (Buffer b : buffers) {
+                for (long at = 0; at < b.byteSize(); at += PIECE) {
+                    ByteBuffer piece = piece(b, at);
+                    read(c, piece.duplicate(), file);
+                    crc.update(piece);
+                }
+            }
+            ByteBuffer sum = ByteBuffer.allocate(Long.BYTES);
+            read(c, sum, file);
+            if (sum.getLong(0) != crc.getValue()) {
+                throw new IOException(
+                        file
+                                + " is damaged: its checksum is wrong; delete it to begin with"
+                                + " nothing carried, or resume from another checkpoint");
+            }
+        }
+    }
+
+    private static void read(FileChannel c, ByteBuffer to, Path file) throws IOException {
+        while (to.hasRemaining()) {
+            if (c.read(to) < 0) {
+                throw new IOException(file + " ended early; another process is changing it");
+            }
+        }
+    }
+}
