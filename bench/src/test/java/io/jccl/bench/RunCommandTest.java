@@ -40,13 +40,20 @@ class RunCommandTest {
                 new PrintWriter(err));
     }
 
-    /** This JVM's classes, whether they are modules or not. */
+    /**
+     * This JVM's classes, whether they are modules or not, with vectors as the launcher has them.
+     */
     static List<String> jccl() {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
+        List<String> command =
+                new ArrayList<>(List.of(java, "--add-modules", "jdk.incubator.vector"));
         String modules = System.getProperty("jdk.module.path", "");
-        return modules.isEmpty()
-                ? List.of(java, "-cp", System.getProperty("java.class.path"), Main.class.getName())
-                : List.of(java, "-p", modules, "-m", "io.jccl.bench/" + Main.class.getName());
+        command.addAll(
+                modules.isEmpty()
+                        ? List.of(
+                                "-cp", System.getProperty("java.class.path"), Main.class.getName())
+                        : List.of("-p", modules, "-m", "io.jccl.bench/" + Main.class.getName()));
+        return command;
     }
 
     @Test
