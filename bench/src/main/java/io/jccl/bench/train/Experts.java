@@ -69,7 +69,7 @@ final class Experts implements Inner {
             long all = shared ? (long) rows * work.hidden : 0;
             tokens = owned.floats(device, all);
             outputGradient = owned.floats(device, all);
-            sums = owned.floats(device, all);
+            sums = shared ? owned.floats(device, all) : work.branch;
             routed = shared ? owned.floats(device, all) : work.normedGradient;
             long share = (long) work.shareRows * work.hidden;
             routedShare = routed.slice(shared ? tensor.rank() * share : 0, share).asSegment();
@@ -118,7 +118,6 @@ final class Experts implements Inner {
     }
 
     private final Room room;
-    private final Buffer sums;
     private final MemorySegment squared;
     private final MemorySegment gradient;
     private final MemorySegment normedGradient;
@@ -154,7 +153,6 @@ final class Experts implements Inner {
         this.room = room;
         // Each tensor rank adds its part.
         balance = BALANCE * store.lossFactor() / room.tensor.size();
-        sums = room.shared ? room.sums : work.branch;
         squared = room.squared.asSegment();
         gradient = room.gradient.asSegment();
         normedGradient = work.normedGradient.asSegment();
@@ -243,7 +241,7 @@ final class Experts implements Inner {
         for (Product p : s.down) {
             p.forward();
         }
-        s.dispatch.combine(sums);
+        s.dispatch.combine(room.sums);
         addUp();
     }
 
@@ -259,7 +257,7 @@ final class Experts implements Inner {
     /** From the tensor ranks' parts to their sums, of which this rank takes its rows. */
     private void addUp() {
         if (room.shared) {
-            room.tensor.reduceScatter(sums, work.branch, ReduceOp.SUM, room.stream);
+            room.tensor.reduceScatter(room.sums, work.branch, ReduceOp.SUM, room.stream);
         } else if (room.tensor.size() > 1) {
             room.tensor.allReduce(work.branch, ReduceOp.SUM, room.stream);
         }
@@ -283,7 +281,7 @@ final class Experts implements Inner {
         for (Product p : s.up) {
             p.backward();
         }
-        s.dispatch.dispatchBackward(sums);
+        s.dispatch.dispatchBackward(room.sums);
         addUp();
         s.dispatch.routeBackward(room.logitsGradient, balance, 0);
         if (room.tensor.size() > 1) {

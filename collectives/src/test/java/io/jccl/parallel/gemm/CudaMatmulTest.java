@@ -255,14 +255,25 @@ class CudaMatmulTest {
         }
     }
 
-    @Test
-    void allocatesNothingPerProduct() {
+    /** What tests do with two matrices of two rows, and a stream. */
+    private interface OnSquares {
+        void run(Matmul matmul, Matrix x, Matrix z, Stream stream);
+    }
+
+    private void onSquares(OnSquares body) {
         try (Matmul matmul = Matmul.of(gpu, 1);
                 Stream stream = gpu.newStream();
                 Buffer a = gpu.allocate(DataType.FLOAT32, 4);
                 Buffer c = gpu.allocate(DataType.FLOAT32, 4)) {
             Matrix x = Matrix.of(a, 2, 2);
             Matrix z = Matrix.of(c, 2, 2);
+            body.run(matmul, x, z, stream);
+        }
+    }
+
+    @Test
+    void allocatesNothingPerProduct() {
+        onSquares((matmul, x, z, stream) -> {
             long bytes = 1;
             for (int round = 0; round < 200 && bytes > 0; round++) {
                 long before = THREADS.getCurrentThreadAllocatedBytes();
@@ -273,7 +284,7 @@ class CudaMatmulTest {
                 stream.synchronize(LIMIT);
             }
             assertEquals(0, bytes, "bytes per product");
-        }
+        });
     }
 
     @Test
@@ -309,12 +320,7 @@ class CudaMatmulTest {
     /** Of the call or of the kernel, which is found when the stream is waited for. */
     @Test
     void errorsOfCublasComeOut() {
-        try (Matmul matmul = Matmul.of(gpu, 1);
-                Stream stream = gpu.newStream();
-                Buffer a = gpu.allocate(DataType.FLOAT32, 4);
-                Buffer c = gpu.allocate(DataType.FLOAT32, 4)) {
-            Matrix x = Matrix.of(a, 2, 2);
-            Matrix z = Matrix.of(c, 2, 2);
+        onSquares((matmul, x, z, stream) -> {
             TestDouble.inject("cublasGemmEx:1:error=13");
             CublasException e =
                     assertThrows(CublasException.class, () -> matmul.multiply(x, x, z, 0, stream));
@@ -338,18 +344,13 @@ class CudaMatmulTest {
             assertTrue(fatal.toString().contains("cudaErrorIllegalAddress"), fatal::toString);
             assertThrows(CudaException.class, () -> matmul.multiply(x, x, z, 0, stream));
             TestDouble.reset();
-        }
+        });
     }
 
     /** A kernel's error that comes between this call's checks and cuBLAS's launch is named too. */
     @Test
     void anEarlierKernelsErrorIsNamed() {
-        try (Matmul matmul = Matmul.of(gpu, 1);
-                Stream stream = gpu.newStream();
-                Buffer a = gpu.allocate(DataType.FLOAT32, 4);
-                Buffer c = gpu.allocate(DataType.FLOAT32, 4)) {
-            Matrix x = Matrix.of(a, 2, 2);
-            Matrix z = Matrix.of(c, 2, 2);
+        onSquares((matmul, x, z, stream) -> {
             matmul.multiply(x, x, z, 0, stream);
             TestDouble.inject("cublasGemmEx:1:sticky=719");
             CudaFatalException e =
@@ -358,7 +359,7 @@ class CudaMatmulTest {
             assertEquals("cublasGemmEx", e.operation());
             assertTrue(e.toString().contains("cudaErrorLaunchFailure"), e::toString);
             TestDouble.reset();
-        }
+        });
     }
 
     /** Whatever call fails, no handle is left. */
