@@ -1,4 +1,6 @@
-package io.jccl.cuda;
+package io.jccl.engine.copy;
+
+import io.jccl.device.cuda.Gpus;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;

@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -9,7 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.engine.Collective;
+import io.jccl.flight.Collective;
 import io.jccl.topology.read.Cpu;
 import java.util.ArrayList;
 import java.util.BitSet;

@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;

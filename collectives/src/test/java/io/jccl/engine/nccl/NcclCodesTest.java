@@ -1,4 +1,4 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;

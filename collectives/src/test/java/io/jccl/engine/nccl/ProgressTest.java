@@ -1,9 +1,9 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
-import io.jccl.engine.Standing;
+import io.jccl.flight.Standing;
 import io.jccl.rendezvous.Store;
 import java.util.Arrays;
 import java.util.List;

@@ -1,4 +1,5 @@
-package io.jccl.engine;
+package io.jccl.bootstrap;
+
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
