@@ -4,6 +4,7 @@ module io.jccl.bindings {
     requires static transitive org.jspecify;
 
     exports io.jccl.bindings;
+    exports io.jccl.error;
     exports io.jccl.bindings.generated.cublas to
             io.jccl.bench,
             io.jccl.collectives;

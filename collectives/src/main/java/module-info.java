@@ -16,9 +16,18 @@ module io.jccl.collectives {
     exports io.jccl.contract to
             io.jccl.bench;
     exports io.jccl.device;
-    exports io.jccl.engine.shared to
+    exports io.jccl.gemm;
+    exports io.jccl.internal to
             io.jccl.bench,
             io.jccl.offload;
     exports io.jccl.parallel;
     exports io.jccl.rendezvous;
+
+    uses io.jccl.EngineProvider;
+    uses io.jccl.device.DeviceProvider;
+
+    provides io.jccl.EngineProvider with
+            io.jccl.provider.Engines;
+    provides io.jccl.device.DeviceProvider with
+            io.jccl.provider.Devices;
 }

@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 
 /**
  * Ranks disagreed on an operation: another collective, count, type, reduction or root. Every rank

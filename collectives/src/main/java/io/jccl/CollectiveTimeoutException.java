@@ -1,12 +1,12 @@
 package io.jccl;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclTimeoutException;
 
 /**
  * An operation did not complete in time. The message names the ranks that were missing, the
  * operation and its sequence number. The communicator is unusable afterwards.
  */
-public class CollectiveTimeoutException extends JcclException {
+public class CollectiveTimeoutException extends JcclTimeoutException {
     private static final long serialVersionUID = 1L;
 
     /**

@@ -1,13 +1,9 @@
 package io.jccl;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.Ranks;
-import io.jccl.host.HostWorld;
-import io.jccl.mpi.MpiWorld;
-import io.jccl.nccl.NcclWorld;
+import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
 import java.util.List;
 import java.util.Map;
@@ -56,7 +52,7 @@ public interface Communicator extends AutoCloseable {
      * @return one communicator per rank, in rank order
      */
     static List<Communicator> local(int size, CommunicatorOptions options) {
-        return HostWorld.local(size, options);
+        return EngineProvider.Holder.ENGINES.host(size, options);
     }
 
     /**
@@ -77,7 +73,7 @@ public interface Communicator extends AutoCloseable {
             return local(devices.size(), options);
         }
         NcclSteering.beforeNccl(options);
-        return NcclWorld.local(devices, options);
+        return EngineProvider.Holder.ENGINES.nccl(devices, options);
     }
 
     /**
@@ -105,7 +101,7 @@ public interface Communicator extends AutoCloseable {
             Device device,
             CommunicatorOptions options) {
         NcclSteering.beforeNccl(options);
-        return NcclWorld.join(store, name, rank, size, device, options);
+        return EngineProvider.Holder.ENGINES.nccl(store, name, rank, size, device, options);
     }
 
     /**
@@ -178,9 +174,8 @@ public interface Communicator extends AutoCloseable {
      */
     static Communicator fromEnvironment(CommunicatorOptions options) {
         Map<String, String> env = System.getenv();
-        return MpiWorld.isChosen(env)
-                ? MpiWorld.fromEnvironment(options)
-                : HostWorld.fromEnvironment(env, options);
+        EngineProvider engines = EngineProvider.Holder.ENGINES;
+        return engines.isMpiChosen(env) ? engines.mpi(options) : engines.host(env, options);
     }
 
     /**
@@ -197,7 +192,7 @@ public interface Communicator extends AutoCloseable {
             return fromEnvironment(options);
         }
         NcclSteering.beforeNccl(options);
-        return NcclWorld.fromEnvironment(System.getenv(), device, options);
+        return EngineProvider.Holder.ENGINES.nccl(System.getenv(), device, options);
     }
 
     /**
@@ -211,7 +206,7 @@ public interface Communicator extends AutoCloseable {
      * @throws JcclException if there is no MPI, or it is another one than the launcher's
      */
     static Communicator mpi(CommunicatorOptions options) {
-        return MpiWorld.fromEnvironment(options);
+        return EngineProvider.Holder.ENGINES.mpi(options);
     }
 
     /** What a rank runs. */

@@ -1,6 +1,5 @@
 package io.jccl;
 
-import io.jccl.engine.EngineCommunicator;
 import java.util.List;
 import java.util.Objects;
 
@@ -26,19 +25,8 @@ public final class Group {
      * @param body calls them
      */
     public static void run(Communicator communicator, Runnable body) {
-        EngineCommunicator engine = EngineCommunicator.of(communicator);
         Objects.requireNonNull(body, "body");
-        engine.groupStart();
-        boolean recorded = false;
-        try {
-            body.run();
-            recorded = true;
-        } finally {
-            if (!recorded) {
-                engine.groupDiscard();
-            }
-        }
-        engine.groupEnd();
+        EngineProvider.Holder.ENGINES.group(communicator, body);
     }
 
     /**
@@ -50,24 +38,6 @@ public final class Group {
      */
     public static void run(List<? extends Communicator> communicators, Runnable body) {
         Objects.requireNonNull(body, "body");
-        EngineCommunicator[] engines =
-                communicators.stream()
-                        .map(EngineCommunicator::of)
-                        .toArray(EngineCommunicator[]::new);
-        int started = 0;
-        boolean recorded = false;
-        try {
-            for (EngineCommunicator e : engines) {
-                e.groupStart();
-                started++;
-            }
-            body.run();
-            recorded = true;
-        } finally {
-            for (int i = 0; !recorded && i < started; i++) {
-                engines[i].groupDiscard();
-            }
-        }
-        EngineCommunicator.groupEnd(engines);
+        EngineProvider.Holder.ENGINES.group(communicators, body);
     }
 }

@@ -1,6 +1,5 @@
 package io.jccl;
 
-import io.jccl.host.HostWorld;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.UUID;
@@ -52,12 +51,12 @@ public final class LocalJob {
      * @param size number of ranks, 1 to 256
      * @param options settings, the same on all ranks
      * @return this rank's end
-     * @throws io.jccl.bindings.JcclException if the other ranks do not come within the timeout, or
+     * @throws io.jccl.error.JcclException if the other ranks do not come within the timeout, or
      *     there is too little shared memory
      * @see Communicator#fromEnvironment(CommunicatorOptions)
      */
     public static Communicator join(String id, int rank, int size, CommunicatorOptions options) {
-        return HostWorld.fromEnvironment(environment(id, rank, size), options);
+        return EngineProvider.Holder.ENGINES.host(environment(id, rank, size), options);
     }
 
     /**
@@ -69,7 +68,7 @@ public final class LocalJob {
      * @throws IllegalArgumentException if the setting names none
      */
     public static Path sharedFolder() {
-        return HostWorld.sharedFolder();
+        return EngineProvider.Holder.ENGINES.sharedFolder();
     }
 
     /**
@@ -79,6 +78,6 @@ public final class LocalJob {
      * @param id name of the run
      */
     public static void cleanUp(String id) {
-        HostWorld.cleanUp(id);
+        EngineProvider.Holder.ENGINES.cleanUp(id);
     }
 }

@@ -4,7 +4,6 @@ import io.jccl.bindings.NcclConfig;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.nccl.NcclWorld;
 import io.jccl.rendezvous.Store;
 import java.util.List;
 
@@ -146,7 +145,7 @@ public interface NcclCommunicator extends Communicator {
             Device device,
             CommunicatorOptions options) {
         NcclSteering.beforeNccl(options);
-        return NcclWorld.joinGrown(store, name, rank, size, device, options);
+        return EngineProvider.Holder.ENGINES.ncclGrown(store, name, rank, size, device, options);
     }
 
     /**

@@ -1,7 +1,7 @@
 package io.jccl;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.ProcessEnvironment;
+import io.jccl.error.JcclException;
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Operation;
 import io.jccl.topology.cost.CostModel;

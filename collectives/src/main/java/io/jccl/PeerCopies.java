@@ -1,9 +1,9 @@
 package io.jccl;
 
-import io.jccl.cuda.CopyEngine;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.engine.copy.CopyEngine;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.plan.Plan;
@@ -92,7 +92,7 @@ public final class PeerCopies implements AutoCloseable {
      * @return an object that the caller closes
      * @throws IllegalArgumentException if devices are not CUDA's, or the same, or not as many as
      *     there are {@code gpus}, or no link joins them
-     * @throws io.jccl.bindings.JcclException if CUDA fails
+     * @throws io.jccl.error.JcclException if CUDA fails
      */
     public static PeerCopies of(
             Topology topology,
@@ -128,7 +128,7 @@ public final class PeerCopies implements AutoCloseable {
      * @return an object that the caller closes
      * @throws IllegalArgumentException if devices are not CUDA's, or the same, or a plan is for
      *     another number of GPUs
-     * @throws io.jccl.bindings.JcclException if CUDA fails
+     * @throws io.jccl.error.JcclException if CUDA fails
      */
     public static PeerCopies of(
             List<? extends Device> devices, List<Plan> plans, Settings settings) {

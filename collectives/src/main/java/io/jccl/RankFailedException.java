@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 
 /**
  * Another rank ended, closed its communicator or aborted while this one depended on it. The message

@@ -1,19 +1,18 @@
-package io.jccl.engine;
+package io.jccl;
 
-import io.jccl.Communicator;
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 
 /** Runs the ranks of one process, each on a thread of its own. */
-public final class Ranks {
+final class Ranks {
     private Ranks() {}
 
     /**
      * See {@link Communicator#runLocal(List, io.jccl.CommunicatorOptions, Communicator.RankBody)}.
      */
-    public static void run(List<Communicator> ranks, Communicator.RankBody body) {
+    static void run(List<Communicator> ranks, Communicator.RankBody body) {
         AtomicReference<RankError> first = new AtomicReference<>();
         List<Throwable> errors = new ArrayList<>();
         List<Thread> threads = new ArrayList<>();

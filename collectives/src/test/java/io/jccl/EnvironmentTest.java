@@ -4,7 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.host.HostWorld;
+import io.jccl.engine.host.HostWorld;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;

@@ -1,11 +1,11 @@
 package io.jccl;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.Locale;

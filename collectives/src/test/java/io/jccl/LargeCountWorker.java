@@ -3,7 +3,7 @@ package io.jccl;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.host.HostBuffer;
+import io.jccl.device.host.HostBuffer;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 

@@ -1,12 +1,12 @@
 package io.jccl;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.contract.ContractWorker;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.host.HostBuffer;
+import io.jccl.device.host.HostBuffer;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;

@@ -9,12 +9,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NcclException;
 import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.testdouble.TestDouble;
 import java.util.List;
 import java.util.Objects;

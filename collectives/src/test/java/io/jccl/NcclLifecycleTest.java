@@ -6,7 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.contract.Messages;
 import io.jccl.contract.Workers;
@@ -14,6 +13,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
 import io.jccl.testdouble.TestDouble;
 import java.time.Duration;

@@ -3,10 +3,10 @@ package io.jccl;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NcclException;
 import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
+import io.jccl.error.JcclException;
 import io.jccl.testdouble.TestDouble;
 import java.io.IOException;
 import java.nio.file.Files;

@@ -5,9 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
+import io.jccl.error.JcclException;
 import io.jccl.rendezvous.StoreServerWorker;
 import io.jccl.testdouble.TestDouble;
 import java.io.IOException;

@@ -6,11 +6,11 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
 import io.jccl.testdouble.TestDouble;
 import java.nio.charset.StandardCharsets;

@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.host.OrderedRanks;
+import io.jccl.engine.host.OrderedRanks;
 import java.util.List;
 import java.util.Random;
 

@@ -1,7 +1,7 @@
 package io.jccl.bench;
 
 import io.jccl.device.Buffer;
-import io.jccl.engine.shared.SplitMix;
+import io.jccl.internal.SplitMix;
 import io.jccl.parallel.Part;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

@@ -2,7 +2,7 @@ package io.jccl.bench;
 
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
-import io.jccl.engine.shared.SplitMix;
+import io.jccl.internal.SplitMix;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;

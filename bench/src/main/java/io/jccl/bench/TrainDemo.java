@@ -6,7 +6,7 @@ import io.jccl.bench.train.CharModel;
 import io.jccl.bench.train.Trainer;
 import io.jccl.bench.train.Trainer.Result;
 import io.jccl.bench.train.Trainer.Settings;
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;

@@ -1,5 +1,7 @@
 package io.jccl.bindings;
 
+import io.jccl.error.JcclException;
+
 /** A call of cuBLAS failed. */
 public class CublasException extends JcclException {
     private static final long serialVersionUID = 1L;

@@ -1,6 +1,7 @@
 package io.jccl.bindings;
 
 import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.error.JcclException;
 import java.util.Map;
 import java.util.Set;
 

@@ -1,5 +1,7 @@
 package io.jccl.bindings;
 
+import io.jccl.error.JcclException;
+
 /** A call of MPI failed. */
 public class MpiException extends JcclException {
     private static final long serialVersionUID = 1L;

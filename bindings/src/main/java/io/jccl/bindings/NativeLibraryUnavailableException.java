@@ -1,5 +1,7 @@
 package io.jccl.bindings;
 
+import io.jccl.error.JcclException;
+
 /**
  * A native library that an operation needs is not there. The message names every place that was
  * looked at with the reason why it did not serve, and what to do.

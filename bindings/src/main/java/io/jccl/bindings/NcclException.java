@@ -1,6 +1,7 @@
 package io.jccl.bindings;
 
 import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.error.JcclException;
 import java.util.Map;
 
 /** A call of NCCL failed. */

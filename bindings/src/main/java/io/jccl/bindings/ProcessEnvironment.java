@@ -1,5 +1,6 @@
 package io.jccl.bindings;
 
+import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
 import java.lang.foreign.Linker;

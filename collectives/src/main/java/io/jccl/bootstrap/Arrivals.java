@@ -1,7 +1,6 @@
-package io.jccl.host;
+package io.jccl.bootstrap;
 
-import io.jccl.bindings.JcclException;
-import io.jccl.engine.RankCard;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.DirectoryStream;

@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.bootstrap;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -23,7 +23,7 @@ import org.jspecify.annotations.Nullable;
  * <p>A word is written by one side only, on a cache line of its own: pairs of lines are kept apart
  * because processors fetch them together.
  */
-final class Control {
+public final class Control {
     static final ValueLayout.OfLong LONG_LAYOUT = ValueLayout.JAVA_LONG;
     static final VarHandle LONG = LONG_LAYOUT.varHandle();
 
@@ -33,7 +33,7 @@ final class Control {
     static final int MAX_RANKS = 256;
 
     /** Room in a slot for a payload; above, peers read each other's buffers. */
-    static final long EAGER = 4096;
+    public static final long EAGER = 4096;
 
     private static final long LINE_PAIR = 128;
 
@@ -59,54 +59,54 @@ final class Control {
     // Answer of a rank: the number of the question, then length and text.
     private static final long ANSWER = 1024;
     private static final long ANSWER_TEXT = 8;
-    static final int ANSWER_ROOM = (int) (ANSWER - ANSWER_TEXT - 4);
+    public static final int ANSWER_ROOM = (int) (ANSWER - ANSWER_TEXT - 4);
 
     // State of a rank.
     private static final long STATE = 512;
-    static final long TICK = 0;
-    static final long CLOSED = 128;
+    public static final long TICK = 0;
+    public static final long CLOSED = 128;
     static final long JOIN = 136;
     static final long JOIN_ECHO = 256;
-    static final long SCRATCH_CHUNK = 384;
-    static final long SCRATCH_AT = 392;
-    static final long PID = 400;
+    public static final long SCRATCH_CHUNK = 384;
+    public static final long SCRATCH_AT = 392;
+    public static final long PID = 400;
 
-    /** Where the rank runs, see {@link HostPlan#home}. */
-    static final long HOME = 408;
+    /** Where the rank runs: the memory and the last-level cache next to it. */
+    public static final long HOME = 408;
 
     // Slot.
-    static final long SEQ = 0;
-    static final long SIGNATURE = 8;
-    static final long COUNT = 16;
-    static final long FACTOR = 24;
-    static final long PAYLOAD = 32;
-    static final long SEND_CHUNK = 32;
-    static final long SEND_AT = 40;
-    static final long RECV_CHUNK = 48;
-    static final long RECV_AT = 56;
+    public static final long SEQ = 0;
+    public static final long SIGNATURE = 8;
+    public static final long COUNT = 16;
+    public static final long FACTOR = 24;
+    public static final long PAYLOAD = 32;
+    public static final long SEND_CHUNK = 32;
+    public static final long SEND_AT = 40;
+    public static final long RECV_CHUNK = 48;
+    public static final long RECV_AT = 56;
     static final long TABLES = roundUp(PAYLOAD + EAGER);
 
     // Channel and its cells.
-    static final int CELLS = 4;
-    static final long INLINE = 192;
-    static final long CONSUMED = 0;
+    public static final int CELLS = 4;
+    public static final long INLINE = 192;
+    public static final long CONSUMED = 0;
     private static final long FIRST_CELL = LINE_PAIR;
     private static final long CELL = 256;
-    static final long CELL_SEQ = 0;
-    static final long CELL_TYPE = 8;
-    static final long CELL_COUNT = 16;
-    static final long CELL_BYTES = 24;
-    static final long CELL_CHUNK = 32;
-    static final long CELL_AT = 40;
-    static final long CELL_PAYLOAD = 64;
+    public static final long CELL_SEQ = 0;
+    public static final long CELL_TYPE = 8;
+    public static final long CELL_COUNT = 16;
+    public static final long CELL_BYTES = 24;
+    public static final long CELL_CHUNK = 32;
+    public static final long CELL_AT = 40;
+    public static final long CELL_PAYLOAD = 64;
 
-    final MemorySegment memory;
-    final int ranks;
+    public final MemorySegment memory;
+    public final int ranks;
     private final long slotBytes;
     private final long slotsAt;
     private final long channelsAt;
 
-    Control(MemorySegment memory, int ranks) {
+    public Control(MemorySegment memory, int ranks) {
         this.memory = memory;
         this.ranks = ranks;
         slotBytes = slotBytes(ranks);
@@ -125,39 +125,39 @@ final class Control {
     private static final long CHANNEL = FIRST_CELL + CELLS * CELL;
 
     /** Bytes needed for a number of ranks. */
-    static long size(int ranks) {
+    public static long size(int ranks) {
         return HEADER
                 + ranks * (STATE + ANSWER)
                 + 2L * ranks * slotBytes(ranks)
                 + 2L * ranks * ranks * CHANNEL;
     }
 
-    long state(int rank) {
+    public long state(int rank) {
         return HEADER + rank * STATE;
     }
 
-    long slot(int rank, int parity) {
+    public long slot(int rank, int parity) {
         return slotsAt + (2L * rank + parity) * slotBytes;
     }
 
     /** Place of one of the four tables of a v-variant: send counts, displacements, then recv. */
-    long table(int rank, int parity, int which) {
+    public long table(int rank, int parity, int which) {
         return slot(rank, parity) + TABLES + (long) which * ranks * Long.BYTES;
     }
 
-    long channel(int set, int source, int target) {
+    public long channel(int set, int source, int target) {
         return channelsAt + (((long) set * ranks + source) * ranks + target) * CHANNEL;
     }
 
-    static long cell(long channel, long number) {
+    public static long cell(long channel, long number) {
         return channel + FIRST_CELL + (number - 1) % CELLS * CELL;
     }
 
-    long get(long at) {
+    public long get(long at) {
         return memory.get(LONG_LAYOUT, at);
     }
 
-    void set(long at, long value) {
+    public void set(long at, long value) {
         memory.set(LONG_LAYOUT, at, value);
     }
 
@@ -166,23 +166,23 @@ final class Control {
         return acquire(NONCE_AT);
     }
 
-    long acquire(long at) {
+    public long acquire(long at) {
         return (long) LONG.getAcquire(memory, at);
     }
 
-    void release(long at, long value) {
+    public void release(long at, long value) {
         LONG.setRelease(memory, at, value);
     }
 
     /** What ended the communicator. */
-    enum AbortKind {
+    public enum AbortKind {
         FAILED,
         MISMATCH,
         TIMEOUT
     }
 
     /** Records why the communicator ended; only the first call counts, and is told so. */
-    boolean abort(int rank, AbortKind kind, String reason) {
+    public boolean abort(int rank, AbortKind kind, String reason) {
         return abort(rank, kind, -1, reason);
     }
 
@@ -191,7 +191,7 @@ final class Control {
      *
      * @param printer the rank that prints the reason; -1 for none
      */
-    boolean abort(int rank, AbortKind kind, int printer, String reason) {
+    public boolean abort(int rank, AbortKind kind, int printer, String reason) {
         // Taken, text written, then published: readers see a whole text.
         if (!LONG.compareAndSet(memory, ABORT_AT, 0L, BEING_WRITTEN)) {
             // Who was first may still be writing, or may have been stopped at it.
@@ -209,15 +209,15 @@ final class Control {
     }
 
     /** Whether the communicator has ended. */
-    boolean aborted() {
+    public boolean aborted() {
         return acquire(ABORT_AT) > 0;
     }
 
-    int abortRank() {
+    public int abortRank() {
         return (int) acquire(ABORT_AT) - 1;
     }
 
-    AbortKind abortKind() {
+    public AbortKind abortKind() {
         long word = acquire(ABORT_AT);
         return word == BEING_WRITTEN
                 ? AbortKind.FAILED
@@ -225,11 +225,11 @@ final class Control {
     }
 
     /** The rank that prints why the communicator ended; -1 for none. */
-    int abortPrinter() {
+    public int abortPrinter() {
         return (int) (acquire(ABORT_AT) >>> 40) - 1;
     }
 
-    String abortText() {
+    public String abortText() {
         return text(ABORT_TEXT_AT);
     }
 
@@ -246,12 +246,12 @@ final class Control {
     }
 
     /** Asks every rank how far it is; returns the question's number. */
-    long ask() {
+    public long ask() {
         return 1 + (long) LONG.getAndAdd(memory, ASK_AT, 1L);
     }
 
     /** The number of the last question; 0 if there was none. */
-    long asked() {
+    public long asked() {
         return acquire(ASK_AT);
     }
 
@@ -260,7 +260,7 @@ final class Control {
     }
 
     /** Answers a question; by one thread of the rank at a time. */
-    void answer(int rank, long question, String text) {
+    public void answer(int rank, long question, String text) {
         long at = answerAt(rank);
         release(at, 0);
         VarHandle.fullFence();
@@ -269,7 +269,7 @@ final class Control {
     }
 
     /** What a rank answered to a question, or to a later one; null if it has not yet. */
-    @Nullable String answerTo(long question, int rank) {
+    public @Nullable String answerTo(long question, int rank) {
         long at = answerAt(rank);
         long said = acquire(at);
         if (said < question) {

@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.bootstrap;
 
 import io.jccl.CommunicatorOptions;
 import io.jccl.rendezvous.LaunchEnvironment;
@@ -39,8 +39,8 @@ public final class Meeting implements AutoCloseable {
         if (launch.size() == 1) {
             return new Meeting(0, 1, null, null);
         }
-        HostWorld.checkOneMachine(launch);
-        HostWorld.checkSize(launch.sizeVariable(), launch.size());
+        ProcessJob.checkOneMachine(launch);
+        ProcessJob.checkSize(launch.sizeVariable(), launch.size());
         return ProcessJob.meet(launch.jobId(), launch.rank(), launch.size(), options);
     }
 

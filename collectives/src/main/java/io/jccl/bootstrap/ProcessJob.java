@@ -1,9 +1,12 @@
-package io.jccl.host;
+package io.jccl.bootstrap;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.CommunicatorOptions;
-import io.jccl.bindings.JcclException;
-import io.jccl.engine.Streams;
+import io.jccl.device.host.HostDevice;
+import io.jccl.device.host.SharedHeap;
+import io.jccl.error.JcclException;
+import io.jccl.internal.Deadline;
+import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -27,7 +30,7 @@ import org.jspecify.annotations.Nullable;
  * nothing is left behind however the processes end, but for heaps and locks, which each process
  * deletes when it leaves, survivors delete for the dead, and the next run deletes otherwise.
  */
-final class ProcessJob {
+public final class ProcessJob {
     static final String CONTROL = "ctl-0";
     private static final long POLL_NANOS = 200_000;
 
@@ -75,24 +78,24 @@ final class ProcessJob {
         return "heap-" + rank + "-" + chunk;
     }
 
-    SharedFolder folder() {
+    public SharedFolder folder() {
         return folder;
     }
 
-    HostDevice device() {
+    public HostDevice device() {
         return device;
     }
 
-    long nonce() {
+    public long nonce() {
         return nonce;
     }
 
-    boolean isAlive(int jobRank) {
+    public boolean isAlive(int jobRank) {
         return folder.isHeld(jobRank);
     }
 
     /** The mapping of a chunk of a rank's heap. */
-    MemorySegment chunk(int jobRank, int chunk) {
+    public MemorySegment chunk(int jobRank, int chunk) {
         if (jobRank == rank) {
             return heap.chunk(chunk);
         }
@@ -104,11 +107,11 @@ final class ProcessJob {
         return s;
     }
 
-    void retain() {
+    public void retain() {
         users.incrementAndGet();
     }
 
-    void release() {
+    public void release() {
         if (users.decrementAndGet() == 0) {
             leave();
             peers.close();
@@ -131,25 +134,35 @@ final class ProcessJob {
         folder.deleteIfAbandoned();
     }
 
-    /** What the caller makes of a job in which all have met; the arena is its to close. */
-    private interface Use<T> {
-        T of(ProcessJob job, Control control, Arena arena);
+    public static void checkSize(String name, int size) {
+        if (size < 1 || size > Control.MAX_RANKS) {
+            throw new IllegalArgumentException(
+                    name
+                            + " is "
+                            + size
+                            + ", expected 1 to "
+                            + Control.MAX_RANKS
+                            + " ranks on one machine");
+        }
     }
 
-    /** Meets the other processes of a job, to share memory with them. */
-    static Fabric.Processes join(String jobId, int rank, int size, CommunicatorOptions options) {
-        return join(
-                jobId,
-                rank,
-                size,
-                options,
-                (job, control, arena) -> {
-                    int[] members = new int[size];
-                    for (int i = 0; i < size; i++) {
-                        members[i] = i;
-                    }
-                    return new Fabric.Processes(job, control, arena, "0", members, rank);
-                });
+    public static void checkOneMachine(LaunchEnvironment launch) {
+        if (launch.isOnSeveralMachines()) {
+            throw new IllegalArgumentException(
+                    "the "
+                            + launch.size()
+                            + " ranks are on "
+                            + launch.machines()
+                            + " machines, as the variables of "
+                            + launch.launcher()
+                            + " say: the host engine is one machine's; use JCCL_ENGINE=mpi or nccl,"
+                            + " or start all ranks on one machine");
+        }
+    }
+
+    /** What the caller makes of a job in which all have met; the arena is its to close. */
+    public interface Use<T> {
+        T of(ProcessJob job, Control control, Arena arena);
     }
 
     /** Meets the other processes of a job, to know of them. */
@@ -167,9 +180,14 @@ final class ProcessJob {
                 });
     }
 
-    private static <T> T join(
+    /**
+     * Meets the other processes of a job.
+     *
+     * @param use makes what the caller wants of it
+     */
+    public static <T> T join(
             String jobId, int rank, int size, CommunicatorOptions options, Use<T> use) {
-        long deadline = System.nanoTime() + Streams.nanos(options.timeout());
+        long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
         SharedFolder.removeStale();
         SharedFolder folder = new SharedFolder(jobId);
         FileChannel lock = folder.tryLock(rank);

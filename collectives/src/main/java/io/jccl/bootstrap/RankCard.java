@@ -1,6 +1,6 @@
-package io.jccl.engine;
+package io.jccl.bootstrap;
 
-import io.jccl.rendezvous.RollCall.Fact;
+import io.jccl.bootstrap.RollCall.Fact;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.util.ArrayList;

@@ -1,4 +1,4 @@
-package io.jccl.engine;
+package io.jccl.bootstrap;
 
 import java.io.IOException;
 import java.io.InputStream;

@@ -1,9 +1,12 @@
-package io.jccl.rendezvous;
+package io.jccl.bootstrap;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
-import io.jccl.bindings.JcclException;
-import io.jccl.engine.RankCard;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
+import io.jccl.rendezvous.Store;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -98,7 +101,7 @@ public final class RollCall {
      */
     public void answer(
             List<Fact> facts, Duration timeout, @Nullable Supplier<@Nullable String> broken) {
-        long deadline = System.nanoTime() + Waiting.nanos(timeout);
+        long deadline = System.nanoTime() + Deadline.nanos(timeout);
         String mine = RankCard.own(rank, size, facts).write();
         if (!store.compareAndSet(key("card-" + rank), null, bytes(mine))) {
             claimedTwice(mine);
@@ -147,7 +150,7 @@ public final class RollCall {
         while (System.nanoTime() < until
                 && read("verdict") == null
                 && store.add(key("here"), 0) < largest(cards())) {
-            Waiting.sleep(Duration.ofMillis(20));
+            Waits.sleep(Duration.ofMillis(20));
         }
     }
 
@@ -191,7 +194,7 @@ public final class RollCall {
                 boolean all = broken == null || left.compareTo(LOOK) < 0;
                 byte[] said = store.await(key("verdict"), all ? left : LOOK);
                 return new String(said, StandardCharsets.UTF_8);
-            } catch (CollectiveTimeoutException e) {
+            } catch (JcclTimeoutException e) {
                 String b = broken == null ? null : broken.get();
                 if (b != null) {
                     return verdict(Verdict.FAILED, b);
@@ -267,8 +270,8 @@ public final class RollCall {
     private String verdict(Verdict verdict, String story) {
         String said = verdict.letter + story;
         byte[] b = bytes(said);
-        if (b.length > Limits.VALUE_BYTES) {
-            said = said.substring(0, Limits.VALUE_BYTES / 4);
+        if (b.length > Store.MAX_VALUE_BYTES) {
+            said = said.substring(0, Store.MAX_VALUE_BYTES / 4);
             b = bytes(said);
         }
         if (store.compareAndSet(key("verdict"), null, b)) {

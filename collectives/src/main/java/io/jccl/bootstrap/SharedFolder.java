@@ -1,6 +1,6 @@
-package io.jccl.host;
+package io.jccl.bootstrap;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.device.host.SharedMemoryFullException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
@@ -37,7 +37,7 @@ import org.jspecify.annotations.Nullable;
  * the process ends, however it ends, so a lock tells a living rank from a dead one across
  * containers and without process numbers that may have been used again.
  */
-final class SharedFolder {
+public final class SharedFolder {
     private static final String PREFIX = "jccl-";
 
     /** A folder without a locked file this young may belong to a job that is just starting. */
@@ -55,21 +55,12 @@ final class SharedFolder {
 
     private final Path path;
 
-    /** There is too little shared memory. */
-    static final class TooSmallException extends JcclException {
-        private static final long serialVersionUID = 1L;
-
-        TooSmallException(String message) {
-            super(message);
-        }
-    }
-
     SharedFolder(String jobId) {
         this.path = root().resolve(PREFIX + checkedId(jobId));
     }
 
     /** Where jobs have their folders. */
-    static Path root() {
+    public static Path root() {
         String set = System.getProperty("jccl.shm.dir", System.getenv("JCCL_SHM_DIR"));
         if (set != null && !set.isBlank()) {
             Path p = Path.of(set);
@@ -218,7 +209,7 @@ final class SharedFolder {
     }
 
     /** Creates a file of zeros whose memory is really there, and maps it. */
-    MemorySegment create(String name, long bytes, Arena arena, String purpose) {
+    public MemorySegment create(String name, long bytes, Arena arena, String purpose) {
         Path file = path.resolve(name);
         Path part = path.resolve(name + ".part");
         try {
@@ -260,9 +251,9 @@ final class SharedFolder {
         }
     }
 
-    private TooSmallException tooSmall(FileStore store, long bytes, String purpose)
+    private SharedMemoryFullException tooSmall(FileStore store, long bytes, String purpose)
             throws IOException {
-        return new TooSmallException(
+        return new SharedMemoryFullException(
                 "the shared-memory file system of "
                         + root()
                         + " is too small: "
@@ -282,7 +273,7 @@ final class SharedFolder {
     }
 
     /** Maps a file that another rank created. */
-    MemorySegment map(String name, long bytes, Arena arena) {
+    public MemorySegment map(String name, long bytes, Arena arena) {
         Path file = path.resolve(name);
         try (FileChannel c =
                 FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
@@ -310,7 +301,7 @@ final class SharedFolder {
         }
     }
 
-    void delete(String name) {
+    public void delete(String name) {
         try {
             Files.deleteIfExists(path.resolve(name));
         } catch (IOException e) {
@@ -407,7 +398,7 @@ final class SharedFolder {
     }
 
     /** Deletes the folder of a job by id if none of its ranks lives; used by launchers. */
-    static void removeJob(String jobId) {
+    public static void removeJob(String jobId) {
         deleteIfAbandoned(root().resolve(PREFIX + checkedId(jobId)));
     }
 

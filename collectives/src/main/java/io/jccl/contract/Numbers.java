@@ -3,7 +3,7 @@ package io.jccl.contract;
 import io.jccl.ReduceOp;
 import io.jccl.contract.Case.Data;
 import io.jccl.device.DataType;
-import io.jccl.engine.shared.SplitMix;
+import io.jccl.internal.SplitMix;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.SplittableRandom;

@@ -1,6 +1,5 @@
 package io.jccl.device;
 
-import io.jccl.host.HostBuffer;
 import java.lang.foreign.MemorySegment;
 
 /**
@@ -27,7 +26,7 @@ public interface Buffer extends AutoCloseable {
      *     read-only or confined to one thread
      */
     static Buffer wrap(MemorySegment memory, DataType type) {
-        return HostBuffer.wrap(memory, type);
+        return DeviceProvider.Holder.DEVICES.wrap(memory, type);
     }
 
     /**
@@ -41,7 +40,7 @@ public interface Buffer extends AutoCloseable {
      * @throws IllegalArgumentException if count is negative, or the address 0
      */
     static Buffer wrapAddress(long address, DataType type, long count) {
-        return HostBuffer.wrapAddress(address, type, count);
+        return DeviceProvider.Holder.DEVICES.wrapAddress(address, type, count);
     }
 
     /**

@@ -1,10 +1,5 @@
 package io.jccl.device;
 
-import io.jccl.cuda.CudaBuffer;
-import io.jccl.cuda.CudaDevice;
-import io.jccl.cuda.CudaMemory;
-import io.jccl.cuda.CudaStream;
-
 /**
  * What only CUDA devices have: their number, memory of other kinds, peer access, and the way in for
  * memory and streams that somebody else made.
@@ -12,6 +7,8 @@ import io.jccl.cuda.CudaStream;
  * <p><b>Threads:</b> any platform thread. The calling thread's current CUDA device is put back.
  */
 public final class Cuda {
+    private static final DeviceProvider.CudaProvider CUDA = DeviceProvider.Holder.DEVICES.cuda();
+
     private Cuda() {}
 
     /**
@@ -21,7 +18,7 @@ public final class Cuda {
      * @throws io.jccl.bindings.NativeLibraryUnavailableException if there is no CUDA runtime
      */
     public static int deviceCount() {
-        return CudaDevice.count();
+        return CUDA.deviceCount();
     }
 
     /**
@@ -33,7 +30,7 @@ public final class Cuda {
      * @throws io.jccl.bindings.NativeLibraryUnavailableException if there is no CUDA runtime
      */
     public static Device device(int index) {
-        return CudaDevice.of(index);
+        return CUDA.device(index);
     }
 
     /**
@@ -45,7 +42,7 @@ public final class Cuda {
      * @return a new view, which lives as long as the process
      */
     public static Device view(int index) {
-        return CudaDevice.view(index);
+        return CUDA.view(index);
     }
 
     /**
@@ -55,7 +52,7 @@ public final class Cuda {
      * @return its model, PCI address and compute capability
      */
     public static DeviceInfo info(Device device) {
-        return CudaMemory.info(CudaDevice.of(device));
+        return CUDA.info(device);
     }
 
     /**
@@ -85,11 +82,10 @@ public final class Cuda {
      * @param type element type
      * @param count number of elements
      * @return a buffer that the caller closes
-     * @throws io.jccl.bindings.JcclException if the memory is not to be had
+     * @throws io.jccl.error.JcclException if the memory is not to be had
      */
     public static Buffer allocateAsync(Stream stream, DataType type, long count) {
-        return CudaBuffer.allocateAsync(
-                CudaStream.of(stream, CudaDevice.of(stream.device())), type, count);
+        return CUDA.allocateAsync(stream, type, count);
     }
 
     /**
@@ -103,7 +99,7 @@ public final class Cuda {
      * @throws UnsupportedOperationException if NCCL is older than 2.19
      */
     public static Buffer allocateForNccl(Device device, DataType type, long count) {
-        return CudaMemory.allocateForNccl(CudaDevice.of(device), type, count);
+        return CUDA.allocateForNccl(device, type, count);
     }
 
     /**
@@ -113,10 +109,10 @@ public final class Cuda {
      * @param type element type
      * @param count number of elements
      * @return a buffer of the host device, filled with zeros
-     * @throws io.jccl.bindings.JcclException if the memory is not to be had
+     * @throws io.jccl.error.JcclException if the memory is not to be had
      */
     public static Buffer pinned(DataType type, long count) {
-        return CudaMemory.pinned(type, count);
+        return CUDA.pinned(type, count);
     }
 
     /**
@@ -127,7 +123,7 @@ public final class Cuda {
      * @throws IllegalArgumentException if the buffer is an array, or a device's
      */
     public static Pin pin(Buffer host) {
-        return CudaMemory.pin(host);
+        return CUDA.pin(host);
     }
 
     /**
@@ -139,7 +135,7 @@ public final class Cuda {
      * @throws IllegalArgumentException if the buffer is a device's
      */
     public static boolean isPinned(Buffer host) {
-        return CudaMemory.isPinned(host);
+        return CUDA.isPinned(host);
     }
 
     /**
@@ -150,7 +146,7 @@ public final class Cuda {
      * @return true if {@link #enablePeerAccess} can succeed
      */
     public static boolean canAccessPeer(Device device, Device peer) {
-        return CudaDevice.of(device).canAccess(CudaDevice.of(peer));
+        return CUDA.canAccessPeer(device, peer);
     }
 
     /**
@@ -161,7 +157,7 @@ public final class Cuda {
      * @throws io.jccl.bindings.CudaException if these two cannot
      */
     public static void enablePeerAccess(Device device, Device peer) {
-        CudaDevice.of(device).enablePeerAccess(CudaDevice.of(peer));
+        CUDA.enablePeerAccess(device, peer);
     }
 
     /**
@@ -175,7 +171,7 @@ public final class Cuda {
      * @throws IllegalArgumentException if CUDA knows the address as something else
      */
     public static Buffer wrapAddress(Device device, long address, DataType type, long count) {
-        return CudaBuffer.wrapAddress(CudaDevice.of(device), address, type, count);
+        return CUDA.wrapAddress(device, address, type, count);
     }
 
     /**
@@ -189,7 +185,7 @@ public final class Cuda {
      *     every thread
      */
     public static Stream wrapStream(Device device, long handle) {
-        return CudaStream.wrap(CudaDevice.of(device), handle);
+        return CUDA.wrapStream(device, handle);
     }
 
     /**
@@ -199,6 +195,6 @@ public final class Cuda {
      * @return its {@code cudaStream_t}
      */
     public static long streamHandle(Stream stream) {
-        return CudaStream.of(stream, CudaDevice.of(stream.device())).handle();
+        return CUDA.streamHandle(stream);
     }
 }

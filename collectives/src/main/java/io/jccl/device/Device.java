@@ -1,7 +1,5 @@
 package io.jccl.device;
 
-import io.jccl.host.HostDevice;
-
 /**
  * A place where buffers live and streams run: the host's memory and cores, or a GPU.
  *
@@ -24,7 +22,7 @@ public interface Device {
      * @return the one host device
      */
     static Device host() {
-        return HostDevice.local();
+        return DeviceProvider.Holder.DEVICES.host();
     }
 
     /**
@@ -48,7 +46,7 @@ public interface Device {
      * @param count number of elements, 0 or more
      * @return a buffer that the caller closes
      * @throws IllegalArgumentException if count is negative or the size in bytes overflows
-     * @throws io.jccl.bindings.JcclException if the memory is not to be had; the message names the
+     * @throws io.jccl.error.JcclException if the memory is not to be had; the message names the
      *     size asked for and what is left
      */
     Buffer allocate(DataType type, long count);

@@ -28,7 +28,7 @@ public interface Event extends AutoCloseable {
      * Waits on the calling thread for the last recording.
      *
      * @param timeout how long to wait at most
-     * @throws io.jccl.CollectiveTimeoutException if the time passes first
+     * @throws io.jccl.error.JcclTimeoutException if the time passes first
      */
     void synchronize(Duration timeout);
 

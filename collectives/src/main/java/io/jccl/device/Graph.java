@@ -1,7 +1,5 @@
 package io.jccl.device;
 
-import io.jccl.cuda.CudaGraph;
-
 /**
  * Work of a stream, recorded once and launched as often as wanted at the cost of one call: a CUDA
  * graph.
@@ -23,7 +21,7 @@ public interface Graph extends AutoCloseable {
      * @throws IllegalArgumentException if the stream is not one of a CUDA device
      */
     static Graph capture(Stream stream, Runnable body) {
-        return CudaGraph.capture(stream, body);
+        return DeviceProvider.Holder.DEVICES.capture(stream, body);
     }
 
     /**

@@ -36,16 +36,16 @@ public interface Stream extends AutoCloseable {
      * Waits on the calling thread until everything enqueued so far has completed.
      *
      * @param timeout how long to wait at most
-     * @throws io.jccl.CollectiveTimeoutException if work is left when the time has passed; the work
+     * @throws io.jccl.error.JcclTimeoutException if work is left when the time has passed; the work
      *     goes on
-     * @throws io.jccl.bindings.JcclException the first error of an enqueued operation
+     * @throws io.jccl.error.JcclException the first error of an enqueued operation
      */
     void synchronize(Duration timeout);
 
     /**
      * Waits without a limit of its own; collectives still have the timeout of their communicator.
      *
-     * @throws io.jccl.bindings.JcclException the first error of an enqueued operation
+     * @throws io.jccl.error.JcclException the first error of an enqueued operation
      */
     void synchronize();
 

@@ -1,5 +1,6 @@
 package io.jccl.engine;
 
+import io.jccl.flight.FlightEvents;
 import java.util.ArrayList;
 import java.util.List;
 

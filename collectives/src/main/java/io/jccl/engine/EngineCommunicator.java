@@ -7,9 +7,17 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.flight.Collective;
+import io.jccl.flight.FlightAttendant;
+import io.jccl.flight.FlightDump;
+import io.jccl.flight.FlightEvents;
+import io.jccl.flight.FlightRing;
+import io.jccl.flight.FlightSettings;
+import io.jccl.flight.Standing;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayDeque;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
@@ -190,7 +198,7 @@ public abstract class EngineCommunicator implements Communicator {
     protected final void flightFailed(Throwable error) {
         flight.failed(error);
         if (historyLeft.compareAndSet(false, true)) {
-            FlightDump.leave(this);
+            FlightDump.leave(rank, this::history);
         }
     }
 
@@ -203,16 +211,42 @@ public abstract class EngineCommunicator implements Communicator {
         }
     }
 
+    private String flightName() {
+        return engine() + ":" + communicatorId();
+    }
+
+    /** An engine that completes operations later has seen that all up to this one are complete. */
+    protected final void flightProgress(long completed) {
+        if (FlightEvents.progressOn()) {
+            FlightEvents.progress(flightName(), rank, completed);
+        }
+    }
+
     /** The communicator is closed: its history ends. */
     protected final void flightEnded() {
         FlightAttendant.stopClock(flight);
     }
 
     final void note(Request request, boolean queued, boolean grouped) {
-        request.queued = queued;
-        flight.note(request, queued, grouped);
+        request.word =
+                FlightRing.word(
+                        request.op,
+                        request.type,
+                        request.reduceOp.kind(),
+                        request.root,
+                        queued,
+                        grouped,
+                        request.inPlace);
+        request.order = flight.nextOrder(request.op);
+        request.sequence = flight.note(request.word, request.elements(), request.order);
         if (FlightEvents.on()) {
-            FlightEvents.begin(this, request);
+            FlightEvents.Kept event = request.event;
+            if (event == null) {
+                event = FlightEvents.make(flightName(), rank, size);
+                request.event = event;
+            }
+            request.traced = true;
+            FlightEvents.begin(event);
         }
     }
 
@@ -854,7 +888,7 @@ public abstract class EngineCommunicator implements Communicator {
     }
 
     /** Starts recording; calls nest. */
-    public final void groupStart() {
+    private void groupStart() {
         checkUsable();
         if (groupDepth++ == 0) {
             synchronized (freeRequests) {
@@ -864,7 +898,7 @@ public abstract class EngineCommunicator implements Communicator {
     }
 
     /** Ends recording after an error; nothing of the whole group will run. */
-    public final void groupDiscard() {
+    private void groupDiscard() {
         Batch batch = Objects.requireNonNull(recording);
         for (Request r : batch.requests) {
             free(r);
@@ -876,8 +910,47 @@ public abstract class EngineCommunicator implements Communicator {
         }
     }
 
+    /** See {@link io.jccl.Group#run(Communicator, Runnable)}. */
+    public static void group(Communicator communicator, Runnable body) {
+        EngineCommunicator engine = of(communicator);
+        engine.groupStart();
+        boolean recorded = false;
+        try {
+            body.run();
+            recorded = true;
+        } finally {
+            if (!recorded) {
+                engine.groupDiscard();
+            }
+        }
+        engine.groupEnd();
+    }
+
+    /** See {@link io.jccl.Group#run(List, Runnable)}. */
+    public static void group(List<? extends Communicator> communicators, Runnable body) {
+        EngineCommunicator[] engines =
+                communicators.stream()
+                        .map(EngineCommunicator::of)
+                        .toArray(EngineCommunicator[]::new);
+        int started = 0;
+        boolean recorded = false;
+        try {
+            for (EngineCommunicator e : engines) {
+                e.groupStart();
+                started++;
+            }
+            body.run();
+            recorded = true;
+        } finally {
+            for (int i = 0; !recorded && i < started; i++) {
+                engines[i].groupDiscard();
+            }
+        }
+        groupEnd(engines);
+    }
+
     /** Ends recording and runs what was recorded. */
-    public final void groupEnd() {
+    private void groupEnd() {
         Stream stream = recordingStream;
         Batch batch = endRecording();
         if (batch != null) {
@@ -886,7 +959,7 @@ public abstract class EngineCommunicator implements Communicator {
     }
 
     /** Ends recording on several communicators and runs what was recorded, all at once. */
-    public static void groupEnd(EngineCommunicator[] engines) {
+    private static void groupEnd(EngineCommunicator[] engines) {
         @Nullable Batch[] batches = new Batch[engines.length];
         @Nullable Stream[] streams = new Stream[engines.length];
         RuntimeException first = null;

@@ -1,11 +1,14 @@
 package io.jccl.engine;
 
+import io.jccl.device.host.StreamTask;
+import io.jccl.flight.FlightEvents;
+
 /**
  * An operation or a group on one communicator. Whatever streams they are on, those of one
  * communicator run in the order in which they were called, since all ranks must run them in the
  * same one.
  */
-public abstract class QueuedWork implements Runnable {
+public abstract class QueuedWork implements StreamTask {
     final EngineCommunicator owner;
 
     /** Place in the communicator's order. */
@@ -43,7 +46,7 @@ public abstract class QueuedWork implements Runnable {
         }
     }
 
-    /** Called instead of {@link #run} if an earlier error on the stream drops it. */
+    @Override
     public final void drop() {
         owner.awaitTurn(ticket);
         owner.ended(this, false);

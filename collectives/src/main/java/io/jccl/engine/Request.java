@@ -5,6 +5,9 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.flight.Collective;
+import io.jccl.flight.FlightEvents;
+import io.jccl.flight.FlightRing;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
@@ -52,9 +55,6 @@ public final class Request extends QueuedWork {
     /** Operation, type, reduction and root in one, as {@link FlightRing} writes them down. */
     long word;
 
-    /** Whether its stream works beside the caller. */
-    boolean queued;
-
     /** Whether a recording waits for its end. */
     boolean traced;
 
@@ -77,8 +77,11 @@ public final class Request extends QueuedWork {
         return Objects.requireNonNull(recv);
     }
 
-    /** Elements that this rank gives in a v-variant, or if it gives none, gets. */
-    long vectorCount() {
+    /** Elements in one block; of a v-variant those that this rank sends, or if none, receives. */
+    long elements() {
+        if (!op.vector()) {
+            return count;
+        }
         long count = 0;
         for (long c : send != null ? sendCounts : recvCounts) {
             count += c;
@@ -99,7 +102,16 @@ public final class Request extends QueuedWork {
     @Override
     void ended(FlightEvents.State state) {
         if (traced) {
-            FlightEvents.end(this, state);
+            traced = false;
+            FlightEvents.end(
+                    Objects.requireNonNull(event),
+                    state,
+                    word,
+                    elements(),
+                    sequence,
+                    order,
+                    algorithm,
+                    owner.channels());
         }
     }
 
@@ -122,7 +134,7 @@ public final class Request extends QueuedWork {
 
     @Override
     public String toString() {
-        return describe(op, type, count, reduceOp.kind(), root);
+        return op.describe(type, count, reduceOp.kind(), root);
     }
 
     /**
@@ -177,27 +189,5 @@ public final class Request extends QueuedWork {
                     ? FlightRing.describe(word, count)
                     : peer < 0 ? own : own + "(peer " + peer + ")";
         }
-    }
-
-    /** What a rank asked for, for messages. */
-    public static String describe(
-            Collective op, DataType type, long count, ReduceOp.Kind kind, int root) {
-        if (op == Collective.BARRIER) {
-            return "barrier";
-        }
-        StringBuilder s = new StringBuilder(op.method()).append('(').append(type.label());
-        if (!op.vector()) {
-            s.append(", count ").append(count);
-        }
-        if (op.reduces()) {
-            s.append(", ").append(ReduceOp.label(kind));
-        }
-        if (op.rooted()) {
-            s.append(", root ").append(root);
-        }
-        if (op.peerToPeer()) {
-            s.append(", peer ").append(root);
-        }
-        return s.append(')').toString();
     }
 }

@@ -1,4 +1,4 @@
-package io.jccl.engine;
+package io.jccl.flight;
 
 import io.jccl.Communicator;
 import io.jccl.Group;
@@ -13,12 +13,12 @@ final class CallSite {
         "jdk.",
         "sun.",
         "io.jccl.bindings.",
-        "io.jccl.cuda.",
+        "io.jccl.bootstrap.",
         "io.jccl.device.",
         "io.jccl.engine.",
-        "io.jccl.host.",
-        "io.jccl.mpi.",
-        "io.jccl.nccl.",
+        "io.jccl.flight.",
+        "io.jccl.internal.",
+        "io.jccl.provider.",
         "io.jccl.rendezvous.",
     };
 

@@ -1,5 +1,7 @@
-package io.jccl.engine;
+package io.jccl.flight;
 
+import io.jccl.ReduceOp;
+import io.jccl.device.DataType;
 import java.util.Objects;
 
 /**
@@ -121,5 +123,26 @@ public enum Collective {
     /** Whether this is send or recv. */
     public boolean peerToPeer() {
         return flow == Flow.PEER;
+    }
+
+    /** What a rank asked for, for messages. */
+    public String describe(DataType type, long count, ReduceOp.Kind kind, int root) {
+        if (this == BARRIER) {
+            return "barrier";
+        }
+        StringBuilder s = new StringBuilder(method).append('(').append(type.label());
+        if (!vector()) {
+            s.append(", count ").append(count);
+        }
+        if (reduces()) {
+            s.append(", ").append(ReduceOp.label(kind));
+        }
+        if (rooted()) {
+            s.append(", root ").append(root);
+        }
+        if (peerToPeer()) {
+            s.append(", peer ").append(root);
+        }
+        return s.append(')').toString();
     }
 }

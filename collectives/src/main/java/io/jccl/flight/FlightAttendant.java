@@ -1,4 +1,4 @@
-package io.jccl.engine;
+package io.jccl.flight;
 
 import java.util.Collections;
 import java.util.Set;
@@ -39,7 +39,7 @@ public final class FlightAttendant {
     }
 
     /** A time of this process's clocks as nanoseconds since 1970. */
-    static long epochNanos(long nanoTime) {
+    public static long epochNanos(long nanoTime) {
         return EPOCH + nanoTime;
     }
 
@@ -51,7 +51,7 @@ public final class FlightAttendant {
         }
     }
 
-    static synchronized void stopClock(FlightRing ring) {
+    public static synchronized void stopClock(FlightRing ring) {
         RINGS.remove(ring);
     }
 

@@ -1,4 +1,4 @@
-package io.jccl.engine;
+package io.jccl.flight;
 
 import io.jccl.FlightHistory;
 import java.io.IOException;
@@ -7,13 +7,14 @@ import java.net.UnknownHostException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.function.Supplier;
 
 /** Leaves a rank's history as a file when its communicator fails. */
-final class FlightDump {
+public final class FlightDump {
     private static final System.Logger LOG = System.getLogger("io.jccl");
 
     /** Name of this machine. */
-    static final String HOST = hostName();
+    public static final String HOST = hostName();
 
     private FlightDump() {}
 
@@ -31,17 +32,17 @@ final class FlightDump {
     }
 
     /** Never throws: there is an error under way already. */
-    static void leave(EngineCommunicator communicator) {
+    public static void leave(int rank, Supplier<FlightHistory> history) {
         try {
             Path folder = FlightSettings.folder();
             if (folder != null) {
-                write(communicator.history(), folder);
+                write(history.get(), folder);
             }
         } catch (IOException | RuntimeException e) {
             LOG.log(
                     System.Logger.Level.WARNING,
                     "cannot write the history of rank "
-                            + communicator.rank()
+                            + rank
                             + " to the folder of "
                             + FlightSettings.FOLDER
                             + ": "

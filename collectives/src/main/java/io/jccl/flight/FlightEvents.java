@@ -1,4 +1,6 @@
-package io.jccl.engine;
+package io.jccl.flight;
+
+import io.jccl.Algorithm;
 
 /**
  * Events of Java's flight recorder, where the module jdk.jfr is there. With it off, or not there,
@@ -22,34 +24,61 @@ public final class FlightEvents {
     }
 
     /** Whether a recording wants collectives. */
-    static boolean on() {
+    public static boolean on() {
         return PRESENT && JfrEvents.COLLECTIVE.isEnabled();
     }
 
+    /** An event for the operations of one request, to be used again. */
+    public static Kept make(String communicator, int rank, int size) {
+        return JfrEvents.make(communicator, rank, size);
+    }
+
     /** An operation begins. */
-    static void begin(EngineCommunicator owner, Request r) {
-        JfrEvents.begin(owner, r);
+    public static void begin(Kept event) {
+        JfrEvents.begin(event);
     }
 
-    /** It ends: completed, failed, or for an engine that completes it later, enqueued. */
-    static void end(Request r, State state) {
-        JfrEvents.end(r, state);
+    /**
+     * It ends: completed, failed, or for an engine that completes it later, enqueued.
+     *
+     * @param event of {@link #make}
+     * @param state how it ended
+     * @param word the operation, see {@link FlightRing#word}
+     * @param count elements
+     * @param number among all operations of the rank
+     * @param order among the collectives; 0 for send and recv
+     * @param algorithm that the engine chose
+     * @param channels that a library uses; 0 if it does not report them
+     */
+    public static void end(
+            Kept event,
+            State state,
+            long word,
+            long count,
+            long number,
+            long order,
+            Algorithm algorithm,
+            int channels) {
+        JfrEvents.end(event, state, word, count, number, order, algorithm, channels);
     }
 
-    /** An engine that completes operations later has seen how far it is. */
-    public static void progress(EngineCommunicator owner, long completed) {
-        if (PRESENT && JfrEvents.PROGRESS.isEnabled()) {
-            JfrEvents.progress(owner, completed);
-        }
+    /** Whether a recording wants the progress of engines that complete operations later. */
+    public static boolean progressOn() {
+        return PRESENT && JfrEvents.PROGRESS.isEnabled();
+    }
+
+    /** An engine that completes operations later has seen that all up to this one are complete. */
+    public static void progress(String communicator, int rank, long completed) {
+        JfrEvents.progress(communicator, rank, completed);
     }
 
     /** How an operation ended. */
-    enum State {
+    public enum State {
         COMPLETED,
         FAILED,
         ENQUEUED
     }
 
     /** The event that a request keeps, to be used again. */
-    interface Kept {}
+    public interface Kept {}
 }

@@ -1,4 +1,4 @@
-package io.jccl.engine;
+package io.jccl.flight;
 
 import io.jccl.FlightHistory.Operation;
 import io.jccl.ReduceOp;
@@ -25,7 +25,7 @@ public final class FlightRing {
     private static final boolean EXACT = FlightSettings.exactClock();
     private static final boolean SITES = FlightSettings.callSites();
 
-    /** Operations that only one engine has; numbered behind the collectives. */
+    /** Operations that only one engine has; numbered after the collectives. */
     private static final List<String> MORE = List.of("putSignal", "signal", "waitSignal");
 
     private static final Collective[] COLLECTIVES = Collective.values();
@@ -44,7 +44,7 @@ public final class FlightRing {
     private static final long IN_PLACE = 1L << 26;
 
     /** An entry's first word before there was any operation. */
-    static final long NOTHING = Collective.BARRIER.ordinal();
+    public static final long NOTHING = Collective.BARRIER.ordinal();
 
     private static final VarHandle LAST;
     private static final VarHandle COMPLETED;
@@ -77,7 +77,7 @@ public final class FlightRing {
     /** Where the user's thread was when the communicator failed. */
     private volatile @Nullable String failedAt;
 
-    FlightRing(int capacity) {
+    public FlightRing(int capacity) {
         this.capacity = capacity;
         words = new long[capacity * WORDS];
         sites = SITES ? new StackTraceElement[capacity] : null;
@@ -86,19 +86,39 @@ public final class FlightRing {
 
     // ---- written by the rank
 
-    /** Writes down an operation that is about to be enqueued; gives it its number. */
-    void note(Request r, boolean queued, boolean grouped) {
-        long count = r.op.vector() ? r.vectorCount() : r.count;
-        r.word =
-                r.op.ordinal()
-                        | (long) r.type.ordinal() << 8
-                        | (long) r.reduceOp.kind().ordinal() << 16
-                        | (queued ? QUEUED : 0)
-                        | (grouped ? GROUPED : 0)
-                        | (r.inPlace ? IN_PLACE : 0)
-                        | (long) r.root << 32;
-        r.order = r.op.peerToPeer() ? 0 : ++collectives;
-        r.sequence = write(r.word, count, r.order);
+    /** An operation as the first word of its entry. */
+    public static long word(
+            Collective op,
+            DataType type,
+            ReduceOp.Kind kind,
+            int root,
+            boolean queued,
+            boolean grouped,
+            boolean inPlace) {
+        return op.ordinal()
+                | (long) type.ordinal() << 8
+                | (long) kind.ordinal() << 16
+                | (queued ? QUEUED : 0)
+                | (grouped ? GROUPED : 0)
+                | (inPlace ? IN_PLACE : 0)
+                | (long) root << 32;
+    }
+
+    /** The next place among the operations that all ranks call alike; 0 for send and recv. */
+    public long nextOrder(Collective op) {
+        return op.peerToPeer() ? 0 : ++collectives;
+    }
+
+    /**
+     * Records an operation that is about to be enqueued.
+     *
+     * @param word of {@link #word}
+     * @param count elements
+     * @param order of {@link #nextOrder}
+     * @return its number
+     */
+    public long note(long word, long count, long order) {
+        return write(word, count, order);
     }
 
     /** The same for an operation that only one engine has; returns its number. */
@@ -140,7 +160,7 @@ public final class FlightRing {
     }
 
     /** Keeps the place where the communicator failed; the thread goes on. */
-    void failed(Throwable error) {
+    public void failed(Throwable error) {
         if (failedAt == null) {
             Thread t = Thread.currentThread();
             String here = t == user ? CallSite.of(error.getStackTrace()) : null;
@@ -195,18 +215,18 @@ public final class FlightRing {
         int op = (int) (word & 0xff);
         boolean known = op < COLLECTIVES.length;
         Collective c = known ? COLLECTIVES[op] : Collective.BARRIER;
-        DataType type = TYPES[(int) (word >> 8 & 0xff)];
-        int root = (int) (word >> 32);
+        DataType type = type(word);
+        int root = root(word);
         return new Operation(
                 number,
                 order,
                 known ? c.method() : MORE.get(op - COLLECTIVES.length),
                 type,
                 count,
-                c.reduces() ? ReduceOp.label(KINDS[(int) (word >> 16 & 0xff)]) : null,
+                c.reduces() ? ReduceOp.label(kind(word)) : null,
                 c.rooted() ? root : -1,
                 c.peerToPeer() || !known ? root : -1,
-                (word & QUEUED) != 0,
+                isQueued(word),
                 (word & GROUPED) != 0,
                 (word & IN_PLACE) != 0,
                 FlightAttendant.epochNanos(time),
@@ -215,13 +235,28 @@ public final class FlightRing {
     }
 
     /** A collective by the first word of its entry, for messages. */
-    static String describe(long word, long count) {
-        return Request.describe(
-                COLLECTIVES[(int) (word & 0xff)],
-                TYPES[(int) (word >> 8 & 0xff)],
-                count,
-                KINDS[(int) (word >> 16 & 0xff)],
-                (int) (word >> 32));
+    public static String describe(long word, long count) {
+        return op(word).describe(type(word), count, kind(word), root(word));
+    }
+
+    static Collective op(long word) {
+        return COLLECTIVES[(int) (word & 0xff)];
+    }
+
+    static DataType type(long word) {
+        return TYPES[(int) (word >> 8 & 0xff)];
+    }
+
+    static ReduceOp.Kind kind(long word) {
+        return KINDS[(int) (word >> 16 & 0xff)];
+    }
+
+    static int root(long word) {
+        return (int) (word >> 32);
+    }
+
+    static boolean isQueued(long word) {
+        return (word & QUEUED) != 0;
     }
 
     /**
@@ -230,7 +265,7 @@ public final class FlightRing {
      * @param now the last to tell of
      * @param done up to which they are completed
      */
-    List<Operation> all(long now, long done) {
+    public List<Operation> all(long now, long done) {
         // All at once: making objects of them takes longer than the rank takes to write over them.
         long[] copy = words.clone();
         StackTraceElement[] places = sites == null ? null : sites.clone();
@@ -278,7 +313,7 @@ public final class FlightRing {
     }
 
     /** Where the user's thread is now, or was when the communicator failed. */
-    String site() {
+    public String site() {
         String failed = failedAt;
         return failed != null ? failed : CallSite.of(user);
     }

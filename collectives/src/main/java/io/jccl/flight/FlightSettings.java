@@ -1,11 +1,11 @@
-package io.jccl.engine;
+package io.jccl.flight;
 
 import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 
 /** What the environment says about the flight recorder. */
-final class FlightSettings {
+public final class FlightSettings {
     static final String CAPACITY = "JCCL_FLIGHT_CAPACITY";
     static final String CAPACITY_PROPERTY = "jccl.flight.capacity";
     static final String CALL_SITES = "JCCL_FLIGHT_CALLSITES";
@@ -18,7 +18,7 @@ final class FlightSettings {
     private FlightSettings() {}
 
     /** Operations remembered by a rank: a power of two, or 0 for none, which is for measuring. */
-    static int capacity() {
+    public static int capacity() {
         String property = System.getProperty(CAPACITY_PROPERTY);
         return capacity(property != null ? property : System.getenv(CAPACITY));
     }

@@ -1,10 +1,9 @@
-package io.jccl.engine;
+package io.jccl.flight;
 
 import io.jccl.Algorithm;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
 import java.util.Locale;
-import java.util.Objects;
 import jdk.jfr.Category;
 import jdk.jfr.DataAmount;
 import jdk.jfr.Description;
@@ -119,43 +118,45 @@ final class JfrEvents {
         long seen;
     }
 
-    static void begin(EngineCommunicator owner, Request r) {
-        CollectiveEvent e = (CollectiveEvent) r.event;
-        if (e == null) {
-            e = new CollectiveEvent();
-            e.communicator = name(owner);
-            e.rank = owner.rank();
-            e.size = owner.size();
-            r.event = e;
-        }
-        r.traced = true;
-        e.begin();
+    static FlightEvents.Kept make(String communicator, int rank, int size) {
+        CollectiveEvent e = new CollectiveEvent();
+        e.communicator = communicator;
+        e.rank = rank;
+        e.size = size;
+        return e;
     }
 
-    static void end(Request r, FlightEvents.State state) {
-        CollectiveEvent e = (CollectiveEvent) Objects.requireNonNull(r.event);
-        r.traced = false;
+    static void begin(FlightEvents.Kept event) {
+        ((CollectiveEvent) event).begin();
+    }
+
+    static void end(
+            FlightEvents.Kept event,
+            FlightEvents.State state,
+            long word,
+            long count,
+            long number,
+            long order,
+            Algorithm algorithm,
+            int channels) {
+        CollectiveEvent e = (CollectiveEvent) event;
         e.end();
         if (!e.shouldCommit()) {
             return;
         }
-        Collective op = r.op;
-        long count = op.vector() ? r.vectorCount() : r.count;
-        e.number = r.sequence;
-        e.sequence = r.order;
-        e.operation = name(op, r.type, r.reduceOp.kind(), r.algorithm);
+        Collective op = FlightRing.op(word);
+        DataType type = FlightRing.type(word);
+        e.number = number;
+        e.sequence = order;
+        e.operation = name(op, type, FlightRing.kind(word), algorithm);
         e.count = count;
-        e.bytes = count * r.type.size();
-        e.root = op.rooted() || op.peerToPeer() ? r.root : -1;
-        e.channels = r.owner.channels();
-        e.queued = r.queued;
+        e.bytes = count * type.size();
+        e.root = op.rooted() || op.peerToPeer() ? FlightRing.root(word) : -1;
+        e.channels = channels;
+        e.queued = FlightRing.isQueued(word);
         e.failed = state == FlightEvents.State.FAILED;
         e.enqueued = state == FlightEvents.State.ENQUEUED;
         e.commit();
-    }
-
-    private static String name(EngineCommunicator owner) {
-        return owner.engine() + ":" + owner.communicatorId();
     }
 
     private static String name(
@@ -177,10 +178,10 @@ final class JfrEvents {
         return name;
     }
 
-    static void progress(EngineCommunicator owner, long completed) {
+    static void progress(String communicator, int rank, long completed) {
         ProgressEvent e = new ProgressEvent();
-        e.communicator = name(owner);
-        e.rank = owner.rank();
+        e.communicator = communicator;
+        e.rank = rank;
         e.number = completed;
         e.seen = System.currentTimeMillis();
         e.commit();

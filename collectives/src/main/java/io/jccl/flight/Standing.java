@@ -1,4 +1,4 @@
-package io.jccl.engine;
+package io.jccl.flight;
 
 import io.jccl.FlightHistory.Operation;
 import java.util.ArrayList;
@@ -27,7 +27,7 @@ public record Standing(
         String site) {
     private static final String SEPARATOR = "\t";
 
-    static Standing of(int rank, FlightRing ring) {
+    public static Standing of(int rank, FlightRing ring) {
         // In this order: what completes meanwhile is still named as pending.
         long done = ring.completed();
         Operation next = ring.at(done + 1);

@@ -1,18 +1,16 @@
-package io.jccl.parallel.gemm;
+package io.jccl.gemm;
 
 import io.jccl.bindings.CublasApi;
 import io.jccl.bindings.CublasException;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cublas.cublas_h;
-import io.jccl.cuda.CudaBuffer;
-import io.jccl.cuda.CudaDevice;
-import io.jccl.cuda.CudaRuntime;
-import io.jccl.cuda.CudaStream;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.parallel.Matmul;
-import io.jccl.parallel.Matrix;
+import io.jccl.device.cuda.CudaBuffer;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.device.cuda.CudaStream;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -24,7 +22,7 @@ import java.lang.foreign.ValueLayout;
  * <p>cuBLAS stores matrices by columns. A matrix by rows is, to it, the transpose; so it is asked
  * for the transpose of c, which is the transpose of b times that of a.
  */
-public final class CudaMatmul implements Matmul {
+final class CudaMatmul implements Matmul {
     private final CudaDevice device;
     private final CublasApi api;
     private final Arena arena = Arena.ofShared();

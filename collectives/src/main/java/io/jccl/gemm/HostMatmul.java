@@ -1,12 +1,10 @@
-package io.jccl.parallel.gemm;
+package io.jccl.gemm;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.shared.Crew;
-import io.jccl.parallel.Matmul;
-import io.jccl.parallel.Matrix;
+import io.jccl.internal.Crew;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
@@ -15,7 +13,7 @@ import org.jspecify.annotations.Nullable;
  * Products on the host's cores. The result is cut into regions, which the threads take one by one;
  * each is computed with memory of the thread's own.
  */
-public final class HostMatmul implements Matmul {
+final class HostMatmul implements Matmul {
     /** Products of fewer multiplications are not worth waking threads for: some 50 microseconds. */
     private static final long SHARED_FROM = 1L << 21;
 

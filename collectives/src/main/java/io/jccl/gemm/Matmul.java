@@ -1,10 +1,8 @@
-package io.jccl.parallel;
+package io.jccl.gemm;
 
-import io.jccl.cuda.CudaDevice;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.parallel.gemm.CudaMatmul;
-import io.jccl.parallel.gemm.HostMatmul;
+import io.jccl.device.cuda.CudaDevice;
 
 /**
  * Products of matrices on one device.
@@ -34,7 +32,7 @@ public interface Matmul extends AutoCloseable {
      *     to 1024. Ignored on a GPU
      * @return products on that device, which the caller closes
      * @throws IllegalArgumentException if threads is out of range
-     * @throws io.jccl.bindings.JcclException if cuBLAS is not there, or cannot be set up
+     * @throws io.jccl.error.JcclException if cuBLAS is not there, or cannot be set up
      */
     static Matmul of(Device device, int threads) {
         return device instanceof CudaDevice cuda

@@ -1,4 +1,4 @@
-package io.jccl.parallel;
+package io.jccl.gemm;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;

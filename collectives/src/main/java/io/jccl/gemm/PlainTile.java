@@ -1,4 +1,4 @@
-package io.jccl.parallel.gemm;
+package io.jccl.gemm;
 
 /**
  * In plain Java, for where there is no Vector API: C2 turns the inner loops into vector

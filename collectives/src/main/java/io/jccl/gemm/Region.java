@@ -1,10 +1,9 @@
-package io.jccl.parallel.gemm;
+package io.jccl.gemm;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
 
 import io.jccl.device.DataType;
-import io.jccl.parallel.Matrix;
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
 import java.util.Objects;

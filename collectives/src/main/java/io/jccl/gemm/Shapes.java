@@ -1,8 +1,7 @@
-package io.jccl.parallel.gemm;
+package io.jccl.gemm;
 
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.parallel.Matrix;
 
 /** What has to hold for the matrices of a product on any device. */
 final class Shapes {

@@ -1,4 +1,4 @@
-package io.jccl.parallel.gemm;
+package io.jccl.gemm;
 
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteOrder;

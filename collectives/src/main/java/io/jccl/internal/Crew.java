@@ -1,4 +1,4 @@
-package io.jccl.engine.shared;
+package io.jccl.internal;
 
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;

@@ -1,4 +1,4 @@
-package io.jccl.engine.shared;
+package io.jccl.internal;
 
 /**
  * The mixing of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number

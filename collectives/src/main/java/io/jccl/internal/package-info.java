@@ -1,5 +1,5 @@
-/** What JCCL's other modules use as well: threads that work together, mixing of numbers. */
+/** What several modules of JCCL share and no program sees. */
 @NullMarked
-package io.jccl.engine.shared;
+package io.jccl.internal;
 
 import org.jspecify.annotations.NullMarked;

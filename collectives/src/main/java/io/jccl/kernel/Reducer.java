@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.kernel;
 
 import static java.lang.foreign.ValueLayout.JAVA_BYTE;
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
@@ -6,6 +6,7 @@ import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
 
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
+import io.jccl.device.host.Codec;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
@@ -71,14 +72,14 @@ public final class Reducer {
     }
 
     /** Adds a source; the factor (bits) counts only for pre-multiplied sums. */
-    void addSource(MemorySegment s, long at, long factor) {
+    public void addSource(MemorySegment s, long at, long factor) {
         sources[sourceCount] = s;
         sourceAt[sourceCount] = at;
         factors[sourceCount++] = factor;
     }
 
     /** Adds a target; it may be a source too, at the same place. */
-    void addTarget(MemorySegment s, long at) {
+    public void addTarget(MemorySegment s, long at) {
         targets[targetCount] = s;
         targetAt[targetCount++] = at;
     }
@@ -89,7 +90,7 @@ public final class Reducer {
     }
 
     /** Reduces a range of elements from all sources, and finishes it into all targets. */
-    void run(long from, long to) {
+    public void run(long from, long to) {
         Kernel kernel = Kernel.of(wide(type), combining(kind));
         boolean plainPair = sourceCount == 2 && targetCount == 2 && !type.isNarrowFloat();
         if (plainPair && kind != ReduceOp.Kind.PRE_MUL_SUM && kind != ReduceOp.Kind.AVG) {
@@ -229,7 +230,7 @@ public final class Reducer {
     }
 
     /** Combines wide elements: {@code o = a op b}. */
-    void combineWide(
+    public void combineWide(
             MemorySegment a, long ao, MemorySegment b, long bo, MemorySegment o, long oo, long n) {
         Kernel kernel = Kernel.of(wide(type), combining(kind));
         int size = wide(type).size();
@@ -261,7 +262,7 @@ public final class Reducer {
     // ---- pieces
 
     /** Copies bytes unless source and target are the same place. */
-    static void copy(MemorySegment from, long at, MemorySegment to, long toAt, long bytes) {
+    public static void copy(MemorySegment from, long at, MemorySegment to, long toAt, long bytes) {
         if (from == to && at == toAt) {
             return;
         }

@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.kernel;
 
 import static java.lang.foreign.ValueLayout.JAVA_BYTE;
 import static java.lang.foreign.ValueLayout.JAVA_DOUBLE_UNALIGNED;

@@ -5,6 +5,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Closing;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.util.ArrayList;
 import java.util.Comparator;

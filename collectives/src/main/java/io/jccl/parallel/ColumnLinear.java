@@ -4,6 +4,8 @@ import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
+import io.jccl.gemm.Matmul;
+import io.jccl.gemm.Matrix;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 

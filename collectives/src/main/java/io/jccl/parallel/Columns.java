@@ -4,6 +4,7 @@ import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.gemm.Matrix;
 import java.lang.foreign.MemorySegment;
 
 /**

@@ -5,7 +5,7 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.host.Reducer;
+import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 

@@ -6,6 +6,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.engine.EngineCommunicator;
+import io.jccl.internal.Closing;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;

@@ -3,7 +3,7 @@ package io.jccl.parallel;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.engine.shared.SplitMix;
+import io.jccl.internal.SplitMix;
 import io.jccl.parallel.RouterOptions.ExpertChoice;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;

@@ -2,12 +2,13 @@ package io.jccl.parallel;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.Streams;
+import io.jccl.error.JcclException;
+import io.jccl.internal.Closing;
+import io.jccl.internal.Deadline;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -384,7 +385,7 @@ public final class GradientReducer implements AutoCloseable {
      * @throws JcclException if a rank has failed, or the time is over
      */
     public void finish() {
-        finish(Streams.FOREVER);
+        finish(Deadline.FOREVER);
     }
 
     /**

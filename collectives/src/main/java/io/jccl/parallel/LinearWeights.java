@@ -1,6 +1,7 @@
 package io.jccl.parallel;
 
 import io.jccl.device.Buffer;
+import io.jccl.gemm.Matrix;
 import org.jspecify.annotations.Nullable;
 
 /**

@@ -2,6 +2,7 @@ package io.jccl.parallel;
 
 import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
+import io.jccl.internal.Closing;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.LinkedHashMap;

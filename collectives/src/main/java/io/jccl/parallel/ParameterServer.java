@@ -1,11 +1,12 @@
 package io.jccl.parallel;
 
 import io.jccl.Communicator;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.internal.Closing;
 import io.jccl.parallel.ServerOptions.Consistency;
 import java.util.ArrayList;
 import java.util.List;

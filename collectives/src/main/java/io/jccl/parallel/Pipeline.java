@@ -7,6 +7,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Closing;
 import io.jccl.parallel.PipelineStep.Action;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -282,8 +283,8 @@ public final class Pipeline implements AutoCloseable {
      * Takes a batch through the stages, forward and backward, and waits for its end on this rank.
      * All ranks call it.
      *
-     * @throws io.jccl.bindings.JcclException if another rank failed, or a message did not come
-     *     within the communicator's timeout
+     * @throws io.jccl.error.JcclException if another rank failed, or a message did not come within
+     *     the communicator's timeout
      */
     public void run() {
         if (closed) {

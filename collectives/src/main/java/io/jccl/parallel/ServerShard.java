@@ -2,13 +2,14 @@ package io.jccl.parallel;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.Streams;
-import io.jccl.host.Kernel;
+import io.jccl.error.JcclException;
+import io.jccl.internal.Closing;
+import io.jccl.internal.Deadline;
+import io.jccl.kernel.Kernel;
 import io.jccl.parallel.ServerOptions.Consistency;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -247,7 +248,7 @@ final class ServerShard implements AutoCloseable {
      * step, until this worker's last gradient is in an update.
      */
     private synchronized void awaitProgress(int worker, long ahead) {
-        long deadline = System.nanoTime() + Streams.nanos(options.timeout());
+        long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
         while (true) {
             checkFailure();
             long reached = bound < 0 ? steps : slowest();

@@ -2,12 +2,14 @@ package io.jccl.parallel;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.gemm.Matmul;
+import io.jccl.gemm.Matrix;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;

@@ -1,7 +1,7 @@
 package io.jccl.parallel;
 
 import io.jccl.device.DataType;
-import io.jccl.host.Kernel;
+import io.jccl.kernel.Kernel;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.Arrays;

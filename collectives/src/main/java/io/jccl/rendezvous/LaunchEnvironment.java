@@ -1,6 +1,6 @@
 package io.jccl.rendezvous;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;

@@ -3,7 +3,7 @@ package io.jccl.rendezvous;
 /** What a store takes; the same in all of them. */
 final class Limits {
     static final int KEY_CHARACTERS = 200;
-    static final int VALUE_BYTES = 1 << 20;
+    static final int VALUE_BYTES = Store.MAX_VALUE_BYTES;
 
     private Limits() {}
 

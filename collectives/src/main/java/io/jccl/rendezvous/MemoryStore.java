@@ -1,6 +1,7 @@
 package io.jccl.rendezvous;
 
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.concurrent.ConcurrentHashMap;
@@ -38,7 +39,7 @@ final class MemoryStore implements Store {
 
     @Override
     public byte[] await(String key, Duration timeout) {
-        long deadline = System.nanoTime() + Waiting.nanos(timeout);
+        long deadline = System.nanoTime() + Deadline.nanos(timeout);
         boolean interrupted = false;
         try {
             while (true) {
@@ -51,7 +52,7 @@ final class MemoryStore implements Store {
                 if (!values.containsKey(key)) {
                     long left = deadline - System.nanoTime();
                     if (left <= 0) {
-                        throw new CollectiveTimeoutException(Waiting.absent(key, this, timeout));
+                        throw new JcclTimeoutException(Waiting.absent(key, this, timeout));
                     }
                     try {
                         boolean unused = latch.await(left, TimeUnit.NANOSECONDS);

@@ -1,6 +1,6 @@
 package io.jccl.rendezvous;
 
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
@@ -13,6 +13,9 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any.
  */
 public interface Store extends AutoCloseable {
+    /** The most bytes of a value. */
+    int MAX_VALUE_BYTES = 1 << 20;
+
     /**
      * A store for ranks that are threads of this JVM.
      *
@@ -43,9 +46,9 @@ public interface Store extends AutoCloseable {
      * @param secret the server's
      * @param timeout how long to wait for the server, which may be started later
      * @return the store; close it to leave
-     * @throws CollectiveTimeoutException if no server is found in time
+     * @throws JcclTimeoutException if no server is found in time
      * @throws IllegalArgumentException if the address cannot be one
-     * @throws io.jccl.bindings.JcclException if the server has another secret, or is no store
+     * @throws io.jccl.error.JcclException if the server has another secret, or is no store
      */
     static Store connect(String address, StoreSecret secret, Duration timeout) {
         return TcpStore.connect(TcpAddress.parse("address", address), secret, timeout);
@@ -69,8 +72,8 @@ public interface Store extends AutoCloseable {
      * @param timeout how long to wait for the server
      * @return the store; one of this JVM's own if this is the only rank and nothing is set
      * @throws IllegalArgumentException if variables contradict each other, or none says where
-     * @throws CollectiveTimeoutException if no server is found in time
-     * @throws io.jccl.bindings.JcclException if it cannot be served or has another secret
+     * @throws JcclTimeoutException if no server is found in time
+     * @throws io.jccl.error.JcclException if it cannot be served or has another secret
      */
     static Store fromEnvironment(Duration timeout) {
         Map<String, String> env = System.getenv();
@@ -99,7 +102,7 @@ public interface Store extends AutoCloseable {
      * @param key its name
      * @param timeout how long to wait at most
      * @return its bytes
-     * @throws CollectiveTimeoutException if nobody has set it by then
+     * @throws JcclTimeoutException if nobody has set it by then
      */
     default byte[] await(String key, Duration timeout) {
         return Waiting.await(this, key, timeout);

@@ -1,6 +1,6 @@
 package io.jccl.rendezvous;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;

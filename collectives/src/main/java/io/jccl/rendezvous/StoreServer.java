@@ -1,6 +1,8 @@
 package io.jccl.rendezvous;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
+import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
@@ -170,14 +172,14 @@ public final class StoreServer implements AutoCloseable {
     public void close() {
         closing = true;
         selector.wakeup();
-        Waiting.join(thread, Duration.ofSeconds(5));
+        Waits.join(thread, Duration.ofSeconds(5));
     }
 
     /** Waits until all clients have said goodbye, or are gone for more than a moment. */
     void awaitClients(Duration timeout) {
-        long deadline = System.nanoTime() + Waiting.nanos(timeout);
+        long deadline = System.nanoTime() + Deadline.nanos(timeout);
         while (thread.isAlive() && System.nanoTime() - deadline < 0 && hasClients()) {
-            Waiting.sleep(Duration.ofMillis(20));
+            Waits.sleep(Duration.ofMillis(20));
         }
     }
 

@@ -1,7 +1,9 @@
 package io.jccl.rendezvous;
 
-import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetAddress;
@@ -119,7 +121,7 @@ final class TcpStore implements Store {
     }
 
     private void awaitConnected(Duration timeout) {
-        long deadline = System.nanoTime() + Waiting.nanos(timeout);
+        long deadline = System.nanoTime() + Deadline.nanos(timeout);
         synchronized (open) {
             boolean interrupted = false;
             try {
@@ -127,7 +129,7 @@ final class TcpStore implements Store {
                     throwIfBroken();
                     long left = deadline - System.nanoTime();
                     if (left <= 0) {
-                        throw new CollectiveTimeoutException(
+                        throw new JcclTimeoutException(
                                 "no store was found at "
                                         + address
                                         + " within "
@@ -231,9 +233,9 @@ final class TcpStore implements Store {
     @Override
     public byte[] await(String key, Duration timeout) {
         byte[] request = Wire.request(Wire.Op.AWAIT, Limits.key(key));
-        byte[] value = ask(request, Waiting.nanos(timeout));
+        byte[] value = ask(request, Deadline.nanos(timeout));
         if (value == null) {
-            throw new CollectiveTimeoutException(Waiting.absent(key, this, timeout) + because());
+            throw new JcclTimeoutException(Waiting.absent(key, this, timeout) + because());
         }
         return value;
     }
@@ -273,7 +275,7 @@ final class TcpStore implements Store {
             open.notifyAll();
         }
         selector.wakeup();
-        Waiting.join(thread, Duration.ofSeconds(5));
+        Waits.join(thread, Duration.ofSeconds(5));
         if (!thread.isAlive()) {
             closeQuietly(selector);
         }

@@ -1,10 +1,9 @@
 package io.jccl.bootstrap;
 
-
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.bindings.JcclException;
 import io.jccl.contract.ContractWorker;
+import io.jccl.error.JcclException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;

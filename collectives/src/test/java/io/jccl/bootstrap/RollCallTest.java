@@ -1,4 +1,4 @@
-package io.jccl.rendezvous;
+package io.jccl.bootstrap;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
@@ -7,8 +7,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
-import io.jccl.bindings.JcclException;
-import io.jccl.engine.RankCard;
+import io.jccl.error.JcclException;
+import io.jccl.rendezvous.Store;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -2,9 +2,9 @@ package io.jccl.contract;
 
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Cuda;
-import io.jccl.host.HostWorld;
-import io.jccl.mpi.MpiWorld;
-import io.jccl.nccl.NcclWorld;
+import io.jccl.engine.host.HostWorld;
+import io.jccl.engine.mpi.MpiWorld;
+import io.jccl.engine.nccl.NcclWorld;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;

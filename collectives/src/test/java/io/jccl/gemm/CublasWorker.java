@@ -1,7 +1,6 @@
-package io.jccl.parallel.gemm;
+package io.jccl.gemm;
 
 import io.jccl.device.Cuda;
-import io.jccl.parallel.Matmul;
 
 /** A process that sets up products on a GPU, and says what it is told. */
 final class CublasWorker {

@@ -1,4 +1,4 @@
-package io.jccl.parallel.gemm;
+package io.jccl.gemm;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -18,8 +18,6 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
-import io.jccl.parallel.Matmul;
-import io.jccl.parallel.Matrix;
 import io.jccl.testdouble.DoubleBuild;
 import io.jccl.testdouble.TestDouble;
 import java.lang.management.ManagementFactory;

@@ -1,4 +1,4 @@
-package io.jccl.parallel;
+package io.jccl.gemm;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;

@@ -6,12 +6,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.gemm.Matmul;
+import io.jccl.gemm.Matrix;
 import io.jccl.testdouble.TestDouble;
 import java.time.Duration;
 import java.util.List;

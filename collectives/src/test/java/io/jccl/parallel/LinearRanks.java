@@ -7,6 +7,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.gemm.Matmul;
+import io.jccl.gemm.Matrix;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -9,6 +9,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.gemm.Matmul;
+import io.jccl.gemm.Matrix;
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.List;

@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.CommunicatorOptions;
 import io.jccl.contract.Workers;
-import io.jccl.host.HostWorld;
+import io.jccl.engine.host.HostWorld;
 import java.net.InetAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;

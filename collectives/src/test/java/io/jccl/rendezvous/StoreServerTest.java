@@ -9,7 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;

@@ -9,8 +9,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
 import io.jccl.contract.Workers;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;

@@ -1,10 +1,10 @@
 package io.jccl.offload;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.error.JcclException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;

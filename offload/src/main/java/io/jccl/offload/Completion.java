@@ -20,9 +20,9 @@ public interface Completion {
      * Waits for the end.
      *
      * @param timeout how long to wait at most
-     * @throws io.jccl.CollectiveTimeoutException if the time passes first; the work goes on
+     * @throws io.jccl.error.JcclTimeoutException if the time passes first; the work goes on
      * @throws java.util.concurrent.CancellationException if it was cancelled
-     * @throws io.jccl.bindings.JcclException if it failed
+     * @throws io.jccl.error.JcclException if it failed
      */
     void await(Duration timeout);
 }

@@ -1,13 +1,13 @@
 package io.jccl.offload;
 
-import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -198,7 +198,7 @@ final class Lane {
         Throwable failure;
         synchronized (this) {
             if (!awaitDone(t, Patience.deadline(timeout))) {
-                throw new CollectiveTimeoutException(
+                throw new JcclTimeoutException(
                         t
                                 + " is not done after "
                                 + timeout
@@ -603,7 +603,7 @@ final class Lane {
                     try {
                         Objects.requireNonNull(c.event).synchronize(LOOK);
                         break;
-                    } catch (CollectiveTimeoutException e) {
+                    } catch (JcclTimeoutException e) {
                         synchronized (this) {
                             if (abandoned) {
                                 return;

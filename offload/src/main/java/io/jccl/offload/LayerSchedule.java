@@ -1,9 +1,9 @@
 package io.jccl.offload;
 
-import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -332,7 +332,7 @@ public final class LayerSchedule implements AutoCloseable {
             while (steps.fed <= step && steps.failure == null && !steps.closed) {
                 long left = deadline - System.nanoTime();
                 if (left <= 0) {
-                    throw new CollectiveTimeoutException(
+                    throw new JcclTimeoutException(
                             "layer '"
                                     + layers.get(steps.layerAt(step)).name()
                                     + "' could not be fetched within "
@@ -475,7 +475,7 @@ public final class LayerSchedule implements AutoCloseable {
      *
      * @param layer its index
      * @param timeout how long to wait at most
-     * @throws CollectiveTimeoutException if the time passes first
+     * @throws JcclTimeoutException if the time passes first
      * @throws JcclException if the copy failed
      */
     public void awaitGradients(int layer, Duration timeout) {
@@ -546,7 +546,7 @@ public final class LayerSchedule implements AutoCloseable {
         }
         try {
             compute.synchronize(Patience.left(deadline));
-        } catch (CollectiveTimeoutException e) {
+        } catch (JcclTimeoutException e) {
             clean = false;
         } catch (RuntimeException e) {
             // The pass has failed already.

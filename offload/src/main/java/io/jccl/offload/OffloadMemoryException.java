@@ -1,6 +1,6 @@
 package io.jccl.offload;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import org.jspecify.annotations.Nullable;
 
 /**

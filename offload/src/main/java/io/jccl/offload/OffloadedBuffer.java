@@ -1,11 +1,11 @@
 package io.jccl.offload;
 
-import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import java.time.Duration;
 import java.util.EnumSet;
 import java.util.Objects;
@@ -391,7 +391,7 @@ public final class OffloadedBuffer implements AutoCloseable {
      * @param tier where to
      * @param timeout how long to wait at most
      * @throws OffloadMemoryException if a tier on the way has no room; nothing has changed then
-     * @throws io.jccl.CollectiveTimeoutException if the time passes first; the move goes on
+     * @throws io.jccl.error.JcclTimeoutException if the time passes first; the move goes on
      * @throws JcclException if it failed; the buffer is where it was
      */
     public void moveTo(Tier tier, Duration timeout) {
@@ -482,7 +482,7 @@ public final class OffloadedBuffer implements AutoCloseable {
             while (!m.done) {
                 long left = deadline - System.nanoTime();
                 if (left <= 0) {
-                    throw new CollectiveTimeoutException(
+                    throw new JcclTimeoutException(
                             this + " is not on tier " + m.target + " after " + timeout);
                 }
                 try {

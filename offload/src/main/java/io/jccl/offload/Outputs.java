@@ -1,7 +1,7 @@
 package io.jccl.offload;
 
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.device.Event;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.offload.ChromeTrace.Track;
 import io.jccl.offload.LayerSchedule.Phase;
 import java.time.Duration;
@@ -114,7 +114,7 @@ final class Outputs {
             while (r.writing[phase.ordinal()]) {
                 long left = deadline - System.nanoTime();
                 if (left <= 0) {
-                    throw new CollectiveTimeoutException(
+                    throw new JcclTimeoutException(
                             "the outputs of layer '"
                                     + context.layers().get(r.layer).name()
                                     + "' were not written within "
@@ -143,7 +143,7 @@ final class Outputs {
                     clean &= Resident.settle(outputs, false, deadline);
                     try {
                         awaitWritten(r, phase, Patience.left(deadline));
-                    } catch (CollectiveTimeoutException e) {
+                    } catch (JcclTimeoutException e) {
                         clean = false;
                     }
                 }

@@ -1,8 +1,8 @@
 package io.jccl.offload;
 
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Event;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.offload.ChromeTrace.Track;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -139,7 +139,7 @@ final class Seat {
         t.cancel();
         try {
             t.await(Patience.left(deadline));
-        } catch (CollectiveTimeoutException e) {
+        } catch (JcclTimeoutException e) {
             return false;
         } catch (RuntimeException e) {
             // The pass has failed already.

@@ -1,6 +1,6 @@
 package io.jccl.bench.fit;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;

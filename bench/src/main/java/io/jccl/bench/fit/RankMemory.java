@@ -1,7 +1,7 @@
 package io.jccl.bench.fit;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Device;
+import io.jccl.error.JcclException;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.OffloadMemoryException;

@@ -1,7 +1,7 @@
 package io.jccl.bench.jmh;
 
 import io.jccl.Communicator;
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 

@@ -1,6 +1,6 @@
 package io.jccl.bench.train;
 
-import io.jccl.engine.shared.SplitMix;
+import io.jccl.internal.SplitMix;
 import java.io.IOException;
 import java.nio.charset.MalformedInputException;
 import java.nio.file.Files;

@@ -2,13 +2,13 @@ package io.jccl.bench.train;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
+import io.jccl.gemm.Matmul;
 import io.jccl.parallel.ExpertStatistics;
-import io.jccl.parallel.Matmul;
 import io.jccl.parallel.Mesh;
 import io.jccl.parallel.Pipeline;
 import io.jccl.parallel.PipelineOptions;

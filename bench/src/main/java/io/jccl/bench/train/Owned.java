@@ -1,9 +1,9 @@
 package io.jccl.bench.train;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.error.JcclException;
 import java.util.ArrayList;
 import java.util.List;
 

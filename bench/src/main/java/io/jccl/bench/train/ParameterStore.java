@@ -1,7 +1,7 @@
 package io.jccl.bench.train;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.nio.file.Path;
 

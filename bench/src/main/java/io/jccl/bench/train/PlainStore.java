@@ -1,10 +1,10 @@
 package io.jccl.bench.train;
 
 import io.jccl.Communicator;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.error.JcclException;
 import io.jccl.offload.optim.GradientNorm;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.OptimizerState;

@@ -4,10 +4,10 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.Group;
 import io.jccl.ReduceOp;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import java.time.Duration;
 
 /** One rank of a run that is recorded: it may come late, or take a wrong turn. */

@@ -1,8 +1,8 @@
 package io.jccl.spark;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
+import io.jccl.error.JcclException;
 import java.util.Map;
 import org.apache.spark.resource.ResourceInformation;
 

@@ -1,8 +1,8 @@
 package io.jccl.spark;
 
 import io.jccl.LocalJob;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Device;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.net.URLDecoder;
 import java.net.URLEncoder;

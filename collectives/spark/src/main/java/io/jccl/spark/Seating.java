@@ -1,6 +1,6 @@
 package io.jccl.spark;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;

@@ -1,6 +1,6 @@
 package io.jccl.spark;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;

@@ -4,8 +4,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Device;
+import io.jccl.error.JcclException;
 import java.util.Arrays;
 import java.util.List;
 import org.junit.jupiter.api.Test;

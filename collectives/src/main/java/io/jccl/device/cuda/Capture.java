@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import java.util.ArrayList;
 import java.util.List;

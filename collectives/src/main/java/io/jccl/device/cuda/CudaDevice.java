@@ -1,14 +1,14 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.CudaException;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;

@@ -1,9 +1,9 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclTimeoutException;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -70,7 +70,7 @@ public final class CudaEvent implements Event {
     @Override
     public void synchronize(Duration timeout) {
         if (!CudaStream.await(timeout, this::query, () -> {})) {
-            throw new CollectiveTimeoutException(
+            throw new JcclTimeoutException(
                     "the event did not complete within " + timeout + "; its stream is still busy");
         }
     }

@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
@@ -10,8 +10,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.host.HostBuffer;
-import io.jccl.host.HostDevice;
+import io.jccl.device.host.HostBuffer;
+import io.jccl.device.host.HostDevice;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;

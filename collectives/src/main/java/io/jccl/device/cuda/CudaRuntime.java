@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;

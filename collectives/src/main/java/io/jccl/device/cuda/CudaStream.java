@@ -1,14 +1,15 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
-import io.jccl.engine.Streams;
+import io.jccl.device.host.CopyChecks;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.List;
@@ -72,7 +73,7 @@ public final class CudaStream implements Stream {
         this.owned = owned;
     }
 
-    static CudaStream create(CudaDevice device, int flags, boolean permanent) {
+    public static CudaStream create(CudaDevice device, int flags, boolean permanent) {
         long handle =
                 device.current(() -> {
                     MemorySegment slot = CudaRuntime.slot();
@@ -114,7 +115,7 @@ public final class CudaStream implements Stream {
         return handle;
     }
 
-    boolean isOpen() {
+    public boolean isOpen() {
         return !closed;
     }
 
@@ -274,7 +275,7 @@ public final class CudaStream implements Stream {
 
     @Override
     public void synchronize() {
-        synchronize(Streams.FOREVER);
+        synchronize(Deadline.FOREVER);
     }
 
     @Override
@@ -282,7 +283,7 @@ public final class CudaStream implements Stream {
         long stream = handle();
         refuseWaitInCapture();
         if (!await(timeout, () -> isDone(stream))) {
-            throw new CollectiveTimeoutException(
+            throw new JcclTimeoutException(
                     "the stream of " + device + " still has work to complete after " + timeout);
         }
         throwIfFailed();
@@ -305,7 +306,7 @@ public final class CudaStream implements Stream {
     }
 
     /** What {@link #await} looks at. */
-    interface Condition {
+    public interface Condition {
         boolean holds();
     }
 
@@ -314,8 +315,8 @@ public final class CudaStream implements Stream {
         return await(timeout, condition, this::throwIfFailed);
     }
 
-    static boolean await(Duration timeout, Condition condition, Runnable whileWaiting) {
-        long limit = Streams.nanos(timeout);
+    public static boolean await(Duration timeout, Condition condition, Runnable whileWaiting) {
+        long limit = Deadline.nanos(timeout);
         long began = System.nanoTime();
         boolean interrupted = false;
         try {
@@ -350,12 +351,12 @@ public final class CudaStream implements Stream {
 
     @Override
     public void copy(Buffer source, Buffer target) {
-        Streams.checkCopy(source, target);
+        CopyChecks.checkCopy(source, target);
         long bytes = source.byteSize();
         long from = reachable(source, "source");
         long to = reachable(target, "target");
         if (from < to + bytes && to < from + bytes) {
-            throw Streams.overlapping(source, target);
+            throw CopyChecks.overlapping(source, target);
         }
         CudaRuntime.check(
                 call(() ->
@@ -392,7 +393,7 @@ public final class CudaStream implements Stream {
     }
 
     /** Makes work enqueued from now on wait for a bare event; the stream is not being captured. */
-    void waitForEvent(long event) {
+    public void waitForEvent(long event) {
         CudaRuntime.check(
                 call((s, e) -> CudaRuntime.api().cudaStreamWaitEvent(s, e, 0), event),
                 "cudaStreamWaitEvent");

@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.generated.cudart.cudaPointerAttributes;
@@ -12,7 +12,7 @@ import java.lang.foreign.MemorySegment;
  * @param type {@code cudaMemoryType*}
  * @param device the device it belongs to, or -1
  */
-record Memory(int type, int device) {
+public record Memory(int type, int device) {
     static Memory at(long address) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment attributes = arena.allocate(cudaPointerAttributes.layout());

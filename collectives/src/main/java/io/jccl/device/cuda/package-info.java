@@ -1,5 +1,5 @@
 /** CUDA devices, streams, events and memory. Not exported. */
 @NullMarked
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import org.jspecify.annotations.NullMarked;

@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.device.host;
 
 import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
@@ -11,7 +11,7 @@ import java.lang.foreign.ValueLayout;
  * saturates (finite values out of range and infinities become the largest finite value), as CUDA's
  * {@code __NV_SATFINITE} does. float16 and bfloat16 overflow to infinity.
  */
-final class Codec {
+public final class Codec {
     private static final float[] E4M3 = new float[256];
     private static final float[] E5M2 = new float[256];
 
@@ -39,19 +39,19 @@ final class Codec {
         return code < 0x80 ? magnitude : -magnitude;
     }
 
-    static float e4m3(byte code) {
+    public static float e4m3(byte code) {
         return E4M3[code & 0xff];
     }
 
-    static float e5m2(byte code) {
+    public static float e5m2(byte code) {
         return E5M2[code & 0xff];
     }
 
-    static byte toE4m3(float value) {
+    public static byte toE4m3(float value) {
         return toSmall(value, 3, 7, 0x7e);
     }
 
-    static byte toE5m2(float value) {
+    public static byte toE5m2(float value) {
         return toSmall(value, 2, 15, 0x7b);
     }
 
@@ -76,11 +76,11 @@ final class Codec {
         return (byte) (sign | Math.min(code, maxCode));
     }
 
-    static float bfloat16(short code) {
+    public static float bfloat16(short code) {
         return Float.intBitsToFloat(code << 16);
     }
 
-    static short toBfloat16(float value) {
+    public static short toBfloat16(float value) {
         int bits = Float.floatToRawIntBits(value);
         int rounded = (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
         // A NaN must not be rounded into infinity: set its quiet bit instead.

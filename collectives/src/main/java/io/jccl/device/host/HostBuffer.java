@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.device.host;
 
 import io.jccl.bindings.ForeignMemory;
 import io.jccl.device.Buffer;
@@ -13,7 +13,7 @@ import org.jspecify.annotations.Nullable;
 /** Elements in host memory. */
 public final class HostBuffer implements Buffer {
     /** The chunk of memory that no other process can see. */
-    static final int PRIVATE = -1;
+    public static final int PRIVATE = -1;
 
     private final HostDevice device;
     private final MemorySegment segment;
@@ -165,11 +165,11 @@ public final class HostBuffer implements Buffer {
         return segment;
     }
 
-    int chunk() {
+    public int chunk() {
         return chunk;
     }
 
-    long chunkAt() {
+    public long chunkAt() {
         return chunkAt;
     }
 
@@ -183,7 +183,7 @@ public final class HostBuffer implements Buffer {
         return plain;
     }
 
-    boolean isOpen() {
+    public boolean isOpen() {
         HostBuffer o = owner;
         return !o.closed && scope.isAlive() && (o.lender == null || o.lender.isOpen());
     }

@@ -1,11 +1,11 @@
-package io.jccl.host;
+package io.jccl.device.host;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
@@ -21,7 +21,7 @@ public final class HostDevice implements Device {
     private final @Nullable SharedHeap heap;
     private final HostStream defaultStream = HostStream.inline(this);
 
-    HostDevice(@Nullable SharedHeap heap) {
+    public HostDevice(@Nullable SharedHeap heap) {
         this.heap = heap;
     }
 

@@ -1,9 +1,9 @@
-package io.jccl.host;
+package io.jccl.device.host;
 
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
-import io.jccl.engine.Streams;
+import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
@@ -73,10 +73,10 @@ final class HostEvent implements Event {
             return;
         }
         mark.waiters++;
-        boolean done = await(mark, System.nanoTime() + Streams.nanos(timeout));
+        boolean done = await(mark, System.nanoTime() + Deadline.nanos(timeout));
         mark.waiters--;
         if (!done) {
-            throw new CollectiveTimeoutException(
+            throw new JcclTimeoutException(
                     "the event did not complete within " + timeout + "; its stream is still busy");
         }
     }

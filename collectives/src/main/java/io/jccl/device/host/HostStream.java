@@ -1,13 +1,12 @@
-package io.jccl.host;
+package io.jccl.device.host;
 
-import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
-import io.jccl.engine.QueuedWork;
-import io.jccl.engine.Streams;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -17,7 +16,7 @@ import org.jspecify.annotations.Nullable;
  * Host work in order: on the caller, or on a thread of its own behind a bounded queue. A full queue
  * makes the caller wait.
  */
-final class HostStream implements Stream {
+public final class HostStream implements Stream {
     private static final int CAPACITY = 1024;
     private static final Duration CLOSE_WAIT = Duration.ofSeconds(10);
     private static final AtomicInteger NUMBER = new AtomicInteger();
@@ -53,13 +52,13 @@ final class HostStream implements Stream {
         return new HostStream(device, false);
     }
 
-    static HostStream threaded(HostDevice device) {
+    public static HostStream threaded(HostDevice device) {
         HostStream s = new HostStream(device, true);
         Objects.requireNonNull(s.worker).start();
         return s;
     }
 
-    static HostStream of(Stream stream) {
+    public static HostStream of(Stream stream) {
         if (stream instanceof HostStream s) {
             return s;
         }
@@ -69,12 +68,12 @@ final class HostStream implements Stream {
                         + ", expected one of the host device");
     }
 
-    boolean isInline() {
+    public boolean isInline() {
         return worker == null;
     }
 
     /** Runs or enqueues work; an earlier error on the stream drops it. */
-    void submit(Runnable work) {
+    public void submit(Runnable work) {
         submit(work, false);
     }
 
@@ -131,7 +130,7 @@ final class HostStream implements Stream {
             Throwable thrown = null;
             try {
                 if (skip) {
-                    if (next instanceof QueuedWork w) {
+                    if (next instanceof StreamTask w) {
                         w.drop();
                     }
                 } else {
@@ -168,14 +167,14 @@ final class HostStream implements Stream {
 
     @Override
     public void synchronize() {
-        synchronize(Streams.FOREVER);
+        synchronize(Deadline.FOREVER);
     }
 
     @Override
     public synchronized void synchronize(Duration timeout) {
-        long deadline = System.nanoTime() + Streams.nanos(timeout);
+        long deadline = System.nanoTime() + Deadline.nanos(timeout);
         if (!awaitIdle(deadline)) {
-            throw new CollectiveTimeoutException(
+            throw new JcclTimeoutException(
                     "the stream still has "
                             + (enqueued - completed)
                             + " operations to complete after "
@@ -216,11 +215,11 @@ final class HostStream implements Stream {
 
     @Override
     public void copy(Buffer source, Buffer target) {
-        Streams.checkCopy(source, target);
+        CopyChecks.checkCopy(source, target);
         var from = source.asSegment();
         var to = target.asSegment();
         if (from.asOverlappingSlice(to).isPresent()) {
-            throw Streams.overlapping(source, target);
+            throw CopyChecks.overlapping(source, target);
         }
         submit(() -> to.copyFrom(from));
     }
@@ -248,7 +247,7 @@ final class HostStream implements Stream {
             if (closed) {
                 return;
             }
-            awaitIdle(System.nanoTime() + Streams.nanos(CLOSE_WAIT));
+            awaitIdle(System.nanoTime() + Deadline.nanos(CLOSE_WAIT));
             closed = true;
             notifyAll();
         }

@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.device.host;
 
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
@@ -15,7 +15,7 @@ import java.util.TreeMap;
  *
  * <p><b>Threads:</b> any.
  */
-final class SharedHeap {
+public final class SharedHeap {
     private static final long FIRST_CHUNK = 4L << 20;
     private static final long MAX_GROWTH = 64L << 20;
 
@@ -28,7 +28,7 @@ final class SharedHeap {
     record Block(int chunk, long at, long bytes, MemorySegment segment) {}
 
     /** Makes the file behind a chunk. */
-    interface ChunkSource {
+    public interface ChunkSource {
         MemorySegment create(int chunk, long bytes);
     }
 
@@ -38,7 +38,7 @@ final class SharedHeap {
     private final List<Chunk> chunks = new ArrayList<>();
     private long nextChunk = FIRST_CHUNK;
 
-    SharedHeap(ChunkSource source) {
+    public SharedHeap(ChunkSource source) {
         this.source = source;
     }
 
@@ -60,7 +60,7 @@ final class SharedHeap {
         MemorySegment memory;
         try {
             memory = source.create(chunks.size(), chunkBytes);
-        } catch (SharedFolder.TooSmallException e) {
+        } catch (SharedMemoryFullException e) {
             // Growing early is a convenience; the caller's own size is what must fit.
             chunkBytes = roundUp(size, PAGE);
             memory = source.create(chunks.size(), chunkBytes);
@@ -115,7 +115,7 @@ final class SharedHeap {
     }
 
     /** This process's own mapping of a chunk. */
-    synchronized MemorySegment chunk(int chunk) {
+    public synchronized MemorySegment chunk(int chunk) {
         return chunks.get(chunk).memory;
     }
 }

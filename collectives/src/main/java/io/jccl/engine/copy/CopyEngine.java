@@ -1,13 +1,18 @@
-package io.jccl.cuda;
+package io.jccl.engine.copy;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.CudaException;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.device.cuda.CudaBuffer;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.device.cuda.CudaEvent;
+import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.device.cuda.CudaStream;
+import io.jccl.error.JcclException;
 import io.jccl.topology.Operation;
 import io.jccl.topology.plan.Plan;
 import java.time.Duration;

@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.engine.copy;
 
 import io.jccl.topology.Operation;
 import io.jccl.topology.plan.Channel;

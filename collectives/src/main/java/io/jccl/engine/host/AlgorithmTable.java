@@ -1,7 +1,8 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
-import io.jccl.engine.Collective;
+import io.jccl.bootstrap.Control;
+import io.jccl.flight.Collective;
 import java.util.EnumMap;
 import java.util.EnumSet;
 import java.util.Map;

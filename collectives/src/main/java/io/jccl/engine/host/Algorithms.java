@@ -1,6 +1,8 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
+import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
+import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 
 /**

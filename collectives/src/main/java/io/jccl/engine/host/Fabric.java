@@ -1,6 +1,10 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
+import io.jccl.bootstrap.Control;
+import io.jccl.bootstrap.ProcessJob;
 import io.jccl.device.DataType;
+import io.jccl.device.host.HostBuffer;
+import io.jccl.device.host.HostDevice;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.concurrent.ConcurrentHashMap;

@@ -1,4 +1,4 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
@@ -7,16 +7,19 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
-import io.jccl.bindings.JcclException;
+import io.jccl.bootstrap.Control;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Batch;
-import io.jccl.engine.Collective;
-import io.jccl.engine.FlightAttendant;
 import io.jccl.engine.Request;
-import io.jccl.engine.Standing;
-import io.jccl.engine.Streams;
+import io.jccl.error.JcclException;
+import io.jccl.flight.Collective;
+import io.jccl.flight.FlightAttendant;
+import io.jccl.flight.Standing;
+import io.jccl.internal.Deadline;
+import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
@@ -104,7 +107,7 @@ final class HostCommunicator extends HostRank {
         this.control = fabric.control;
         this.memory = control.memory;
         this.options = options;
-        this.timeoutNanos = Streams.nanos(options.timeout());
+        this.timeoutNanos = Deadline.nanos(options.timeout());
         this.rank = rank;
         this.n = fabric.ranks;
         boolean crowded = n > Runtime.getRuntime().availableProcessors();
@@ -393,8 +396,7 @@ final class HostCommunicator extends HostRank {
         long sig = control.get(slot + Control.SIGNATURE);
         Collective op = Collective.values()[(int) (sig & 0xff)];
         b.append(
-                Request.describe(
-                        op,
+                op.describe(
                         DataType.values()[(int) (sig >> 8 & 0xff)],
                         control.get(slot + Control.COUNT),
                         ReduceOp.Kind.values()[(int) (sig >> 16 & 0xff)],

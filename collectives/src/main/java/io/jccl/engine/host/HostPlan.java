@@ -1,7 +1,7 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
-import io.jccl.engine.Collective;
+import io.jccl.flight.Collective;
 import io.jccl.topology.read.Cpu;
 import io.jccl.topology.read.SysFs;
 import java.io.IOException;

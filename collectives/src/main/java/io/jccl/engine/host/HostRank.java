@@ -1,9 +1,12 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.device.host.HostBuffer;
+import io.jccl.device.host.HostDevice;
+import io.jccl.device.host.HostStream;
 import io.jccl.engine.EngineCommunicator;
 import java.util.Arrays;
 import org.jspecify.annotations.Nullable;

@@ -1,13 +1,14 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.bootstrap.ProcessJob;
 import io.jccl.rendezvous.LaunchEnvironment;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.stream.IntStream;
 
 /** Makes communicators of the host engine. */
 public final class HostWorld {
@@ -16,39 +17,13 @@ public final class HostWorld {
     /** See {@link Communicator#local(int, CommunicatorOptions)}. */
     public static List<Communicator> local(int size, CommunicatorOptions options) {
         Objects.requireNonNull(options, "options");
-        checkSize("size", size);
+        ProcessJob.checkSize("size", size);
         Fabric fabric = new Fabric.Threads(size);
         List<Communicator> ranks = new ArrayList<>(size);
         for (int r = 0; r < size; r++) {
             ranks.add(new HostCommunicator(fabric, r, options));
         }
         return List.copyOf(ranks);
-    }
-
-    static void checkSize(String name, int size) {
-        if (size < 1 || size > Control.MAX_RANKS) {
-            throw new IllegalArgumentException(
-                    name
-                            + " is "
-                            + size
-                            + ", expected 1 to "
-                            + Control.MAX_RANKS
-                            + " ranks on one machine");
-        }
-    }
-
-    static void checkOneMachine(LaunchEnvironment launch) {
-        if (launch.isOnSeveralMachines()) {
-            throw new IllegalArgumentException(
-                    "the "
-                            + launch.size()
-                            + " ranks are on "
-                            + launch.machines()
-                            + " machines, as the variables of "
-                            + launch.launcher()
-                            + " say: the host engine is one machine's; use JCCL_ENGINE=mpi or nccl,"
-                            + " or start all ranks on one machine");
-        }
     }
 
     /** See {@link Communicator#fromEnvironment(CommunicatorOptions)}. */
@@ -59,9 +34,19 @@ public final class HostWorld {
         if (launch.size() == 1) {
             return local(1, options).getFirst();
         }
-        checkOneMachine(launch);
-        checkSize(launch.sizeVariable(), launch.size());
-        Fabric fabric = ProcessJob.join(launch.jobId(), launch.rank(), launch.size(), options);
+        ProcessJob.checkOneMachine(launch);
+        ProcessJob.checkSize(launch.sizeVariable(), launch.size());
+        int size = launch.size();
+        int[] members = IntStream.range(0, size).toArray();
+        Fabric fabric =
+                ProcessJob.join(
+                        launch.jobId(),
+                        launch.rank(),
+                        size,
+                        options,
+                        (job, control, arena) ->
+                                new Fabric.Processes(
+                                        job, control, arena, "0", members, launch.rank()));
         HostCommunicator c = new HostCommunicator(fabric, launch.rank(), options);
         boolean ready = false;
         try {
@@ -75,15 +60,5 @@ public final class HostWorld {
             }
         }
         return c;
-    }
-
-    /** See {@link io.jccl.LocalJob#sharedFolder}. */
-    public static Path sharedFolder() {
-        return SharedFolder.root();
-    }
-
-    /** See {@link io.jccl.LocalJob#cleanUp}. */
-    public static void cleanUp(String jobId) {
-        SharedFolder.removeJob(jobId);
     }
 }

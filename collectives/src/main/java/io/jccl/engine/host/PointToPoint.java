@@ -1,10 +1,12 @@
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
+import io.jccl.bootstrap.Control;
 import io.jccl.device.DataType;
-import io.jccl.engine.Collective;
+import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
+import io.jccl.flight.Collective;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;

@@ -1,5 +1,5 @@
 /** The embedded engine: ranks as threads of a JVM or processes of a machine. Not exported. */
 @NullMarked
-package io.jccl.host;
+package io.jccl.engine.host;
 
 import org.jspecify.annotations.NullMarked;

@@ -1,20 +1,20 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.MpiException;
+import io.jccl.device.host.HostBuffer;
+import io.jccl.device.host.HostDevice;
 import io.jccl.engine.Batch;
-import io.jccl.engine.Collective;
 import io.jccl.engine.Request;
-import io.jccl.engine.Standing;
-import io.jccl.engine.Streams;
-import io.jccl.host.HostBuffer;
-import io.jccl.host.HostDevice;
-import io.jccl.host.HostRank;
+import io.jccl.engine.host.HostRank;
+import io.jccl.error.JcclException;
+import io.jccl.flight.Collective;
+import io.jccl.flight.Standing;
+import io.jccl.internal.Deadline;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
@@ -383,7 +383,7 @@ final class MpiCommunicator extends HostRank {
                 return;
             }
         }
-        long deadline = System.nanoTime() + Streams.nanos(options.timeout());
+        long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
         while (failure == null && pending() > 0 && System.nanoTime() < deadline) {
             LockSupport.parkNanos(CLOSE_PARK_NANOS);
         }

@@ -1,12 +1,12 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.MpiAbi;
 import io.jccl.bindings.MpiApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.ProcessEnvironment;
-import io.jccl.engine.Streams;
+import io.jccl.error.JcclException;
+import io.jccl.internal.Deadline;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -108,7 +108,7 @@ final class MpiProcess {
         MpiProcess p = Holder.PROCESS;
         boolean done;
         try {
-            done = p.ready.await(Streams.nanos(timeout), TimeUnit.NANOSECONDS);
+            done = p.ready.await(Deadline.nanos(timeout), TimeUnit.NANOSECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw new JcclException("interrupted while MPI was initialized", e);

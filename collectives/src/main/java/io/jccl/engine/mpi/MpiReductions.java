@@ -1,13 +1,13 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import io.jccl.ReduceOp;
 import io.jccl.bindings.MpiAbi;
 import io.jccl.bindings.MpiApi;
 import io.jccl.device.DataType;
-import io.jccl.engine.Collective;
+import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
-import io.jccl.host.HostBuffer;
-import io.jccl.host.Reducer;
+import io.jccl.flight.Collective;
+import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 

@@ -1,9 +1,9 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.MpiApi;
-import io.jccl.engine.RankCard;
-import io.jccl.rendezvous.RollCall.Fact;
+import io.jccl.bootstrap.RankCard;
+import io.jccl.bootstrap.RollCall.Fact;
+import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

@@ -1,10 +1,10 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import io.jccl.ReduceOp;
 import io.jccl.bindings.MpiApi;
 import io.jccl.bindings.MpiReduction;
 import io.jccl.device.DataType;
-import io.jccl.host.Kernel;
+import io.jccl.kernel.Kernel;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 

@@ -1,4 +1,4 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;

@@ -1,4 +1,4 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;

@@ -1,8 +1,8 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import io.jccl.device.Buffer;
+import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
-import io.jccl.host.HostBuffer;
 import java.lang.foreign.MemorySegment;
 
 /**

@@ -1,4 +1,4 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;

@@ -1,11 +1,11 @@
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.engine.Request;
-import io.jccl.engine.Standing;
-import io.jccl.engine.Streams;
+import io.jccl.flight.Standing;
+import io.jccl.internal.Deadline;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.ArrayList;
@@ -90,7 +90,7 @@ final class Watch {
 
     Watch(MpiCommunicator comm, java.time.Duration timeout) {
         this.comm = comm;
-        this.timeoutNanos = Streams.nanos(timeout);
+        this.timeoutNanos = Deadline.nanos(timeout);
     }
 
     // ---- the thread that runs operations

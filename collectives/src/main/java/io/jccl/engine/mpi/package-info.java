@@ -1,5 +1,5 @@
 /** The MPI engine: ranks are processes of an MPI job, and the host's MPI carries the data. */
 @NullMarked
-package io.jccl.mpi;
+package io.jccl.engine.mpi;
 
 import org.jspecify.annotations.NullMarked;

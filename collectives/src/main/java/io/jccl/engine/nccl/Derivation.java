@@ -1,11 +1,11 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.CommunicatorOptions;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
-import io.jccl.cuda.CudaDevice;
-import io.jccl.cuda.CudaRuntime;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.device.cuda.CudaRuntime;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

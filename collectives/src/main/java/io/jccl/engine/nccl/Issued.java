@@ -1,9 +1,9 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.FlightHistory.Operation;
-import io.jccl.cuda.CudaStream;
-import io.jccl.engine.FlightRing;
+import io.jccl.device.cuda.CudaStream;
 import io.jccl.engine.Request;
+import io.jccl.flight.FlightRing;
 import java.util.Objects;
 import java.util.Set;
 import java.util.SortedMap;

@@ -1,11 +1,12 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
-import io.jccl.bindings.JcclException;
-import io.jccl.host.Meeting;
-import io.jccl.rendezvous.RollCall;
+import io.jccl.bootstrap.Meeting;
+import io.jccl.bootstrap.RollCall;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -181,7 +182,7 @@ final class Members {
             long left = Math.max(deadline - System.nanoTime(), 0);
             try {
                 return store.await(key(what), Duration.ofNanos(Math.min(left, 200_000_000)));
-            } catch (CollectiveTimeoutException e) {
+            } catch (JcclTimeoutException e) {
                 throwIfFailed();
                 if (left == 0) {
                     throw new CollectiveTimeoutException(

@@ -1,15 +1,15 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.ReduceOp;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.bindings.generated.nccl.nccl_h;
-import io.jccl.cuda.CudaBuffer;
-import io.jccl.cuda.CudaDevice;
-import io.jccl.cuda.CudaRuntime;
-import io.jccl.cuda.CudaStream;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.device.cuda.CudaBuffer;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.device.cuda.CudaStream;
 import io.jccl.engine.Request;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;

@@ -1,4 +1,4 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.ReduceOp;
 import io.jccl.bindings.generated.nccl.nccl_h;

@@ -1,4 +1,4 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
@@ -8,24 +8,23 @@ import io.jccl.NcclCommunicator;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
-import io.jccl.cuda.CudaBuffer;
-import io.jccl.cuda.CudaDevice;
-import io.jccl.cuda.CudaRuntime;
-import io.jccl.cuda.CudaStream;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.device.cuda.CudaBuffer;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.device.cuda.CudaStream;
 import io.jccl.engine.Batch;
-import io.jccl.engine.Collective;
 import io.jccl.engine.EngineCommunicator;
-import io.jccl.engine.FlightEvents;
 import io.jccl.engine.Request;
-import io.jccl.engine.Standing;
+import io.jccl.error.JcclException;
+import io.jccl.flight.Collective;
+import io.jccl.flight.Standing;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -256,7 +255,7 @@ public final class NcclRank extends EngineCommunicator
     /** The watchdog has seen that the operations up to a number are complete. */
     void seenComplete(long number) {
         flight().complete(number);
-        FlightEvents.progress(this, number);
+        flightProgress(number);
     }
 
     /** How far this rank is, for the others. */

@@ -1,21 +1,22 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
 import io.jccl.RankFailedException;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
-import io.jccl.cuda.CudaDevice;
+import io.jccl.bootstrap.Meeting;
+import io.jccl.bootstrap.RollCall;
 import io.jccl.device.Device;
-import io.jccl.host.Meeting;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.LaunchEnvironment;
-import io.jccl.rendezvous.RollCall;
 import io.jccl.rendezvous.Store;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -291,7 +292,7 @@ public final class NcclWorld {
         } catch (RuntimeException e) {
             // Before NCCL begins all wait for the same ranks, and each names those that are missing
             // at its own deadline.
-            if (started || !(e instanceof CollectiveTimeoutException)) {
+            if (started || !(e instanceof JcclTimeoutException)) {
                 tell(members, e);
             }
             throw e;
@@ -420,7 +421,7 @@ public final class NcclWorld {
                     LockSupport.parkNanos(10_000_000);
                 }
                 throw e;
-            } catch (CollectiveTimeoutException e) {
+            } catch (JcclTimeoutException e) {
                 throwIfBroken(members, operation);
                 if (System.nanoTime() >= deadline) {
                     throw new CollectiveTimeoutException(

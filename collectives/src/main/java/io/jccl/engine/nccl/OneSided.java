@@ -1,13 +1,13 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.NcclCommunicator;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.ncclWaitSignalDesc_t;
 import io.jccl.bindings.generated.nccl.nccl_h;
-import io.jccl.cuda.CudaDevice;
-import io.jccl.cuda.CudaStream;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.device.cuda.CudaStream;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

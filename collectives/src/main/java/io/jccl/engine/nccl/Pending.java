@@ -1,8 +1,8 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
-import io.jccl.cuda.CudaRuntime;
+import io.jccl.device.cuda.CudaRuntime;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;

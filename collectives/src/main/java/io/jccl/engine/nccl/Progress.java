@@ -1,6 +1,6 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
-import io.jccl.engine.Standing;
+import io.jccl.flight.Standing;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;

@@ -1,11 +1,11 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.bindings.generated.cudart.cudart_h;
-import io.jccl.cuda.CudaBuffer;
-import io.jccl.cuda.CudaDevice;
-import io.jccl.cuda.CudaEvent;
-import io.jccl.cuda.CudaRuntime;
 import io.jccl.device.DataType;
+import io.jccl.device.cuda.CudaBuffer;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.device.cuda.CudaEvent;
+import io.jccl.device.cuda.CudaRuntime;
 import java.lang.foreign.Arena;
 
 /**

@@ -1,4 +1,4 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import java.util.Map;
 import java.util.TreeMap;

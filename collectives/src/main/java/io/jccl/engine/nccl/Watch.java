@@ -1,15 +1,15 @@
-package io.jccl.nccl;
+package io.jccl.engine.nccl;
 
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.JcclException;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.cudart.cudart_h;
-import io.jccl.cuda.CudaRuntime;
-import io.jccl.cuda.CudaStream;
-import io.jccl.engine.Standing;
+import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.device.cuda.CudaStream;
+import io.jccl.error.JcclException;
+import io.jccl.flight.Standing;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;

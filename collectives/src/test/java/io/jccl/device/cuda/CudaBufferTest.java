@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -9,13 +9,13 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaException;
-import io.jccl.bindings.JcclException;
 import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.testdouble.TestDouble;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;

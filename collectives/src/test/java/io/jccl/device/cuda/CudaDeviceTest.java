@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -11,7 +11,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
-import io.jccl.bindings.JcclException;
 import io.jccl.contract.Messages;
 import io.jccl.contract.Workers;
 import io.jccl.device.Buffer;
@@ -20,6 +19,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.testdouble.TestDouble;
 import java.time.Duration;
 import java.util.ArrayList;

@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -13,7 +13,6 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.Group;
 import io.jccl.ReduceOp;
 import io.jccl.bindings.CudaException;
-import io.jccl.bindings.JcclException;
 import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
@@ -21,6 +20,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.testdouble.TestDouble;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;

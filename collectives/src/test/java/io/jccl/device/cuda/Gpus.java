@@ -1,4 +1,4 @@
-package io.jccl.cuda;
+package io.jccl.device.cuda;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
@@ -13,11 +13,11 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 /** What the tests of CUDA's side need to see past the API. */
-final class Gpus {
+public final class Gpus {
     private Gpus() {}
 
     /** The calling thread's current device. */
-    static int current() {
+    public static int current() {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment slot = arena.allocate(ValueLayout.JAVA_INT);
             CudaApi api = NativeLibraries.cuda();
@@ -32,7 +32,7 @@ final class Gpus {
     }
 
     /** Waits until there are no more of a kind than there were: some are freed in stream order. */
-    static void assertLive(long expected, String kind) throws InterruptedException {
+    public static void assertLive(long expected, String kind) throws InterruptedException {
         for (int i = 0; i < 2000 && TestDouble.live(kind) != expected; i++) {
             Thread.sleep(5);
         }
@@ -40,10 +40,10 @@ final class Gpus {
     }
 
     /** Holds a stream up until it is opened. */
-    static final class Gate implements AutoCloseable {
+    public static final class Gate implements AutoCloseable {
         private final CountDownLatch latch = new CountDownLatch(1);
 
-        void holdUp(Stream stream) {
+        public void holdUp(Stream stream) {
             stream.launchHostFunction(() -> {
                 try {
                     if (!latch.await(30, TimeUnit.SECONDS)) {
@@ -55,7 +55,7 @@ final class Gpus {
             });
         }
 
-        void open() {
+        public void open() {
             latch.countDown();
         }
 

@@ -1,7 +1,5 @@
 package io.jccl.engine.copy;
 
-import io.jccl.device.cuda.Gpus;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
@@ -19,6 +17,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
+import io.jccl.device.cuda.Gpus;
 import io.jccl.testdouble.TestDouble;
 import io.jccl.topology.Hub;
 import io.jccl.topology.LinkKind;
@@ -748,7 +747,7 @@ class CopyCollectivesTest {
                                     true)) {
                 TestDouble.reset();
                 TestDouble.inject(rule.replaceFirst(":\\d", ":2"));
-                assertThrows(io.jccl.bindings.JcclException.class, () -> run.call(copies));
+                assertThrows(io.jccl.error.JcclException.class, () -> run.call(copies));
                 TestDouble.reset();
                 run.call(copies);
                 run.check();

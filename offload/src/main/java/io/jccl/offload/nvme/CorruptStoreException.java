@@ -1,6 +1,6 @@
 package io.jccl.offload.nvme;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.nio.file.Path;
 
 /**

@@ -1,7 +1,7 @@
 package io.jccl.offload.nvme;
 
-import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.offload.Completion;
 import java.time.Duration;
 import java.util.concurrent.CancellationException;
@@ -109,7 +109,7 @@ public final class IoTicket implements Completion, AutoCloseable {
             Thread.currentThread().interrupt();
         }
         if (!done) {
-            throw new CollectiveTimeoutException(
+            throw new JcclTimeoutException(
                     this
                             + " is not done after "
                             + timeout

@@ -1,9 +1,9 @@
 package io.jccl.offload.nvme;
 
-import io.jccl.CollectiveTimeoutException;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
@@ -568,7 +568,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @param firstElement index in it of the first
      * @param pinned where to, as many as it holds; of the region's type, in host memory
      * @return the read
-     * @throws CollectiveTimeoutException if the queue stays full for as long as the options say
+     * @throws JcclTimeoutException if the queue stays full for as long as the options say
      */
     public IoTicket read(Region region, long firstElement, Buffer pinned) {
         return submit(false, region, firstElement, pinned);
@@ -582,7 +582,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @param firstElement index in it of the first
      * @param pinned where from, as many as it holds; of the region's type, in host memory
      * @return the write
-     * @throws CollectiveTimeoutException if the queue stays full for as long as the options say
+     * @throws JcclTimeoutException if the queue stays full for as long as the options say
      */
     public IoTicket write(Region region, long firstElement, Buffer pinned) {
         return submit(true, region, firstElement, pinned);
@@ -670,7 +670,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     private boolean pause(long start, String what) {
         long left = timeoutNanos - (System.nanoTime() - start);
         if (left <= 0) {
-            throw new CollectiveTimeoutException(
+            throw new JcclTimeoutException(
                     what
                             + this
                             + " does not move for "
@@ -1153,8 +1153,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * Ends the store. Operations that are not under way are cancelled; for those that are it waits
      * as long as the options say. What was not committed is lost. Closing twice does nothing.
      *
-     * @throws CollectiveTimeoutException if an operation hangs in the drive: its buffer must not be
-     *     freed then; the store is closed nevertheless
+     * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be freed
+     *     then; the store is closed nevertheless
      */
     @Override
     public void close() {
@@ -1200,7 +1200,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             Thread.currentThread().interrupt();
         }
         if (hanging > 0) {
-            throw new CollectiveTimeoutException(
+            throw new JcclTimeoutException(
                     hanging
                             + " operations hang in the drive of "
                             + folder

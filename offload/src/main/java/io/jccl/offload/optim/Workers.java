@@ -1,7 +1,7 @@
 package io.jccl.offload.optim;
 
 import io.jccl.device.Buffer;
-import io.jccl.engine.shared.Crew;
+import io.jccl.internal.Crew;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.concurrent.locks.ReentrantLock;

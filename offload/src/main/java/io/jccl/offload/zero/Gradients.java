@@ -4,11 +4,11 @@ import static io.jccl.offload.zero.Ranks.FOREVER;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Transfer;
 import io.jccl.offload.TransferEngine;

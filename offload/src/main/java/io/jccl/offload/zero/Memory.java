@@ -1,8 +1,8 @@
 package io.jccl.offload.zero;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.error.JcclException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Tiers;
 import java.util.ArrayDeque;

@@ -1,11 +1,11 @@
 package io.jccl.offload.zero;
 
 import io.jccl.Communicator;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayList;

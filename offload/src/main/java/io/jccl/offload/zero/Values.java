@@ -2,9 +2,9 @@ package io.jccl.offload.zero;
 
 import static io.jccl.offload.zero.Ranks.FOREVER;
 
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.error.JcclException;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;

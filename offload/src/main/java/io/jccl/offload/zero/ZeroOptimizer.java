@@ -1,9 +1,9 @@
 package io.jccl.offload.zero;
 
 import io.jccl.Communicator;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
+import io.jccl.error.JcclException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;

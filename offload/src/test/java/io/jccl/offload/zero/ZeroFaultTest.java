@@ -8,9 +8,9 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
-import io.jccl.bindings.JcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.error.JcclException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.LossScale;

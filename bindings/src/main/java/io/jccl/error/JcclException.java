@@ -1,4 +1,4 @@
-package io.jccl.bindings;
+package io.jccl.error;
 
 import org.jspecify.annotations.Nullable;
 

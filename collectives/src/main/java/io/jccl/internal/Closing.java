@@ -1,15 +1,19 @@
-package io.jccl.parallel;
+package io.jccl.internal;
 
-import io.jccl.bindings.JcclException;
+import io.jccl.error.JcclException;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /** Closes all of several things, whatever one of them throws. */
-final class Closing {
+public final class Closing {
     private Closing() {}
 
-    /** Closes in order; throws the first error, the others suppressed. */
-    static void all(List<? extends AutoCloseable> things) {
+    /**
+     * Closes in order; throws the first error, the others suppressed.
+     *
+     * @param things what to close
+     */
+    public static void all(List<? extends AutoCloseable> things) {
         RuntimeException first = null;
         for (AutoCloseable thing : things) {
             first = one(thing, first);

@@ -1,0 +1,24 @@
+package io.jccl.internal;
+
+import java.time.Duration;
+
+/** Timeouts as {@link System#nanoTime} counts them. */
+public final class Deadline {
+    /** A timeout that never expires: waiting without one. */
+    public static final Duration FOREVER = Duration.ofDays(36_500);
+
+    private Deadline() {}
+
+    /**
+     * A timeout in nanoseconds, to be added to {@link System#nanoTime} or compared with it.
+     *
+     * @param timeout any; a negative one counts as zero
+     * @return 0 to about 146 years
+     */
+    public static long nanos(Duration timeout) {
+        // Half of the range of nanoTime differences is plenty: 146 years.
+        return timeout.compareTo(FOREVER) >= 0
+                ? Long.MAX_VALUE / 2
+                : Math.max(0, timeout.toNanos());
+    }
+}
