@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -126,7 +127,7 @@ class StreamTest {
                 Gate gate = new Gate()) {
             gate.holdUp(stream);
             stream.launchHostFunction(() -> ran.set(true));
-            assertThrows(CollectiveTimeoutException.class, () -> stream.synchronize(SHORT));
+            assertThrows(JcclTimeoutException.class, () -> stream.synchronize(SHORT));
             assertFalse(ran.get());
             gate.open();
             stream.synchronize(PATIENCE);
@@ -192,7 +193,7 @@ class StreamTest {
             event.record(stream);
             second.holdUp(stream);
             assertFalse(event.query());
-            assertThrows(CollectiveTimeoutException.class, () -> event.synchronize(SHORT));
+            assertThrows(JcclTimeoutException.class, () -> event.synchronize(SHORT));
             first.open();
             event.synchronize(PATIENCE);
             assertTrue(event.query());
@@ -244,7 +245,7 @@ class StreamTest {
             ready.record(producer);
             consumer.waitFor(ready);
             consumer.launchHostFunction(() -> order.add("used"));
-            assertThrows(CollectiveTimeoutException.class, () -> consumer.synchronize(SHORT));
+            assertThrows(JcclTimeoutException.class, () -> consumer.synchronize(SHORT));
             assertEquals(List.of(), order);
             gate.open();
             consumer.synchronize(PATIENCE);

@@ -22,8 +22,9 @@ final class CallSite {
         "io.jccl.rendezvous.",
     };
 
+    /** Classes of the public API's package that call user code or are called by it. */
     private static final Set<String> CLASSES =
-            Set.of(Communicator.class.getName(), Group.class.getName());
+            Set.of(Communicator.class.getName(), Group.class.getName(), "io.jccl.Ranks");
 
     private static final StackWalker WALKER = StackWalker.getInstance();
 

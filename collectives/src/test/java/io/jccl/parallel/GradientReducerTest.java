@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveMismatchException;
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
@@ -223,7 +223,7 @@ class GradientReducerTest {
                     if (c.rank() == 0) {
                         r.ready(0);
                         assertThrows(
-                                CollectiveTimeoutException.class,
+                                JcclTimeoutException.class,
                                 () -> r.finish(Duration.ofMillis(300)));
                         Agreement.gather(c, 1);
                     } else {

@@ -8,7 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.InputStream;
@@ -305,9 +305,9 @@ class StoreServerTest {
     @Test
     void serverThatNeverComesIsNamed() {
         server.close();
-        CollectiveTimeoutException e =
+        JcclTimeoutException e =
                 assertThrows(
-                        CollectiveTimeoutException.class,
+                        JcclTimeoutException.class,
                         () -> Store.connect(address(), SECRET, Duration.ofMillis(300)));
         assertTrue(message(e).contains(address()), e::toString);
         assertTrue(message(e).contains("refused"), e::toString);
@@ -315,9 +315,9 @@ class StoreServerTest {
 
     @Test
     void hostThatIsUnknownIsNamed() {
-        CollectiveTimeoutException e =
+        JcclTimeoutException e =
                 assertThrows(
-                        CollectiveTimeoutException.class,
+                        JcclTimeoutException.class,
                         () ->
                                 Store.connect(
                                         "tcp://no-such-host.invalid:1234",
@@ -391,7 +391,7 @@ class StoreServerTest {
         try (Store store = client()) {
             for (int i = 0; i < 200; i++) {
                 assertThrows(
-                        CollectiveTimeoutException.class,
+                        JcclTimeoutException.class,
                         () -> store.await("later", Duration.ofNanos(1)));
                 assertEquals(i + 1, store.add("count", 1));
             }

@@ -8,7 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.contract.Workers;
 import io.jccl.error.JcclException;
 import java.io.IOException;
@@ -257,9 +257,9 @@ class StoreTest {
     @EnumSource
     void awaitGivesUp(Kind kind) {
         try (Store store = open(kind)) {
-            CollectiveTimeoutException e =
+            JcclTimeoutException e =
                     assertThrows(
-                            CollectiveTimeoutException.class,
+                            JcclTimeoutException.class,
                             () -> store.await("nothing", Duration.ofMillis(50)));
             assertTrue(String.valueOf(e.getMessage()).contains("'nothing'"), e::toString);
         }
@@ -271,7 +271,7 @@ class StoreTest {
         try (Store store = open(kind)) {
             Thread.currentThread().interrupt();
             assertThrows(
-                    CollectiveTimeoutException.class,
+                    JcclTimeoutException.class,
                     () -> store.await("nothing", Duration.ofMillis(20)));
             assertTrue(Thread.interrupted());
         }

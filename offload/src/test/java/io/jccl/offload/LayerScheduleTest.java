@@ -5,7 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -120,7 +120,7 @@ class LayerScheduleTest {
                 public void await(Duration timeout) {
                     try {
                         if (!done.await(timeout.toNanos(), TimeUnit.NANOSECONDS)) {
-                            throw new CollectiveTimeoutException(what);
+                            throw new JcclTimeoutException(what);
                         }
                     } catch (InterruptedException e) {
                         throw new AssertionError(e);

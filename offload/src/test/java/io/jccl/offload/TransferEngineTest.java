@@ -5,7 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -216,7 +216,7 @@ class TransferEngineTest {
         assertThrows(CancellationException.class, () -> waiting.await(WAIT));
         assertTrue(begun.cancel());
         assertFalse(begun.isDone(), "two chunks are in the stream");
-        assertThrows(CollectiveTimeoutException.class, () -> begun.await(Duration.ofMillis(1)));
+        assertThrows(JcclTimeoutException.class, () -> begun.await(Duration.ofMillis(1)));
         gate.open();
         assertThrows(CancellationException.class, () -> begun.await(WAIT));
         assertEquals(2, engine.toDeviceStats().chunks());

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.Group;
@@ -217,7 +218,7 @@ class CudaStreamTest {
                 Gpus.Gate gate = new Gpus.Gate()) {
             gate.holdUp(stream);
             String message =
-                    Messages.of(CollectiveTimeoutException.class, () -> stream.synchronize(SHORT));
+                    Messages.of(JcclTimeoutException.class, () -> stream.synchronize(SHORT));
             assertTrue(message.contains("cuda:1") && message.contains("PT0.06S"), message);
             gate.open();
             stream.synchronize(PATIENCE);
@@ -230,7 +231,7 @@ class CudaStreamTest {
                 Gpus.Gate gate = new Gpus.Gate()) {
             gate.holdUp(stream);
             Thread.currentThread().interrupt();
-            assertThrows(CollectiveTimeoutException.class, () -> stream.synchronize(SHORT));
+            assertThrows(JcclTimeoutException.class, () -> stream.synchronize(SHORT));
             assertTrue(Thread.interrupted());
         }
     }
@@ -283,7 +284,7 @@ class CudaStreamTest {
             start.synchronize(PATIENCE);
             assertFalse(end.query());
             String message =
-                    Messages.of(CollectiveTimeoutException.class, () -> end.synchronize(SHORT));
+                    Messages.of(JcclTimeoutException.class, () -> end.synchronize(SHORT));
             assertTrue(message.contains("PT0.06S"), message);
             message = Messages.of(IllegalStateException.class, () -> end.elapsedSince(start));
             assertTrue(message.contains("has not completed"), message);

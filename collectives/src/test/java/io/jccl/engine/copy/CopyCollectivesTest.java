@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.management.ThreadMXBean;
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.PeerCopies;
 import io.jccl.bindings.CudaException;
 import io.jccl.contract.Messages;
@@ -528,7 +528,7 @@ class CopyCollectivesTest {
             run.streams.get(0).copy(run.recv.get(0), out);
             assertFalse(run.streams.get(0).query(), "rank 0 needs what rank 1 has not got yet");
             assertThrows(
-                    CollectiveTimeoutException.class, () -> run.streams.get(0).synchronize(SHORT));
+                    JcclTimeoutException.class, () -> run.streams.get(0).synchronize(SHORT));
             gate.open();
             run.check();
             assertEquals(-1, Arrays.mismatch(run.expected(0), bytes(out)), "the stream's next");

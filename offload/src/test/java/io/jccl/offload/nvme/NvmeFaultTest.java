@@ -11,7 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.CollectiveTimeoutException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -363,9 +363,9 @@ class NvmeFaultTest {
                 Thread.onSpinWait();
             }
             assertFalse(first.isDone());
-            CollectiveTimeoutException e =
+            JcclTimeoutException e =
                     assertThrows(
-                            CollectiveTimeoutException.class,
+                            JcclTimeoutException.class,
                             () -> first.await(Duration.ofMillis(1)));
             assertTrue(String.valueOf(e.getMessage()).contains("region 'r'"), e.getMessage());
             faults.gate = null;
@@ -386,14 +386,14 @@ class NvmeFaultTest {
             Region region = region(store);
             faults.gate = gate;
             region.write(a);
-            CollectiveTimeoutException e =
-                    assertThrows(CollectiveTimeoutException.class, () -> region.write(a));
+            JcclTimeoutException e =
+                    assertThrows(JcclTimeoutException.class, () -> region.write(a));
             assertTrue(
                     String.valueOf(e.getMessage()).contains("1 operations are pending"),
                     e.getMessage());
-            e = assertThrows(CollectiveTimeoutException.class, () -> store.commit(1));
+            e = assertThrows(JcclTimeoutException.class, () -> store.commit(1));
             assertTrue(String.valueOf(e.getMessage()).contains("1 of them writes"), e.getMessage());
-            e = assertThrows(CollectiveTimeoutException.class, store::close);
+            e = assertThrows(JcclTimeoutException.class, store::close);
             assertTrue(String.valueOf(e.getMessage()).contains("hang"), e.getMessage());
         } finally {
             gate.countDown();
