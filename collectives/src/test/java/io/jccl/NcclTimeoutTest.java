@@ -288,8 +288,7 @@ class NcclTimeoutTest {
             NcclRanks.each(all, c -> allReduce(c, 1));
             long began = System.nanoTime();
             Throwable t =
-                    assertThrows(
-                            CollectiveTimeoutException.class, () -> allReduce(all.get(0), 7));
+                    assertThrows(CollectiveTimeoutException.class, () -> allReduce(all.get(0), 7));
             Duration took = Duration.ofNanos(System.nanoTime() - began);
             names(t, "rank 1 gives no answer");
             assertTrue(took.compareTo(timeout) >= 0, took::toString);

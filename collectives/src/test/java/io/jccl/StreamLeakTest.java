@@ -9,7 +9,6 @@ import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
-import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import java.time.Duration;
 import java.util.ArrayList;

@@ -328,10 +328,7 @@ public final class CudaStream implements Stream {
      * @return whether the condition holds
      */
     static boolean await(
-            Duration timeout,
-            Condition condition,
-            boolean heedInterrupt,
-            Runnable whileWaiting) {
+            Duration timeout, Condition condition, boolean heedInterrupt, Runnable whileWaiting) {
         long limit = Streams.nanos(timeout);
         long began = System.nanoTime();
         long interrupted = 0;

@@ -225,7 +225,8 @@ final class HostStream implements Stream {
                         if (Interrupts.overdue(interrupted, now)) {
                             throw Interrupts.error(
                                     "the wait for " + name,
-                                    (target - completed) + " operations are left on it, which go on");
+                                    (target - completed)
+                                            + " operations are left on it, which go on");
                         }
                         left = Math.min(left, Interrupts.GRACE_NANOS);
                     }

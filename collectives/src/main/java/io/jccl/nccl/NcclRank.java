@@ -402,9 +402,7 @@ public final class NcclRank extends EngineCommunicator
     private int awaitProgress(long nanos) {
         int state;
         try {
-            state =
-                    Pending.await(
-                            nccl, comm, Duration.ofNanos(nanos), () -> failure.get() != null);
+            state = Pending.await(nccl, comm, Duration.ofNanos(nanos), () -> failure.get() != null);
         } catch (JcclException e) {
             throw fail(e);
         }

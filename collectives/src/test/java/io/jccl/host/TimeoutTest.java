@@ -58,7 +58,8 @@ class TimeoutTest {
             thread.join();
             Throwable t = error.get();
             assertInstanceOf(CollectiveTimeoutException.class, t);
-            assertTrue(String.valueOf(t.getMessage()).contains("rank 1 gives no answer"), t::toString);
+            assertTrue(
+                    String.valueOf(t.getMessage()).contains("rank 1 gives no answer"), t::toString);
             assertTrue(took.get() >= TIMEOUT.toNanos(), () -> took + " ns");
             assertTrue(took.get() < TIMEOUT.plus(MORE).toNanos(), () -> took + " ns");
             assertEquals(1, fabric.control.asked(), "questions");
@@ -68,7 +69,8 @@ class TimeoutTest {
 
     @Test
     void sendsThatWaitForEachOtherAreNamed() {
-        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
         for (boolean grouped : new boolean[] {false, true}) {
             JcclException error =
                     assertThrows(
