@@ -29,6 +29,13 @@ import org.jspecify.annotations.Nullable;
  * After any {@link JcclException} the communicator is unusable: further operations throw the same
  * error, the other ranks are told, and {@link #close()} is all that is left.
  *
+ * <p><b>Interrupts:</b> an operation that can complete does so, and the thread's interrupt flag is
+ * still set afterwards; a loop ends by looking at the flag. If what an interrupted thread waits for
+ * does not come within one second, the operation ends with a {@link JcclException} that names the
+ * interrupt, the flag set. Since ranks run in lock-step, the communicator has then failed on all of
+ * them. Two waits do not heed an interrupt: blocking calls of MPI, and an operation on a stream
+ * with a thread of its own, whose caller is interrupted only in {@link Stream#synchronize()}.
+ *
  * <p><b>Threads:</b> one thread at a time uses a communicator. {@link #abort}, {@link #close} and
  * {@link #history} may be called by any.
  */
@@ -511,7 +518,9 @@ public interface Communicator extends AutoCloseable {
     /**
      * Sends elements to one rank, which must {@link #recv} the same count and type. Sends from one
      * rank to another arrive in order. A send completes when the memory may be used again, which
-     * may be before or after the other rank has received.
+     * may be before or after the other rank has received. A large one waits until then, so two
+     * ranks that both send first wait for each other: put a rank's sends and recvs into one {@link
+     * Group}.
      *
      * @param buffer the elements
      * @param peer the rank that receives; this rank itself only within a {@link Group}
@@ -542,6 +551,7 @@ public interface Communicator extends AutoCloseable {
      * @param colour which communicator, 0 or more; a negative number joins none
      * @param key order within it
      * @return the new communicator, or null if the colour is negative
+     * @throws IllegalStateException within {@link Group#run}, which only records; nothing changes
      */
     @Nullable Communicator split(int colour, int key);
 
@@ -553,8 +563,9 @@ public interface Communicator extends AutoCloseable {
     void abort(String reason);
 
     /**
-     * Leaves the communicator. Work enqueued is awaited for up to the timeout; ranks that still
-     * wait for this one get a {@link RankFailedException}. Closing twice does nothing.
+     * Leaves the communicator. Work enqueued is awaited for up to the timeout, or, if the thread is
+     * interrupted, for one second and then aborted; ranks that still wait for this one get a {@link
+     * RankFailedException}. Closing twice does nothing.
      */
     @Override
     void close();

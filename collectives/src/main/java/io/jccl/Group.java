@@ -8,9 +8,10 @@ import java.util.Objects;
  * receive from many others without caring for the order, and so that one thread can drive several
  * ranks.
  *
- * <p>Nothing runs before the body has returned. If the body throws, nothing runs at all. All
- * operations of one communicator in a group go to the same stream. Groups may be nested; the
- * outermost submits.
+ * <p>Nothing runs before the body has returned. If the body throws, nothing runs at all. What needs
+ * its result at once, such as {@link Communicator#split}, is refused in the body with {@link
+ * IllegalStateException}, and the communicators stay usable. All operations of one communicator in
+ * a group go to the same stream. Groups may be nested; the outermost submits.
  *
  * <p><b>Threads:</b> the body runs on the calling thread, which must be the one that uses the
  * communicators.

@@ -10,7 +10,9 @@ import java.util.List;
 /**
  * What a communicator over NCCL can do beyond {@link Communicator}. Each method names the version
  * of NCCL that it needs; on an older one it throws {@link UnsupportedOperationException} with both
- * versions.
+ * versions. {@link #shrink}, {@link #grow}, {@link #revoke}, {@link #suspend}, {@link #resume} and
+ * {@link #window} act at once, so within {@link Group#run} they throw {@link
+ * IllegalStateException}.
  */
 public interface NcclCommunicator extends Communicator {
     /** Memory of a communicator, in bytes. */

@@ -13,6 +13,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -170,6 +172,30 @@ class MpiFaultTest {
         }
     }
 
+    private static long waited(String line) {
+        Matcher m = Pattern.compile("waited (\\d+) ms").matcher(line);
+        return m.find() ? Long.parseLong(m.group(1)) : -1;
+    }
+
+    /** Both ranks send first. */
+    @ParameterizedTest
+    @EnumSource
+    void sendsThatWaitForEachOtherAreNamed(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "sends", 6_000);
+        for (int rank : new int[] {0, 1}) {
+            o.rankSays(rank, "caught CollectiveTimeoutException", "send waits for send", "Group");
+        }
+    }
+
+    /** A loop that looks at the flag ends, one in which nothing comes ends with an error. */
+    @ParameterizedTest
+    @EnumSource
+    void anInterruptEndsAWait(MpiLauncher launcher) {
+        Outcome o = run(launcher, 2, POLL, "interrupted", 60_000);
+        o.rankSays(0, "kept the flag", "was interrupted", "has the flag still");
+        o.rankSays(1, "caught", "interrupted");
+    }
+
     @ParameterizedTest
     @EnumSource
     void aStoppedRankDoesNotAnswer(MpiLauncher launcher) {
@@ -177,6 +203,9 @@ class MpiFaultTest {
         assertNotEquals(0, o.exit);
         o.rankSays(0, "caught CollectiveTimeoutException", "rank 1 does not answer");
         o.rankSays(2, "caught CollectiveTimeoutException", "rank 1 gives no answer: stopped");
+        // Two more seconds were once given to those who do not answer.
+        long waited = o.lines.stream().mapToLong(MpiFaultTest::waited).max().orElse(-1);
+        assertTrue(waited >= 10_000 && waited < 11_500, o::text);
     }
 
     @ParameterizedTest

@@ -23,6 +23,9 @@ import org.jspecify.annotations.Nullable;
 final class MpiFaultWorker {
     private static final Duration LONG = Duration.ofMinutes(5);
 
+    /** Of the last operation. */
+    private static volatile long began;
+
     private final Communicator comm;
     private final Stream stream;
     private final Buffer data;
@@ -53,6 +56,7 @@ final class MpiFaultWorker {
             comm.close();
             say(rank, "done");
         } catch (JcclException e) {
+            say(rank, "waited " + (System.nanoTime() - began) / 1_000_000 + " ms");
             say(rank, "caught " + e.getClass().getSimpleName() + ": " + e.getMessage());
             // The others are to see it too before the launcher ends them.
             Thread.sleep(3000);
@@ -88,6 +92,30 @@ final class MpiFaultWorker {
                 }
                 reduce();
                 reduce();
+            }
+            case "sends" -> {
+                try (Buffer large = Device.host().allocate(DataType.FLOAT32, 1 << 20)) {
+                    began = System.nanoTime();
+                    comm.send(large, 1 - comm.rank(), stream);
+                }
+            }
+            case "interrupted" -> {
+                if (other) {
+                    Thread.sleep(600);
+                    reduce();
+                    Thread.sleep(2500);
+                    reduce();
+                } else {
+                    interruptSoon();
+                    reduce();
+                    say(0, Thread.interrupted() ? "kept the flag" : "lost the flag");
+                    interruptSoon();
+                    try {
+                        reduce();
+                    } finally {
+                        say(0, Thread.interrupted() ? "has the flag still" : "lost the flag");
+                    }
+                }
             }
             case "killed" -> {
                 if (other) {
@@ -222,7 +250,22 @@ final class MpiFaultWorker {
         say(c.rank(), givenBack ? "gave memory back" : "kept memory");
     }
 
+    private void interruptSoon() {
+        Thread waiting = Thread.currentThread();
+        Thread.ofPlatform()
+                .daemon()
+                .start(() -> {
+                    try {
+                        Thread.sleep(300);
+                    } catch (InterruptedException e) {
+                        throw new IllegalStateException(e);
+                    }
+                    waiting.interrupt();
+                });
+    }
+
     private void reduce() {
+        began = System.nanoTime();
         comm.allReduce(data, ReduceOp.SUM, stream);
     }
 

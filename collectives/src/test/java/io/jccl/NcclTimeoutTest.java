@@ -16,6 +16,7 @@ import io.jccl.testdouble.TestDouble;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
@@ -241,6 +242,62 @@ class NcclTimeoutTest {
         closeAndCheck(ranks);
     }
 
+    @Test
+    void sendsThatWaitForEachOtherAreNamed() {
+        List<Communicator> ranks = NcclRanks.open(2, SHORT);
+        // Large enough that NCCL cannot have it travel ahead.
+        List<@Nullable Throwable> errors =
+                NcclRanks.errors(
+                        ranks,
+                        c -> {
+                            Stream stream = c.device().defaultStream();
+                            try (Buffer b = c.device().allocate(DataType.INT32, 1 << 20)) {
+                                c.send(b, 1 - c.rank(), stream);
+                                stream.synchronize(NcclRanks.PATIENCE);
+                            }
+                        });
+        assertTrue(
+                errors.stream()
+                        .filter(CollectiveTimeoutException.class::isInstance)
+                        .map(NcclRanks::text)
+                        .anyMatch(t -> t.contains("send waits for send") && t.contains("Group")),
+                errors::toString);
+        closeAndCheck(ranks);
+    }
+
+    /** It used to be given three more seconds. */
+    @Test
+    void rankThatNeverAnswersDoesNotProlongTheTimeout() {
+        Duration timeout = Duration.ofSeconds(4);
+        Store store = new Deaf(Store.inMemory(), "j/progress-1");
+        List<@Nullable Communicator> ranks = Arrays.asList(null, null);
+        NcclRanks.each(
+                List.of(0, 1),
+                r ->
+                        ranks.set(
+                                r,
+                                Communicator.join(
+                                        store,
+                                        "j",
+                                        r,
+                                        2,
+                                        Cuda.device(r),
+                                        SHORT.withTimeout(timeout))));
+        List<Communicator> all = ranks.stream().map(Objects::requireNonNull).toList();
+        try {
+            NcclRanks.each(all, c -> allReduce(c, 1));
+            long began = System.nanoTime();
+            Throwable t =
+                    assertThrows(CollectiveTimeoutException.class, () -> allReduce(all.get(0), 7));
+            Duration took = Duration.ofNanos(System.nanoTime() - began);
+            names(t, "rank 1 gives no answer");
+            assertTrue(took.compareTo(timeout) >= 0, took::toString);
+            assertTrue(took.compareTo(timeout.plusSeconds(2)) < 0, took::toString);
+        } finally {
+            closeAndCheck(all);
+        }
+    }
+
     // ---- native calls that do not return
 
     @Test
@@ -403,6 +460,36 @@ class NcclTimeoutTest {
         names(t, "ncclCommInitRank", "PT1S");
         TestDouble.reset();
         assertEquals(before, NcclRanks.live(), "live objects");
+    }
+
+    /** A store that loses what is said under one key. */
+    private record Deaf(Store store, String key) implements Store {
+        @Override
+        public void set(String name, byte[] bytes) {
+            if (!name.equals(key)) {
+                store.set(name, bytes);
+            }
+        }
+
+        @Override
+        public byte @Nullable [] get(String name) {
+            return store.get(name);
+        }
+
+        @Override
+        public long add(String name, long delta) {
+            return store.add(name, delta);
+        }
+
+        @Override
+        public boolean compareAndSet(String name, byte @Nullable [] expected, byte[] bytes) {
+            return store.compareAndSet(name, expected, bytes);
+        }
+
+        @Override
+        public void close() {
+            store.close();
+        }
     }
 
     /** A store in which one rank says something else. */

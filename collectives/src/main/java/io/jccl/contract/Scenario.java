@@ -943,6 +943,7 @@ public final class Scenario {
 
     /** Halves in reversed order, then the same without one rank. */
     private void split(Stream stream) {
+        splitInGroup(stream);
         Communicator half = comm.split(me % 2, -me);
         int leaver = c.root();
         Communicator most = comm.split(me == leaver ? -1 : 7, 0);
@@ -978,6 +979,26 @@ public final class Scenario {
             }
         }
         within(comm, Collective.ALL_REDUCE, stream);
+    }
+
+    /** Is refused before anything runs, also what the group recorded before. */
+    private void splitInGroup(Stream stream) {
+        String name = "split inside a group";
+        try (Buffer one = comm.device().allocate(DataType.INT32, 1)) {
+            Runnable body =
+                    () -> {
+                        comm.allReduce(one, ReduceOp.SUM, stream);
+                        comm.split(0, 0);
+                    };
+            try {
+                Group.run(comm, body);
+                problems.add(name + " was not refused");
+            } catch (IllegalStateException e) {
+                if (!String.valueOf(e.getMessage()).contains("Group.run")) {
+                    problems.add(name + " is refused with " + e);
+                }
+            }
+        }
     }
 
     private void within(Communicator part, Collective collective, Stream stream) {

@@ -29,6 +29,8 @@ public interface Event extends AutoCloseable {
      *
      * @param timeout how long to wait at most
      * @throws io.jccl.error.JcclTimeoutException if the time passes first
+     * @throws io.jccl.error.JcclException if the thread is interrupted and the event does not
+     *     complete within one second; the thread's interrupt flag is set afterwards
      */
     void synchronize(Duration timeout);
 

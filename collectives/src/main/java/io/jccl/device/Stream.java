@@ -14,6 +14,16 @@ import java.time.Duration;
  * for room. Operations of one communicator run in the order of their calls also when they are on
  * different streams.
  *
+ * <p>A host stream has a thread of its own from its first operation until it is closed. A stream
+ * whose last reference is lost before it is closed is reported once, with the stack that created
+ * it, as a warning of the logger {@code io.jccl}; on the host its work still runs and its thread
+ * ends.
+ *
+ * <p><b>Interrupts:</b> waiting for a stream on an interrupted thread, or one that is interrupted
+ * meanwhile, ends after one second with a {@link io.jccl.error.JcclException} that names the
+ * interrupt, unless the work completes before. The thread's interrupt flag is set afterwards in
+ * both cases, and the work goes on.
+ *
  * <p><b>Threads:</b> any thread may enqueue and wait; operations enqueued by one thread keep their
  * order.
  */
@@ -38,14 +48,16 @@ public interface Stream extends AutoCloseable {
      * @param timeout how long to wait at most
      * @throws io.jccl.error.JcclTimeoutException if work is left when the time has passed; the work
      *     goes on
-     * @throws io.jccl.error.JcclException the first error of an enqueued operation
+     * @throws io.jccl.error.JcclException the first error of an enqueued operation, or if the
+     *     thread was interrupted
      */
     void synchronize(Duration timeout);
 
     /**
      * Waits without a limit of its own; collectives still have the timeout of their communicator.
      *
-     * @throws io.jccl.error.JcclException the first error of an enqueued operation
+     * @throws io.jccl.error.JcclException the first error of an enqueued operation, or if the
+     *     thread was interrupted
      */
     void synchronize();
 

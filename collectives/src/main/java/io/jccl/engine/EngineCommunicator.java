@@ -854,12 +854,17 @@ public abstract class EngineCommunicator implements Communicator {
 
     /** Waits until everything called before has completed, on whatever stream. */
     final void awaitTurn(long ticket) {
+        boolean interrupted = false;
         for (int i = 0; executed.get() != ticket; i++) {
             if (i < TURN_SPINS) {
                 Thread.onSpinWait();
             } else {
+                interrupted |= Thread.interrupted();
                 LockSupport.parkNanos(TURN_PARK_NANOS);
             }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -884,6 +889,20 @@ public abstract class EngineCommunicator implements Communicator {
             if (!accepted) {
                 work.drop();
             }
+        }
+    }
+
+    /**
+     * Throws within a group: what the operation calls would be recorded, but it needs the result.
+     */
+    protected final void refuseInGroup(String operation) {
+        if (groupDepth > 0) {
+            throw new IllegalStateException(
+                    operation
+                            + " inside Group.run: a group only records, but "
+                            + operation
+                            + " waits for the other ranks at once; call it before or after the"
+                            + " group");
         }
     }
 

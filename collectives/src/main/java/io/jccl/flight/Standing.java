@@ -4,6 +4,9 @@ import io.jccl.FlightHistory.Operation;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -26,6 +29,23 @@ public record Standing(
         long waited,
         String site) {
     private static final String SEPARATOR = "\t";
+    private static final String GROUPED = " in a group";
+
+    /** A send outside a group. */
+    private static final Pattern LONE_SEND = Pattern.compile("send\\(.*peer (\\d+)\\)");
+
+    private static final long LONGEST_ANSWER_NANOS = TimeUnit.SECONDS.toNanos(1);
+    private static final long SHORTEST_ANSWER_NANOS = LONGEST_ANSWER_NANOS / 2;
+
+    /**
+     * The last part of a timeout, in which a rank asks the others how far they are, so that nobody
+     * waits longer for it: a tenth, but at most a second, and at least half a second where that is
+     * not more than half of it.
+     */
+    public static long answerNanos(long timeoutNanos) {
+        long tenth = Math.min(LONGEST_ANSWER_NANOS, timeoutNanos / 10);
+        return Math.max(tenth, Math.min(SHORTEST_ANSWER_NANOS, timeoutNanos / 2));
+    }
 
     public static Standing of(int rank, FlightRing ring) {
         // In this order: what completes meanwhile is still named as pending.
@@ -47,7 +67,11 @@ public record Standing(
     }
 
     private static String text(@Nullable Operation o) {
-        return o == null ? "" : (o.sequence() > 0 ? "#" + o.sequence() + " " : "") + o.describe();
+        return o == null
+                ? ""
+                : (o.sequence() > 0 ? "#" + o.sequence() + " " : "")
+                        + o.describe()
+                        + (o.grouped() ? GROUPED : "");
     }
 
     /** As one line of text for a store, at most so many characters. */
@@ -159,6 +183,12 @@ public record Standing(
                 : millis / 1000 + " s";
     }
 
+    /** The peer of the send outside a group that a rank is in; -1 if it is in none. */
+    private static int sendsTo(@Nullable Standing s) {
+        Matcher m = LONE_SEND.matcher(s == null ? "" : s.pending);
+        return m.matches() ? Integer.parseInt(m.group(1)) : -1;
+    }
+
     /** Who keeps the others waiting, as far as that shows. */
     private static String behind(List<@Nullable Standing> all) {
         List<String> silent = new ArrayList<>();
@@ -193,6 +223,20 @@ public record Standing(
         }
         if (!late.isEmpty()) {
             parts.add("behind: " + String.join("; ", late));
+        }
+        List<String> sending = new ArrayList<>();
+        for (int r = 0; r < all.size(); r++) {
+            int peer = sendsTo(all.get(r));
+            if (peer >= 0 && peer < all.size() && sendsTo(all.get(peer)) >= 0) {
+                sending.add("rank " + r + " sends to rank " + peer);
+            }
+        }
+        if (!sending.isEmpty()) {
+            parts.add(
+                    "send waits for send: "
+                            + String.join(", ", sending)
+                            + ", and a large send ends only when its peer receives; put the sends"
+                            + " and recvs of a rank into one Group");
         }
         if (parts.isEmpty()) {
             parts.add("every rank has called " + (most == 0 ? "no collective" : "#" + most));

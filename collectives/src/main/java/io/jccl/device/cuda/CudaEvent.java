@@ -69,7 +69,7 @@ public final class CudaEvent implements Event {
 
     @Override
     public void synchronize(Duration timeout) {
-        if (!CudaStream.await(timeout, this::query, () -> {})) {
+        if (!CudaStream.await(timeout, this::query, true, () -> {})) {
             throw new JcclTimeoutException(
                     "the event did not complete within " + timeout + "; its stream is still busy");
         }

@@ -7,6 +7,8 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.device.host.CopyChecks;
+import io.jccl.internal.Interrupts;
+import io.jccl.device.host.Leaks;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
@@ -56,21 +58,26 @@ public final class CudaStream implements Stream {
     private final CudaDevice device;
     private final long handle;
 
-    /** Whether closing destroys it: neither the default stream nor a foreign one. */
-    private final boolean owned;
-
     private final List<Source> sources = new CopyOnWriteArrayList<>();
     private final AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
     private final AtomicBoolean closing = new AtomicBoolean();
     private volatile boolean closed;
 
+    /** Reports an owned stream that nobody closes; what it holds of the driver stays lost. */
+    private final Leaks.@Nullable Watched watched;
+
     /** The capture that this stream was part of last, which may be over. */
     private volatile @Nullable Capture capture;
 
+    /**
+     * A stream.
+     *
+     * @param owned whether closing destroys it: neither the default stream nor a foreign one
+     */
     private CudaStream(CudaDevice device, long handle, boolean owned) {
         this.device = device;
         this.handle = handle;
-        this.owned = owned;
+        this.watched = owned ? Leaks.watch(this, toString(), () -> {}) : null;
     }
 
     public static CudaStream create(CudaDevice device, int flags, boolean permanent) {
@@ -312,13 +319,20 @@ public final class CudaStream implements Stream {
 
     /** Waits without holding up a core for long. */
     private boolean await(Duration timeout, Condition condition) {
-        return await(timeout, condition, this::throwIfFailed);
+        return await(timeout, condition, true, this::throwIfFailed);
     }
 
-    public static boolean await(Duration timeout, Condition condition, Runnable whileWaiting) {
+    /**
+     * Waits.
+     *
+     * @param heedInterrupt whether an interrupt ends the wait with an error after a while
+     * @return whether the condition holds
+     */
+    public static boolean await(
+            Duration timeout, Condition condition, boolean heedInterrupt, Runnable whileWaiting) {
         long limit = Deadline.nanos(timeout);
         long began = System.nanoTime();
-        boolean interrupted = false;
+        long interrupted = 0;
         try {
             for (int i = 0; !condition.holds(); i++) {
                 if (i < SPINS) {
@@ -326,14 +340,20 @@ public final class CudaStream implements Stream {
                     continue;
                 }
                 whileWaiting.run();
-                long waited = System.nanoTime() - began;
+                long now = System.nanoTime();
+                long waited = now - began;
                 if (waited > limit) {
                     return condition.holds();
                 }
                 if (i < SPINS + YIELDS) {
                     Thread.yield();
                 } else {
-                    interrupted |= Thread.interrupted();
+                    interrupted = Interrupts.notice(interrupted, now);
+                    if (heedInterrupt && Interrupts.overdue(interrupted, now)) {
+                        throw Interrupts.error(
+                                "the wait for a stream or an event of a GPU",
+                                "the work enqueued there goes on");
+                    }
                     LockSupport.parkNanos(
                             Math.clamp(
                                     waited / SLEEP_PART,
@@ -343,9 +363,7 @@ public final class CudaStream implements Stream {
             }
             return true;
         } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
+            Interrupts.restore(interrupted);
         }
     }
 
@@ -417,15 +435,17 @@ public final class CudaStream implements Stream {
 
     @Override
     public void close() {
-        if (!owned || !closing.compareAndSet(false, true)) {
+        if (watched == null || !closing.compareAndSet(false, true)) {
             return;
         }
+        watched.closed();
         CudaApi api = CudaRuntime.api();
         try {
             // Not under the lock: the watchdog needs it, and may be what ends the wait.
             await(
                     CLOSE_WAIT,
                     () -> api.cudaStreamQuery(handle) != cudart_h.cudaErrorNotReady(),
+                    false,
                     () -> {});
         } finally {
             synchronized (this) {

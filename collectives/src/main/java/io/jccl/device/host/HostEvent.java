@@ -2,6 +2,7 @@ package io.jccl.device.host;
 
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Interrupts;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
 import java.time.Duration;
@@ -27,8 +28,11 @@ final class HostEvent implements Event {
 
         private void await() {
             synchronized (HostEvent.this) {
-                HostEvent.this.await(this, Long.MAX_VALUE);
-                waiters--;
+                try {
+                    HostEvent.this.await(this, Long.MAX_VALUE);
+                } finally {
+                    waiters--;
+                }
             }
         }
     }
@@ -72,9 +76,13 @@ final class HostEvent implements Event {
         if (mark == null || mark.done) {
             return;
         }
+        boolean done = false;
         mark.waiters++;
-        boolean done = await(mark, System.nanoTime() + Deadline.nanos(timeout));
-        mark.waiters--;
+        try {
+            done = await(mark, System.nanoTime() + Deadline.nanos(timeout));
+        } finally {
+            mark.waiters--;
+        }
         if (!done) {
             throw new JcclTimeoutException(
                     "the event did not complete within " + timeout + "; its stream is still busy");
@@ -93,25 +101,30 @@ final class HostEvent implements Event {
 
     private static void nothing() {}
 
-    private boolean await(@Nullable Mark mark, long deadline) {
-        boolean interrupted = false;
+    private boolean await(Mark mark, long deadline) {
+        long interrupted = 0;
         try {
-            while (mark != null && !mark.done) {
-                long left = deadline == Long.MAX_VALUE ? 0 : deadline - System.nanoTime();
-                if (left < 0) {
+            while (!mark.done) {
+                long now = System.nanoTime();
+                long left = deadline == Long.MAX_VALUE ? Long.MAX_VALUE : deadline - now;
+                if (left <= 0) {
                     return false;
+                }
+                if (interrupted != 0) {
+                    if (Interrupts.overdue(interrupted, now)) {
+                        throw Interrupts.error("the wait for an event", "its stream is still busy");
+                    }
+                    left = Math.min(left, Interrupts.GRACE_NANOS);
                 }
                 try {
                     wait(left / 1_000_000, (int) (left % 1_000_000));
                 } catch (InterruptedException e) {
-                    interrupted = true;
+                    interrupted = Interrupts.caught(interrupted, now);
                 }
             }
             return true;
         } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
+            Interrupts.restore(interrupted);
         }
     }
 

@@ -4,6 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Interrupts;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
@@ -23,39 +24,23 @@ public final class HostStream implements Stream {
 
     private final HostDevice device;
 
-    /** The worker; null if work runs on the caller. */
-    private final @Nullable Thread worker;
+    /** Null if work runs on the caller. */
+    private final @Nullable Queue queue;
 
-    // All guarded by this. Counters only grow; a slot is counter % CAPACITY.
-    private final @Nullable Runnable[] queue;
-    private final boolean[] always;
-    private long enqueued;
-    private long taken;
-    private long completed;
-    private @Nullable Throwable error;
-    private boolean closed;
+    private final Leaks.@Nullable Watched watched;
 
-    private HostStream(HostDevice device, boolean threaded) {
+    private HostStream(HostDevice device, @Nullable Queue queue) {
         this.device = device;
-        this.queue = new Runnable[threaded ? CAPACITY : 0];
-        this.always = new boolean[queue.length];
-        this.worker =
-                threaded
-                        ? Thread.ofPlatform()
-                                .daemon()
-                                .name("jccl-stream-" + NUMBER.incrementAndGet())
-                                .unstarted(this::work)
-                        : null;
+        this.queue = queue;
+        this.watched = queue == null ? null : Leaks.watch(this, queue.name, queue::retire);
     }
 
     static HostStream inline(HostDevice device) {
-        return new HostStream(device, false);
+        return new HostStream(device, null);
     }
 
     public static HostStream threaded(HostDevice device) {
-        HostStream s = new HostStream(device, true);
-        Objects.requireNonNull(s.worker).start();
-        return s;
+        return new HostStream(device, new Queue());
     }
 
     public static HostStream of(Stream stream) {
@@ -69,7 +54,7 @@ public final class HostStream implements Stream {
     }
 
     public boolean isInline() {
-        return worker == null;
+        return queue == null;
     }
 
     /** Runs or enqueues work; an earlier error on the stream drops it. */
@@ -83,11 +68,43 @@ public final class HostStream implements Stream {
     }
 
     private void submit(Runnable work, boolean evenAfterError) {
-        if (worker == null) {
+        if (queue == null) {
             work.run();
-            return;
+        } else {
+            queue.submit(work, evenAfterError);
         }
-        synchronized (this) {
+    }
+
+    /** Ends the thread as soon as it has nothing to do, without waiting; more work gets another. */
+    public void retire() {
+        if (queue != null) {
+            queue.retire();
+        }
+    }
+
+    /**
+     * What is enqueued, and the thread that runs it. It does not refer to the stream, so that a
+     * stream that nobody closed can be collected, which ends the thread.
+     */
+    private static final class Queue implements Runnable {
+        final String name = "jccl-stream-" + NUMBER.incrementAndGet();
+
+        // All guarded by this. Counters only grow; a slot is counter % CAPACITY.
+        private final @Nullable Runnable[] works = new Runnable[CAPACITY];
+        private final boolean[] always = new boolean[CAPACITY];
+        private long enqueued;
+        private long taken;
+        private long completed;
+        private @Nullable Throwable error;
+        private boolean closed;
+
+        /** Whether the thread ends when it has nothing to do. */
+        private boolean retired;
+
+        /** Null before the first work, and when it has ended. */
+        private @Nullable Thread worker;
+
+        synchronized void submit(Runnable work, boolean evenAfterError) {
             boolean interrupted = false;
             while (!closed && enqueued - completed >= CAPACITY) {
                 try {
@@ -99,42 +116,63 @@ public final class HostStream implements Stream {
             if (interrupted) {
                 Thread.currentThread().interrupt();
             }
-            checkOpen();
+            if (closed) {
+                throw new IllegalStateException("the stream is closed");
+            }
+            if (worker == null) {
+                worker = Thread.ofPlatform().daemon().name(name).start(this);
+            }
             int slot = (int) (enqueued++ % CAPACITY);
-            queue[slot] = work;
+            works[slot] = work;
             always[slot] = evenAfterError;
             notifyAll();
         }
-    }
 
-    private void work() {
-        while (true) {
+        public synchronized void retire() {
+            if (!retired) {
+                retired = true;
+                notifyAll();
+            }
+        }
+
+        @Override
+        public void run() {
+            while (awaitWork()) {
+                // In a frame of its own: what ran last must not stay reachable from this thread.
+                runNext();
+            }
+        }
+
+        private synchronized boolean awaitWork() {
+            while (taken == enqueued && !retired) {
+                try {
+                    wait();
+                } catch (InterruptedException e) {
+                    // Only close() and retire() end this thread.
+                }
+            }
+            boolean some = taken < enqueued;
+            if (!some) {
+                worker = null;
+            }
+            return some;
+        }
+
+        private void runNext() {
             Runnable next;
             boolean skip;
             synchronized (this) {
-                while (taken == enqueued && !closed) {
-                    try {
-                        wait();
-                    } catch (InterruptedException e) {
-                        // Only close() ends this thread.
-                    }
-                }
-                if (taken == enqueued) {
-                    return;
-                }
                 int slot = (int) (taken++ % CAPACITY);
-                next = Objects.requireNonNull(queue[slot]);
-                queue[slot] = null;
+                next = Objects.requireNonNull(works[slot]);
+                works[slot] = null;
                 skip = error != null && !always[slot];
             }
             Throwable thrown = null;
             try {
-                if (skip) {
-                    if (next instanceof StreamTask w) {
-                        w.drop();
-                    }
-                } else {
+                if (!skip) {
                     next.run();
+                } else if (next instanceof StreamTask w) {
+                    w.drop();
                 }
             } catch (Throwable t) {
                 thrown = t;
@@ -147,11 +185,85 @@ public final class HostStream implements Stream {
                 notifyAll();
             }
         }
-    }
 
-    private void checkOpen() {
-        if (closed) {
-            throw new IllegalStateException("the stream is closed");
+        synchronized boolean isIdle() {
+            return completed == enqueued;
+        }
+
+        synchronized void synchronize(Duration timeout) {
+            if (!awaitIdle(timeout, true)) {
+                throw new JcclTimeoutException(
+                        "the stream still has "
+                                + (enqueued - completed)
+                                + " operations to complete after "
+                                + timeout);
+            }
+            Throwable t = error;
+            error = null;
+            switch (t) {
+                case null -> {}
+                case JcclException e -> throw e;
+                case Error e -> throw e;
+                default -> throw new JcclException("an operation on " + name + " failed: " + t, t);
+            }
+        }
+
+        private boolean awaitIdle(Duration timeout, boolean heedInterrupt) {
+            long deadline = System.nanoTime() + Deadline.nanos(timeout);
+            long target = enqueued;
+            long interrupted = 0;
+            try {
+                while (completed < target) {
+                    long now = System.nanoTime();
+                    long left = deadline - now;
+                    if (left <= 0) {
+                        return false;
+                    }
+                    if (heedInterrupt && interrupted != 0) {
+                        if (Interrupts.overdue(interrupted, now)) {
+                            throw Interrupts.error(
+                                    "the wait for " + name,
+                                    (target - completed)
+                                            + " operations are left on it, which go on");
+                        }
+                        left = Math.min(left, Interrupts.GRACE_NANOS);
+                    }
+                    try {
+                        wait(left / 1_000_000 + 1);
+                    } catch (InterruptedException e) {
+                        interrupted = Interrupts.caught(interrupted, now);
+                    }
+                }
+                return true;
+            } finally {
+                Interrupts.restore(interrupted);
+            }
+        }
+
+        void close() {
+            Thread last;
+            synchronized (this) {
+                if (closed) {
+                    return;
+                }
+                last = worker;
+                // Work that closes its own stream would wait for itself.
+                if (Thread.currentThread() == last) {
+                    last = null;
+                } else {
+                    awaitIdle(CLOSE_WAIT, false);
+                }
+                closed = true;
+                retired = true;
+                notifyAll();
+            }
+            try {
+                if (last != null) {
+                    last.join(CLOSE_WAIT);
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
         }
     }
 
@@ -161,8 +273,8 @@ public final class HostStream implements Stream {
     }
 
     @Override
-    public synchronized boolean query() {
-        return completed == enqueued;
+    public boolean query() {
+        return queue == null || queue.isIdle();
     }
 
     @Override
@@ -171,45 +283,10 @@ public final class HostStream implements Stream {
     }
 
     @Override
-    public synchronized void synchronize(Duration timeout) {
-        long deadline = System.nanoTime() + Deadline.nanos(timeout);
-        if (!awaitIdle(deadline)) {
-            throw new JcclTimeoutException(
-                    "the stream still has "
-                            + (enqueued - completed)
-                            + " operations to complete after "
-                            + timeout);
-        }
-        Throwable t = error;
-        error = null;
-        switch (t) {
-            case null -> {}
-            case JcclException e -> throw e;
-            case Error e -> throw e;
-            default -> throw new JcclException("an operation on " + this + " failed: " + t, t);
-        }
-    }
-
-    private boolean awaitIdle(long deadline) {
-        long target = enqueued;
-        boolean interrupted = false;
-        try {
-            while (completed < target) {
-                long left = deadline - System.nanoTime();
-                if (left <= 0) {
-                    return false;
-                }
-                try {
-                    wait(left / 1_000_000 + 1);
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
-            }
-            return true;
-        } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
+    public void synchronize(Duration timeout) {
+        Objects.requireNonNull(timeout, "timeout");
+        if (queue != null) {
+            queue.synchronize(timeout);
         }
     }
 
@@ -240,32 +317,14 @@ public final class HostStream implements Stream {
 
     @Override
     public void close() {
-        if (worker == null) {
-            return;
-        }
-        synchronized (this) {
-            if (closed) {
-                return;
-            }
-            awaitIdle(System.nanoTime() + Deadline.nanos(CLOSE_WAIT));
-            closed = true;
-            notifyAll();
-        }
-        boolean interrupted = false;
-        try {
-            if (Thread.currentThread() != worker) {
-                worker.join(CLOSE_WAIT);
-            }
-        } catch (InterruptedException e) {
-            interrupted = true;
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
+        if (queue != null) {
+            queue.close();
+            Objects.requireNonNull(watched).closed();
         }
     }
 
     @Override
     public String toString() {
-        return worker == null ? "default stream" : worker.getName();
+        return queue == null ? "default stream" : queue.name;
     }
 }

@@ -684,7 +684,7 @@ public final class CopyEngine implements AutoCloseable {
         }
         closed = true;
         CudaApi api = CudaRuntime.api();
-        boolean idle = CudaStream.await(CLOSE_WAIT, this::isIdle, () -> {});
+        boolean idle = CudaStream.await(CLOSE_WAIT, this::isIdle, false, () -> {});
         api.cudaGetLastError();
         List<Runnable> steps = new ArrayList<>();
         for (LaneStream lane : all) {

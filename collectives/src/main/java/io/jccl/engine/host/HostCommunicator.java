@@ -13,6 +13,9 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Batch;
+import io.jccl.flight.Collective;
+import io.jccl.internal.Interrupts;
+import io.jccl.flight.FlightAttendant;
 import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
 import io.jccl.flight.Collective;
@@ -53,8 +56,11 @@ final class HostCommunicator extends HostRank {
     private static final long PARK_MAX_NANOS = 500_000;
     private static final long LIVENESS_NANOS = 50_000_000;
 
-    /** How long to wait for what the other ranks say when one has waited too long. */
+    /** How long to wait for what the other ranks say when they disagree. */
     private static final long ANSWER_NANOS = 2_000_000_000L;
+
+    /** The same for those who write their answer when the time for it ends. */
+    private static final long LAST_ANSWER_NANOS = 50_000_000;
 
     /** The parts of a signature that ranks must agree on; above are flags of the rank's own. */
     private static final long AGREED = 0x0000ffff_ffffffffL;
@@ -67,6 +73,10 @@ final class HostCommunicator extends HostRank {
     private final MemorySegment memory;
     private final CommunicatorOptions options;
     private final long timeoutNanos;
+
+    /** How long a rank waits before it asks the others how far they are; they answer meanwhile. */
+    private final long askNanos;
+
     private final int rank;
     private final int n;
     private final int spins;
@@ -108,6 +118,7 @@ final class HostCommunicator extends HostRank {
         this.memory = control.memory;
         this.options = options;
         this.timeoutNanos = Deadline.nanos(options.timeout());
+        this.askNanos = timeoutNanos - Standing.answerNanos(timeoutNanos);
         this.rank = rank;
         this.n = fabric.ranks;
         boolean crowded = n > Runtime.getRuntime().availableProcessors();
@@ -211,6 +222,7 @@ final class HostCommunicator extends HostRank {
 
     @Override
     public MemorySegment @Nullable [] peerMemory(Buffer buffer) {
+        refuseInGroup("peerMemory");
         HostBuffer own = (HostBuffer) buffer;
         Stream stream = device().defaultStream();
         MemorySegment[] seen = new MemorySegment[n];
@@ -377,7 +389,13 @@ final class HostCommunicator extends HostRank {
         }
         if (!same) {
             throw new CollectiveMismatchException(
-                    disagreement(s, parity) + ". " + table(standings(false)));
+                    disagreement(s, parity)
+                            + ". "
+                            + table(
+                                    standings(
+                                            control.ask(),
+                                            System.nanoTime() + ANSWER_NANOS,
+                                            false)));
         }
     }
 
@@ -678,10 +696,14 @@ final class HostCommunicator extends HostRank {
             LockSupport.parkNanos(1);
         }
         backoff.start();
-        while (control.acquire(at) < value) {
-            if (!messages.progress()) {
-                backoff.pause(p, at, value);
+        try {
+            while (control.acquire(at) < value) {
+                if (!messages.progress()) {
+                    backoff.pause(p, at, value);
+                }
             }
+        } finally {
+            backoff.end();
         }
     }
 
@@ -699,15 +721,26 @@ final class HostCommunicator extends HostRank {
         private long started;
         private long nextLook;
         private long park = PARK_MIN_NANOS;
-        private boolean interrupted;
+        private long question;
+        private long answersBy;
+        private long interrupted;
 
-        /** Begins a new wait; the object is used again so that waiting allocates nothing. */
+        /**
+         * Begins a new wait, which {@link #end} ends; the object is used again so that waiting
+         * allocates nothing.
+         */
         void start() {
             rounds = 0;
             started = 0;
             nextLook = 0;
             park = PARK_MIN_NANOS;
-            interrupted = false;
+            question = 0;
+            interrupted = 0;
+        }
+
+        /** Gives the thread the interrupt back that came while it waited. */
+        void end() {
+            Interrupts.restore(interrupted);
         }
 
         /**
@@ -715,10 +748,7 @@ final class HostCommunicator extends HostRank {
          */
         void pause(int p, long at, long value) {
             rounds++;
-            if (control.aborted()) {
-                restoreInterrupt();
-                checkAborted();
-            }
+            checkAborted();
             if (rounds < YIELDS) {
                 Thread.yield();
                 return;
@@ -730,12 +760,26 @@ final class HostCommunicator extends HostRank {
             if (now - nextLook >= 0 || nextLook == 0) {
                 nextLook = now + LIVENESS_NANOS;
                 look(p, at, value);
-                if (now - started > timeoutNanos) {
-                    restoreInterrupt();
-                    throw expire();
+                if (now - started > askNanos) {
+                    if (question == 0) {
+                        question = control.ask();
+                        // All of that time also where this process was stopped meanwhile.
+                        answersBy = now + timeoutNanos - askNanos;
+                    }
+                    if (now - started > timeoutNanos) {
+                        throw expire(question, answersBy);
+                    }
+                    nextLook = Math.min(nextLook, started + timeoutNanos);
                 }
             }
-            interrupted |= Thread.interrupted();
+            interrupted = Interrupts.notice(interrupted, now);
+            if (Interrupts.overdue(interrupted, now)) {
+                throw Interrupts.error(
+                        "rank " + rank + " of " + n + " in " + here(),
+                        waitedFor()
+                                + ". The others cannot finish the operation without this rank, so"
+                                + " the communicator has failed on all");
+            }
             LockSupport.parkNanos(park);
             park = Math.min(PARK_MAX_NANOS, park * 2);
         }
@@ -751,7 +795,6 @@ final class HostCommunicator extends HostRank {
                 // It may have done its part before it went.
                 if ((left || dead)
                         && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
-                    restoreInterrupt();
                     throw new RankFailedException(
                             fabric.nameOf(r)
                                     + (left ? " closed its communicator" : " died")
@@ -760,12 +803,6 @@ final class HostCommunicator extends HostRank {
                                     + " waited for it in "
                                     + here());
                 }
-            }
-        }
-
-        private void restoreInterrupt() {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
             }
         }
     }
@@ -794,9 +831,22 @@ final class HostCommunicator extends HostRank {
     }
 
     /** The error of a timeout: one story for all ranks, whoever of them began it. */
-    private JcclException expire() {
-        List<@Nullable Standing> all = standings(true);
-        String text = waitedFor() + ". " + table(all);
+    private JcclException expire(long question, long answersBy) {
+        List<@Nullable Standing> all = standings(question, answersBy, true);
+        String text =
+                "rank "
+                        + rank
+                        + " of "
+                        + n
+                        + " waited "
+                        + options.timeout()
+                        + " in "
+                        + here()
+                        + " for: "
+                        + waitedFor()
+                        + ". "
+                        + "Look at what those ranks do (jstack), or raise the timeout. "
+                        + table(all);
         // In one process this rank can print at once; it may end soon.
         int printer = fabric.isOneProcess() ? rank : Standing.lowest(all);
         return control.abort(rank, Control.AbortKind.TIMEOUT, printer, text)
@@ -807,17 +857,24 @@ final class HostCommunicator extends HostRank {
     /**
      * How far all ranks are. Their attendants answer, whatever their own threads do.
      *
+     * @param answersBy until when they have time to; a little longer if that is over, for those who
+     *     write just now
      * @param alone whether another rank's end of it would do as well
      */
-    private List<@Nullable Standing> standings(boolean alone) {
-        long question = control.ask();
-        long deadline = System.nanoTime() + ANSWER_NANOS;
+    private List<@Nullable Standing> standings(long question, long answersBy, boolean alone) {
+        long last = System.nanoTime() + LAST_ANSWER_NANOS;
+        long deadline = answersBy - last > 0 ? answersBy : last;
         attend();
         List<@Nullable Standing> all = answers(question);
-        while (isAwaited(all) && !(alone && control.aborted()) && System.nanoTime() < deadline) {
+        long interrupted = 0;
+        for (long now = System.nanoTime();
+                isAwaited(all) && !(alone && control.aborted()) && now - deadline < 0;
+                now = System.nanoTime()) {
+            interrupted = Interrupts.notice(interrupted, now);
             LockSupport.parkNanos(PARK_MAX_NANOS);
             all = answers(question);
         }
+        Interrupts.restore(interrupted);
         return all;
     }
 
@@ -883,6 +940,9 @@ final class HostCommunicator extends HostRank {
                 answered = asked;
                 control.answer(rank, asked, standing().write(Control.ANSWER_ROOM));
             }
+            if (control.aborted()) {
+                retireDriver();
+            }
         }
         printStandings();
     }
@@ -893,17 +953,9 @@ final class HostCommunicator extends HostRank {
         }
     }
 
+    /** The ranks that this one waits for, and how far they are. */
     private String waitedFor() {
-        StringBuilder b =
-                new StringBuilder("rank ")
-                        .append(rank)
-                        .append(" of ")
-                        .append(n)
-                        .append(" waited ")
-                        .append(options.timeout())
-                        .append(" in ")
-                        .append(here())
-                        .append(" for:");
+        StringBuilder b = new StringBuilder();
         boolean any = false;
         int parity = (int) (sequence & 1);
         boolean inMessages = current == null || current.op.peerToPeer();
@@ -917,7 +969,7 @@ final class HostCommunicator extends HostRank {
             if (p == rank || !behind) {
                 continue;
             }
-            b.append(any ? ", " : " ").append(fabric.nameOf(p));
+            b.append(any ? ", " : "").append(fabric.nameOf(p));
             any = true;
             if (reached == 0) {
                 b.append(", which has called no collective yet");
@@ -930,9 +982,9 @@ final class HostCommunicator extends HostRank {
             }
         }
         if (!any) {
-            b.append(" messages of ranks that have entered it too");
+            b.append("messages of ranks that have entered it too");
         }
-        return b.append(". Look at what those ranks do (jstack), or raise the timeout").toString();
+        return b.toString();
     }
 
     // ---- ending
@@ -1004,12 +1056,20 @@ final class HostCommunicator extends HostRank {
         }
         // Others may still have to fetch what this rank has sent; and streams their work.
         long deadline = System.nanoTime() + timeoutNanos;
-        while (failure == null
-                && !control.aborted()
-                && (pending() > 0 || messages.unfetched())
-                && System.nanoTime() < deadline) {
+        long interrupted = 0;
+        for (long now = System.nanoTime();
+                failure == null
+                        && !control.aborted()
+                        && (pending() > 0 || messages.unfetched())
+                        && now < deadline;
+                now = System.nanoTime()) {
+            interrupted = Interrupts.notice(interrupted, now);
+            if (Interrupts.overdue(interrupted, now)) {
+                abort("it was interrupted while it closed its communicator, with work left");
+            }
             LockSupport.parkNanos(PARK_MIN_NANOS);
         }
+        Interrupts.restore(interrupted);
         FlightAttendant.leave(attended);
         attend();
         flightEnded();

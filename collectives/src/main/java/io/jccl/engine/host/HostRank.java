@@ -16,7 +16,7 @@ import org.jspecify.annotations.Nullable;
  */
 public abstract class HostRank extends EngineCommunicator {
     private final HostDevice device;
-    private @Nullable HostStream driver;
+    private volatile @Nullable HostStream driver;
 
     protected HostRank(int rank, int size, HostDevice device) {
         super(rank, size);
@@ -74,10 +74,12 @@ public abstract class HostRank extends EngineCommunicator {
 
     @Override
     protected Stream driver() {
-        if (driver == null) {
-            driver = HostStream.threaded(device);
+        HostStream d = driver;
+        if (d == null) {
+            d = HostStream.threaded(device);
+            driver = d;
         }
-        return driver;
+        return d;
     }
 
     /**
@@ -87,6 +89,7 @@ public abstract class HostRank extends EngineCommunicator {
      */
     protected final int[] members(int colour, int key) {
         checkUsable();
+        refuseInGroup("split");
         if (pending() > 0) {
             throw new IllegalStateException(
                     "split while "
@@ -119,8 +122,17 @@ public abstract class HostRank extends EngineCommunicator {
 
     /** Ends what {@link #driver} made. */
     protected final void closeDriver() {
-        if (driver != null) {
-            driver.close();
+        HostStream d = driver;
+        if (d != null) {
+            d.close();
+        }
+    }
+
+    /** The communicator has failed, and may never be closed: the driver's thread ends. */
+    protected final void retireDriver() {
+        HostStream d = driver;
+        if (d != null) {
+            d.retire();
         }
     }
 }

@@ -96,18 +96,27 @@ final class PointToPoint {
     void finish() {
         HostCommunicator.Backoff backoff = null;
         int idle = 0;
-        while (open > 0) {
-            if (progress()) {
-                idle = 0;
-                backoff = null;
-            } else if (idle++ < comm.spins()) {
-                Thread.onSpinWait();
-            } else {
-                if (backoff == null) {
-                    backoff = comm.backoff();
-                    backoff.start();
+        try {
+            while (open > 0) {
+                if (progress()) {
+                    idle = 0;
+                    if (backoff != null) {
+                        backoff.end();
+                        backoff = null;
+                    }
+                } else if (idle++ < comm.spins()) {
+                    Thread.onSpinWait();
+                } else {
+                    if (backoff == null) {
+                        backoff = comm.backoff();
+                        backoff.start();
+                    }
+                    backoff.pause(-1, 0, 0);
                 }
-                backoff.pause(-1, 0, 0);
+            }
+        } finally {
+            if (backoff != null) {
+                backoff.end();
             }
         }
         clear();

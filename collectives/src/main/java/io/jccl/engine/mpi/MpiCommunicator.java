@@ -9,6 +9,8 @@ import io.jccl.bindings.MpiException;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.device.host.HostDevice;
 import io.jccl.engine.Batch;
+import io.jccl.flight.Collective;
+import io.jccl.internal.Interrupts;
 import io.jccl.engine.Request;
 import io.jccl.engine.host.HostRank;
 import io.jccl.error.JcclException;
@@ -163,6 +165,7 @@ final class MpiCommunicator extends HostRank {
             failure = why;
             unusable = true;
         }
+        retireDriver();
         if (tell) {
             process.errand(() -> {
                 for (int r : worldRanks) {
@@ -384,9 +387,17 @@ final class MpiCommunicator extends HostRank {
             }
         }
         long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
-        while (failure == null && pending() > 0 && System.nanoTime() < deadline) {
+        long interrupted = 0;
+        for (long now = System.nanoTime();
+                failure == null && pending() > 0 && now < deadline;
+                now = System.nanoTime()) {
+            interrupted = Interrupts.notice(interrupted, now);
+            if (Interrupts.overdue(interrupted, now)) {
+                abort("it was interrupted while it closed its communicator, with work left");
+            }
             LockSupport.parkNanos(CLOSE_PARK_NANOS);
         }
+        Interrupts.restore(interrupted);
         synchronized (this) {
             if (closed) {
                 return;

@@ -3,6 +3,7 @@ package io.jccl.engine.mpi;
 import io.jccl.bindings.MpiAbi;
 import io.jccl.bindings.MpiApi;
 import io.jccl.bindings.MpiException;
+import io.jccl.internal.Interrupts;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -34,6 +35,9 @@ final class MpiLink {
 
     /** Whether a collective was left that MPI may still work on. */
     private boolean abandoned;
+
+    /** When the wait under way noticed an interrupt; 0 if it did not. */
+    private long interrupted;
 
     MpiLink(MpiProcess.State process, MpiCommunicator owner) {
         this.process = process;
@@ -199,6 +203,7 @@ final class MpiLink {
                 }
             }
         } finally {
+            endWait();
             if (!done) {
                 abandoned = true;
                 process.control().setBroken();
@@ -211,7 +216,7 @@ final class MpiLink {
         return abandoned;
     }
 
-    /** Between two looks at what is not there yet. */
+    /** Between two looks at what is not there yet; {@link #endWait} comes after the last one. */
     void pause(int round) {
         RuntimeException failure = owner.failure();
         if (failure != null) {
@@ -222,7 +227,21 @@ final class MpiLink {
         } else if (round < SPINS + YIELDS) {
             Thread.yield();
         } else {
+            long now = System.nanoTime();
+            interrupted = Interrupts.notice(interrupted, now);
+            if (Interrupts.overdue(interrupted, now)) {
+                throw Interrupts.error(
+                        owner.watch().toString(),
+                        "the others cannot finish the operation without this rank, so the"
+                                + " communicator has failed on all");
+            }
             LockSupport.parkNanos(PARK_NANOS);
         }
+    }
+
+    /** Gives the thread the interrupt back that came while it waited. */
+    void endWait() {
+        Interrupts.restore(interrupted);
+        interrupted = 0;
     }
 }

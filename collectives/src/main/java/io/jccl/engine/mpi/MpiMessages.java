@@ -176,21 +176,25 @@ final class MpiMessages {
             return;
         }
         MemorySegment own = requests.asSlice((long) first * abi.handleBytes());
-        for (int i = 0; ; i++) {
-            link.begin();
-            int code;
-            try {
-                code = mpi.MPI_Testall(many, own, flag, statuses);
-            } finally {
-                link.end();
+        try {
+            for (int i = 0; ; i++) {
+                link.begin();
+                int code;
+                try {
+                    code = mpi.MPI_Testall(many, own, flag, statuses);
+                } finally {
+                    link.end();
+                }
+                if (code != 0) {
+                    throw messageError(code, many);
+                }
+                if (flag.get(ValueLayout.JAVA_INT, 0) != 0) {
+                    break;
+                }
+                link.pause(i);
             }
-            if (code != 0) {
-                throw messageError(code, many);
-            }
-            if (flag.get(ValueLayout.JAVA_INT, 0) != 0) {
-                break;
-            }
-            link.pause(i);
+        } finally {
+            link.endWait();
         }
         open = first;
         for (int i = 0; i < many; i++) {

@@ -25,7 +25,7 @@ final class Watch {
     /** First question to the others in an operation; each further one after twice the time. */
     private static final long ASK_NANOS = TimeUnit.SECONDS.toNanos(5);
 
-    /** How long they have to answer. */
+    /** How long they have to answer, if the timeout does not come first. */
     private static final long ANSWER_NANOS = TimeUnit.SECONDS.toNanos(2);
 
     /** How long a thread may stay in a blocking call of a failed communicator. */
@@ -68,6 +68,10 @@ final class Watch {
 
     private final MpiCommunicator comm;
     private final long timeoutNanos;
+
+    /** From when on the others are asked for the last time: so that they answer by the timeout. */
+    private final long lastAskNanos;
+
     private final Request.Description current = new Request.Description();
 
     /** Number of the last operation entered, doubled; odd if it is a blocking call of MPI. */
@@ -91,6 +95,7 @@ final class Watch {
     Watch(MpiCommunicator comm, java.time.Duration timeout) {
         this.comm = comm;
         this.timeoutNanos = Deadline.nanos(timeout);
+        this.lastAskNanos = timeoutNanos - Standing.answerNanos(timeoutNanos);
     }
 
     // ---- the thread that runs operations
@@ -167,12 +172,19 @@ final class Watch {
             }
             return;
         }
-        if (answers == null && (waited > nextAsk || waited > timeoutNanos)) {
+        boolean last = waited > lastAskNanos;
+        if (answers == null && (waited > nextAsk || last)) {
             answers = new Answer[comm.size()];
-            answersBy = now + ANSWER_NANOS;
+            // All of that time also where this process was stopped until the timeout.
+            answersBy =
+                    last
+                            ? now + timeoutNanos - lastAskNanos
+                            : now + Math.min(ANSWER_NANOS, timeoutNanos - waited);
             comm.ask();
         }
-        if (answers != null && (complete() || now > answersBy)) {
+        // What came before the timeout is judged at the timeout; nobody is asked once more.
+        boolean given = answers != null && (complete() || now > answersBy);
+        if (last ? waited > timeoutNanos && given : given) {
             judge(waited);
             answers = null;
             nextAsk = 2 * waited;

@@ -1,5 +1,6 @@
 package io.jccl.engine.nccl;
 
+import io.jccl.internal.Deadline;
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
@@ -369,15 +370,17 @@ public final class NcclRank extends EngineCommunicator
     private void settleSlowly(int result, String operation) {
         int state = result;
         if (state == nccl_h.ncclInProgress()) {
-            state = Pending.await(nccl, comm, options.timeout(), () -> failure.get() != null);
-            JcclException e = failure.get();
-            if (e != null) {
-                throw e;
-            }
+            long timeout = Deadline.nanos(options.timeout());
+            long answering = Standing.answerNanos(timeout);
+            state = awaitProgress(timeout - answering);
             if (state == nccl_h.ncclInProgress()) {
-                JcclException late = whyLate(operation);
-                throwIfFailed();
-                throw fail(late);
+                long question = members.ask();
+                state = awaitProgress(answering);
+                if (state == nccl_h.ncclInProgress()) {
+                    JcclException late = whyLate(operation, question);
+                    throwIfFailed();
+                    throw fail(late);
+                }
             }
         }
         if (state != nccl_h.ncclSuccess()) {
@@ -395,14 +398,26 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
+    private int awaitProgress(long nanos) {
+        int state;
+        try {
+            state = Pending.await(nccl, comm, Duration.ofNanos(nanos), () -> failure.get() != null);
+        } catch (JcclException e) {
+            throw fail(e);
+        }
+        throwIfFailed();
+        return state;
+    }
+
     /** Why an operation that was only to be enqueued is still in progress. */
-    private JcclException whyLate(String operation) {
+    private JcclException whyLate(String operation, long question) {
         JcclException told = brokenBy(operation);
         if (told != null) {
             return told;
         }
         JcclException found =
-                watch.ask(
+                watch.late(
+                        question,
                         operation,
                         describe(operation)
                                 + " is still in progress after "
@@ -605,31 +620,37 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public @Nullable Communicator split(int colour, int key) {
+        refuseInGroup("split");
         return derivation.split(colour, key);
     }
 
     @Override
     public NcclCommunicator shrink(List<Integer> excluded, boolean abort) {
+        refuseInGroup("shrink");
         return derivation.shrink(excluded, abort);
     }
 
     @Override
     public NcclCommunicator grow(String name, int size) {
+        refuseInGroup("grow");
         return derivation.grow(name, size);
     }
 
     @Override
     public void revoke() {
+        refuseInGroup("revoke");
         call("ncclCommRevoke", () -> nccl.ncclCommRevoke(comm, nccl_h.NCCL_REVOKE_DEFAULT()));
     }
 
     @Override
     public void suspend() {
+        refuseInGroup("suspend");
         call("ncclCommSuspend", () -> nccl.ncclCommSuspend(comm, nccl_h.NCCL_SUSPEND_MEM()));
     }
 
     @Override
     public void resume() {
+        refuseInGroup("resume");
         call("ncclCommResume", () -> nccl.ncclCommResume(comm));
     }
 
@@ -656,6 +677,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public Window window(Buffer buffer, boolean symmetric) {
+        refuseInGroup("window");
         return oneSided.window(buffer, symmetric);
     }
 

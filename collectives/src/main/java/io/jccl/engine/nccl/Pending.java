@@ -3,6 +3,7 @@ package io.jccl.engine.nccl;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.internal.Interrupts;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -27,19 +28,33 @@ final class Pending {
     static int await(NcclApi nccl, long comm, Duration timeout, BooleanSupplier giveUp) {
         long began = System.nanoTime();
         long pause = 10_000;
-        for (int i = 0; ; i++) {
-            int state = state(nccl, comm);
-            if (state != nccl_h.ncclInProgress()
-                    || giveUp.getAsBoolean()
-                    || System.nanoTime() - began > timeout.toNanos()) {
-                return state;
-            }
-            if (i < SPINS) {
-                Thread.onSpinWait();
-            } else {
+        long interrupted = 0;
+        try {
+            for (int i = 0; ; i++) {
+                int state = state(nccl, comm);
+                if (state != nccl_h.ncclInProgress() || giveUp.getAsBoolean()) {
+                    return state;
+                }
+                if (i < SPINS) {
+                    Thread.onSpinWait();
+                    continue;
+                }
+                long now = System.nanoTime();
+                if (now - began > timeout.toNanos()) {
+                    return state;
+                }
+                interrupted = Interrupts.notice(interrupted, now);
+                if (Interrupts.overdue(interrupted, now)) {
+                    throw Interrupts.error(
+                            "the wait for NCCL",
+                            "it has not enqueued what it was given, so the communicator has"
+                                    + " failed on all ranks");
+                }
                 LockSupport.parkNanos(pause);
                 pause = Math.min(pause * 2, LONGEST_NANOS);
             }
+        } finally {
+            Interrupts.restore(interrupted);
         }
     }
 }

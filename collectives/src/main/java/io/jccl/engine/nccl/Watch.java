@@ -1,5 +1,6 @@
 package io.jccl.engine.nccl;
 
+import io.jccl.internal.Deadline;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
@@ -14,7 +15,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
-import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -26,7 +26,9 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> that of {@link Watchdog}, which holds the rank's lock meanwhile.
  */
 final class Watch {
-    private static final Duration REPORT_WAIT = Duration.ofSeconds(3);
+    /** How much later than the thread itself the watchdog notices that it is stuck in NCCL. */
+    private static final long STUCK_NANOS = 1_000_000_000L;
+
     private static final long BEAT_NANOS = 2_000_000_000L;
     private static final long SILENCE_NANOS = 15_000_000_000L;
     private static final long LEFT_NANOS = 5_000_000_000L;
@@ -46,6 +48,11 @@ final class Watch {
     private final Members members;
     private final Issued issued;
     private final Duration timeout;
+    private final long timeoutNanos;
+
+    /** The last part of the timeout, in which the others say how far they are. */
+    private final long answerNanos;
+
     private final long marker;
 
     private long markedAt;
@@ -53,7 +60,7 @@ final class Watch {
     private long completed;
     private long beats;
     private long lastBeat;
-    private long expiredAt;
+    private long askedAt;
     private long enteredWith;
     private long enteredAt;
     private long failedAt;
@@ -77,6 +84,8 @@ final class Watch {
         this.members = members;
         this.issued = issued;
         this.timeout = timeout;
+        this.timeoutNanos = Deadline.nanos(timeout);
+        this.answerNanos = Standing.answerNanos(timeoutNanos);
         this.marker = marker;
         this.beatSeen = new long[rank.size()];
         this.beatText = new String[rank.size()];
@@ -129,7 +138,7 @@ final class Watch {
             enteredAt = now;
             return false;
         }
-        if (now - enteredAt <= timeout.plus(REPORT_WAIT.multipliedBy(2)).toNanos()) {
+        if (now - enteredAt - STUCK_NANOS <= timeoutNanos) {
             return false;
         }
         rank.fail(
@@ -157,14 +166,14 @@ final class Watch {
             int result = cuda.cudaEventQuery(marker);
             if (result == cudart_h.cudaErrorNotReady()) {
                 cuda.cudaGetLastError();
-                if (now - markedAt > timeout.toNanos()) {
+                if (now - markedAt > timeoutNanos - answerNanos) {
                     expire(now);
                 }
                 return;
             }
             CudaRuntime.check(result, "cudaEventQuery");
             reached(marked);
-            expiredAt = 0;
+            askedAt = 0;
         }
         long last = enqueued();
         CudaStream stream = issued.lastStream();
@@ -211,18 +220,21 @@ final class Watch {
     }
 
     /**
-     * Too long: asks the others how far they are, and gives up with a report when all have answered
-     * or have had the time to. It must not wait for them: they may be looked at by this very
-     * thread.
+     * Nearly too long: asks the others how far they are, and gives up with a report when the time
+     * is over. It must not wait for them: they may be looked at by this very thread.
      */
     private void expire(long now) {
-        if (expiredAt == 0) {
-            expiredAt = now;
+        if (askedAt == 0) {
+            askedAt = now;
             question = members.ask();
             answer(question);
         }
+        if (now - markedAt <= timeoutNanos) {
+            return;
+        }
         List<@Nullable Progress> all = members.answers(question);
-        if (all.contains(null) && now - expiredAt < REPORT_WAIT.toNanos()) {
+        // They have their time also where this process was stopped until the end of the timeout.
+        if (all.contains(null) && now - askedAt < answerNanos) {
             return;
         }
         String table = Standing.table(standings(all));
@@ -299,21 +311,14 @@ final class Watch {
     }
 
     /**
-     * Asks on behalf of a thread that has waited in vain for NCCL to enqueue an operation. It waits
-     * for the answers; all ranks' watchdogs give them, this one's too.
+     * The error of a thread that has waited in vain for NCCL to enqueue an operation, and has asked
+     * the others how far they are. All ranks' watchdogs answer, this one's too.
      *
+     * @param asked the question
      * @param text the error, unless they have called something else
      */
-    JcclException ask(String operation, String text) {
-        long asked = members.ask();
-        long began = System.nanoTime();
+    JcclException late(long asked, String operation, String text) {
         List<@Nullable Progress> all = members.answers(asked);
-        while (all.contains(null)
-                && !rank.isOver()
-                && System.nanoTime() - began < REPORT_WAIT.toNanos()) {
-            LockSupport.parkNanos(10_000_000);
-            all = members.answers(asked);
-        }
         String table = Standing.table(standings(all));
         CollectiveMismatchException mismatch = disagreement(all, operation, table);
         JcclException e =

@@ -1,0 +1,223 @@
+package io.jccl.bench;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.lang.classfile.ClassFile;
+import java.lang.classfile.constantpool.PoolEntry;
+import java.lang.classfile.constantpool.Utf8Entry;
+import java.lang.module.ModuleDescriptor;
+import java.lang.module.ModuleReader;
+import java.lang.module.ModuleReference;
+import java.lang.module.ResolvedModule;
+import java.nio.file.Path;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.SortedMap;
+import java.util.SortedSet;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.spi.ToolProvider;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/** The order of packages and modules, read from the compiled classes. */
+class StructureTest {
+    private static final String OURS = "io.jccl";
+
+    /** Which of our modules each may depend on. */
+    private static final Map<String, Set<String>> MODULES =
+            Map.of(
+                    "io.jccl.bindings", Set.of(),
+                    "io.jccl.topology", Set.of(),
+                    "io.jccl.collectives", Set.of("io.jccl.bindings", "io.jccl.topology"),
+                    "io.jccl.offload",
+                            Set.of("io.jccl.bindings", "io.jccl.topology", "io.jccl.collectives"),
+                    "io.jccl.bench",
+                            Set.of(
+                                    "io.jccl.bindings",
+                                    "io.jccl.topology",
+                                    "io.jccl.collectives",
+                                    "io.jccl.offload"));
+
+    /** What programs import. */
+    private static final Set<String> PUBLIC =
+            Set.of(
+                    "io.jccl",
+                    "io.jccl.bindings",
+                    "io.jccl.device",
+                    "io.jccl.error",
+                    "io.jccl.gemm",
+                    "io.jccl.offload",
+                    "io.jccl.offload.memplan",
+                    "io.jccl.offload.nvme",
+                    "io.jccl.offload.optim",
+                    "io.jccl.offload.zero",
+                    "io.jccl.parallel",
+                    "io.jccl.rendezvous",
+                    "io.jccl.topology",
+                    "io.jccl.topology.cost",
+                    "io.jccl.topology.draw",
+                    "io.jccl.topology.nccl",
+                    "io.jccl.topology.plan",
+                    "io.jccl.topology.read",
+                    "io.jccl.topology.simulate");
+
+    private static final Pattern TYPE = Pattern.compile("io/jccl/[A-Za-z0-9_/$]+");
+
+    private static final Map<String, ModuleReference> REFERENCES = new HashMap<>();
+
+    /** Packages that the classes of a module name, by their own package. */
+    private static final SortedMap<String, SortedSet<String>> PACKAGES = new TreeMap<>();
+
+    /** The module of each package. */
+    private static final Map<String, String> OWNER = new HashMap<>();
+
+    /** Packages of other modules that the classes of a module name. */
+    private static final Map<String, SortedSet<String>> USED = new HashMap<>();
+
+    @BeforeAll
+    static void read() throws IOException {
+        for (ResolvedModule m : ModuleLayer.boot().configuration().modules()) {
+            if (MODULES.containsKey(m.name())) {
+                REFERENCES.put(m.name(), m.reference());
+                m.reference().descriptor().packages().forEach(p -> OWNER.put(p, m.name()));
+            }
+        }
+        assertEquals(MODULES.keySet(), REFERENCES.keySet());
+        for (Map.Entry<String, ModuleReference> m : REFERENCES.entrySet()) {
+            try (ModuleReader reader = m.getValue().open()) {
+                List<String> classes =
+                        reader.list().filter(n -> n.endsWith(".class") && n.contains("/")).toList();
+                for (String name : classes) {
+                    try (InputStream in = reader.open(name).orElseThrow()) {
+                        note(m.getKey(), name, in.readAllBytes());
+                    }
+                }
+            }
+        }
+        assertTrue(PACKAGES.size() > 30, PACKAGES::toString);
+    }
+
+    private static void note(String module, String file, byte[] bytes) {
+        String own = file.substring(0, file.lastIndexOf('/')).replace('/', '.');
+        // Tests are patched into the module that they test; they may look at everything.
+        if (!file.startsWith("io/jccl/") || isTest(file)) {
+            return;
+        }
+        SortedSet<String> named = PACKAGES.computeIfAbsent(own, p -> new TreeSet<>());
+        for (PoolEntry e : ClassFile.of().parse(bytes).constantPool()) {
+            // Class names, descriptors and generic signatures alike.
+            if (e instanceof Utf8Entry text) {
+                Matcher m = TYPE.matcher(text.stringValue());
+                while (m.find()) {
+                    int end = m.group().lastIndexOf('/');
+                    String p = m.group().substring(0, end).replace('/', '.');
+                    String owner = OWNER.get(p);
+                    if (owner != null && !p.equals(own)) {
+                        named.add(p);
+                        if (!owner.equals(module)) {
+                            USED.computeIfAbsent(module, u -> new TreeSet<>()).add(p);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    private static boolean isTest(String file) {
+        return Path.of("target/test-classes").resolve(file).toFile().exists();
+    }
+
+    @Test
+    void packagesFormNoCycle() {
+        // Packages that nothing else left depends on are taken away until only cycles are left.
+        SortedMap<String, SortedSet<String>> left = new TreeMap<>();
+        PACKAGES.forEach((p, to) -> left.put(p, new TreeSet<>(to)));
+        Deque<String> free = new ArrayDeque<>();
+        do {
+            free.clear();
+            left.forEach((p, to) -> {
+                if (to.isEmpty()) {
+                    free.add(p);
+                }
+            });
+            free.forEach(left::remove);
+            left.values().forEach(to -> to.removeAll(free));
+        } while (!free.isEmpty());
+        assertTrue(left.isEmpty(), () -> "cycles, and what depends on them: " + left);
+    }
+
+    @Test
+    void modulesDependOnWhatTheTableAllows() {
+        REFERENCES.forEach((name, reference) -> {
+            Set<String> allowed = MODULES.getOrDefault(name, Set.of());
+            List<String> others =
+                    reference.descriptor().requires().stream()
+                            .map(ModuleDescriptor.Requires::name)
+                            .filter(r -> r.startsWith(OURS) && !allowed.contains(r))
+                            .toList();
+            assertEquals(List.of(), others, name);
+        });
+    }
+
+    @Test
+    void whatIsExportedHasAUser() {
+        List<String> wrong = new ArrayList<>();
+        REFERENCES.forEach((name, reference) ->
+                reference.descriptor().exports().forEach(e -> {
+                    if (e.targets().isEmpty()) {
+                        if (!PUBLIC.contains(e.source())) {
+                            wrong.add(e.source() + " is exported to all");
+                        }
+                        return;
+                    }
+                    for (String to : e.targets()) {
+                        // Spark's tests and modules compiled later are not in this layer.
+                        if (!MODULES.containsKey(to)
+                                || !USED.getOrDefault(to, new TreeSet<>()).contains(e.source())) {
+                            wrong.add(e.source() + " is exported to " + to + ", which ignores it");
+                        }
+                    }
+                }));
+        assertEquals(List.of(), wrong);
+    }
+
+    @Test
+    void onlyBindingsCallsRestrictedMethods() {
+        List<String> path =
+                REFERENCES.values().stream()
+                        .map(r -> Path.of(r.location().orElseThrow()).toString())
+                        .toList();
+        StringWriter out = new StringWriter();
+        int status =
+                ToolProvider.findFirst("jnativescan")
+                        .orElseThrow()
+                        .run(
+                                new PrintWriter(out),
+                                new PrintWriter(out),
+                                "--module-path",
+                                String.join(java.io.File.pathSeparator, path)
+                                        + java.io.File.pathSeparator
+                                        + System.getProperty("jdk.module.path"),
+                                "--add-modules",
+                                String.join(",", MODULES.keySet()),
+                                "--print-native-access");
+        String[] native_ = out.toString().strip().split(",");
+        assertEquals(0, status, out::toString);
+        List<String> ours =
+                List.of(native_).stream().map(String::strip).filter(m -> m.startsWith(OURS)).toList();
+        assertEquals(List.of("io.jccl.bindings"), ours, out::toString);
+    }
+}

@@ -1,0 +1,240 @@
+package io.jccl;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.error.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Event;
+import io.jccl.device.Stream;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** What an interrupt does to a rank that waits: the flag is kept, and the wait is not for ever. */
+@Timeout(value = 2, unit = TimeUnit.MINUTES)
+class InterruptTest {
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final int LARGE = 100_000;
+
+    /** What both ranks call. */
+    enum What {
+        ALL_REDUCE,
+        SMALL_ALL_REDUCE,
+        BARRIER,
+        SEND,
+        RECV,
+        GROUP;
+
+        void call(Communicator c, Buffer buffer) {
+            Stream stream = c.device().defaultStream();
+            boolean first = c.rank() == 0;
+            switch (this) {
+                case ALL_REDUCE -> c.allReduce(buffer, ReduceOp.SUM, stream);
+                case SMALL_ALL_REDUCE -> c.allReduce(buffer.slice(0, 4), ReduceOp.SUM, stream);
+                case BARRIER -> c.barrier(stream);
+                case SEND -> message(first, c, buffer, stream);
+                case RECV -> message(!first, c, buffer, stream);
+                case GROUP -> Group.run(c, () -> message(first, c, buffer, stream));
+            }
+        }
+
+        private static void message(boolean send, Communicator c, Buffer buffer, Stream stream) {
+            int peer = 1 - c.rank();
+            if (send) {
+                c.send(buffer, peer, stream);
+            } else {
+                c.recv(buffer, peer, stream);
+            }
+        }
+    }
+
+    /** A rank on a thread of its own, which is interrupted. */
+    private static final class Victim {
+        final AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
+        final AtomicBoolean flag = new AtomicBoolean();
+        final Thread thread;
+
+        Victim(Runnable body) {
+            thread =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .start(() -> {
+                                try {
+                                    body.run();
+                                } catch (Throwable t) {
+                                    error.set(t);
+                                }
+                                flag.set(Thread.interrupted());
+                            });
+        }
+
+        void interruptInItsWait() throws InterruptedException {
+            while (thread.getState() != Thread.State.TIMED_WAITING
+                    && thread.getState() != Thread.State.WAITING) {
+                assertTrue(thread.isAlive(), () -> "it does not wait: " + error.get());
+                Thread.sleep(1);
+            }
+            thread.interrupt();
+        }
+
+        void join() throws InterruptedException {
+            assertTrue(thread.join(PATIENCE), "it still waits");
+        }
+
+        /** The error that names the interrupt; the flag is still there. */
+        String message() throws InterruptedException {
+            join();
+            Throwable t = error.get();
+            assertInstanceOf(JcclException.class, t);
+            assertTrue(flag.get(), "the flag is lost");
+            String message = String.valueOf(t.getMessage());
+            assertTrue(message.contains("interrupted"), message);
+            return message;
+        }
+    }
+
+    private static Buffer buffer(Communicator c) {
+        return c.device().allocate(DataType.FLOAT32, LARGE);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void flagIsKeptByWhatCompletes(What what) throws InterruptedException {
+        List<Communicator> world = Communicator.local(2);
+        try (Buffer first = buffer(world.get(0));
+                Buffer second = buffer(world.get(1))) {
+            for (int round = 0; round < 10; round++) {
+                Victim victim = new Victim(() -> what.call(world.get(0), first));
+                victim.interruptInItsWait();
+                // It has seen it by now, most of the time.
+                Thread.sleep(5);
+                what.call(world.get(1), second);
+                victim.join();
+                assertEquals(null, victim.error.get());
+                assertTrue(victim.flag.get(), "the flag is lost in round " + round);
+            }
+        } finally {
+            world.forEach(Communicator::close);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void waitInWhichNothingComesEnds(What what) throws InterruptedException {
+        List<Communicator> world = Communicator.local(2);
+        try (Buffer first = buffer(world.get(0));
+                Buffer second = buffer(world.get(1))) {
+            Victim victim = new Victim(() -> what.call(world.get(0), first));
+            victim.interruptInItsWait();
+            String message = victim.message();
+            assertTrue(message.contains("rank 0") && message.contains("rank 1"), message);
+            // Ranks are in step: one that has left an operation is of no more use to the others.
+            RankFailedException other =
+                    assertThrows(RankFailedException.class, () -> what.call(world.get(1), second));
+            assertTrue(String.valueOf(other.getMessage()).contains("interrupted"), other::toString);
+        } finally {
+            world.forEach(Communicator::close);
+        }
+    }
+
+    /** Ranks leave their loops after different numbers of operations, and close nothing. */
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void shutdownNowEndsATrainingLoop(boolean inline) throws InterruptedException {
+        List<Communicator> world = Communicator.local(3);
+        AtomicInteger ended = new AtomicInteger();
+        CountDownLatch underWay = new CountDownLatch(3);
+        ExecutorService ranks = Executors.newFixedThreadPool(3);
+        for (Communicator c : world) {
+            ranks.execute(() -> {
+                Stream stream = inline ? c.device().defaultStream() : c.device().newStream();
+                try (Buffer gradients = buffer(c)) {
+                    for (int step = 0; !Thread.interrupted(); step++) {
+                        c.allReduce(gradients, ReduceOp.SUM, stream);
+                        stream.synchronize();
+                        if (step == 10) {
+                            underWay.countDown();
+                        }
+                    }
+                } catch (JcclException e) {
+                    // Another rank has left, or nothing came any more.
+                } finally {
+                    ended.incrementAndGet();
+                }
+            });
+        }
+        assertTrue(underWay.await(PATIENCE.toSeconds(), TimeUnit.SECONDS));
+        ranks.shutdownNow();
+        assertTrue(
+                ranks.awaitTermination(PATIENCE.toSeconds(), TimeUnit.SECONDS),
+                () -> ended + " of 3 ranks have ended");
+        world.forEach(Communicator::close);
+    }
+
+    @Test
+    void closingWithWorkLeftEndsToo() throws InterruptedException {
+        List<Communicator> world = Communicator.local(2);
+        try (Stream stream = Device.host().newStream();
+                Buffer buffer = buffer(world.get(0))) {
+            world.get(0).allReduce(buffer, ReduceOp.SUM, stream);
+            Victim victim = new Victim(() -> world.get(0).close());
+            victim.interruptInItsWait();
+            victim.join();
+            assertEquals(null, victim.error.get());
+            assertTrue(victim.flag.get());
+            assertThrows(JcclException.class, () -> stream.synchronize(PATIENCE));
+        } finally {
+            world.forEach(Communicator::close);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void waitForAStreamEndsAndItsWorkGoesOn(boolean event) throws InterruptedException {
+        CountDownLatch gate = new CountDownLatch(1);
+        AtomicBoolean ran = new AtomicBoolean();
+        try (Stream stream = Device.host().newStream();
+                Event mark = Device.host().newEvent()) {
+            stream.launchHostFunction(() -> {
+                try {
+                    ran.set(gate.await(60, TimeUnit.SECONDS));
+                } catch (InterruptedException e) {
+                    throw new IllegalStateException(e);
+                }
+            });
+            mark.record(stream);
+            Victim victim =
+                    new Victim(() -> {
+                        if (event) {
+                            mark.synchronize(Duration.ofDays(1));
+                        } else {
+                            stream.synchronize();
+                        }
+                    });
+            victim.interruptInItsWait();
+            victim.message();
+            assertFalse(ran.get());
+            gate.countDown();
+            stream.synchronize(PATIENCE);
+            assertTrue(ran.get() && mark.query());
+        }
+    }
+}

@@ -1,0 +1,99 @@
+package io.jccl.engine.host;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.Group;
+import io.jccl.error.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import java.time.Duration;
+import java.util.Objects;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** The other ranks are asked how far they are before the timeout has passed, not after it. */
+@Timeout(value = 1, unit = TimeUnit.MINUTES)
+class TimeoutTest {
+    private static final Duration TIMEOUT = Duration.ofSeconds(3);
+
+    /** Less than the two seconds that were once given to ranks that do not answer. */
+    private static final Duration MORE = Duration.ofMillis(1500);
+
+    @Test
+    void rankWithoutAnswerDoesNotProlongTheTimeout() throws InterruptedException {
+        Fabric fabric = new Fabric.Threads(2);
+        CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
+        // There is no rank 1 that could answer.
+        try (HostCommunicator alone = new HostCommunicator(fabric, 0, options)) {
+            AtomicReference<@Nullable Throwable> error = new AtomicReference<>();
+            AtomicLong took = new AtomicLong();
+            long began = System.nanoTime();
+            Thread thread =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .start(() -> {
+                                try {
+                                    alone.barrier(alone.device().defaultStream());
+                                } catch (RuntimeException e) {
+                                    error.set(e);
+                                }
+                                took.set(System.nanoTime() - began);
+                            });
+            while (fabric.control.asked() == 0 && thread.isAlive()) {
+                Thread.sleep(1);
+            }
+            long asked = System.nanoTime() - began;
+            assertTrue(asked < TIMEOUT.toNanos(), () -> "asked only after " + asked + " ns");
+            thread.join();
+            Throwable t = error.get();
+            assertInstanceOf(CollectiveTimeoutException.class, t);
+            assertTrue(
+                    String.valueOf(t.getMessage()).contains("rank 1 gives no answer"), t::toString);
+            assertTrue(took.get() >= TIMEOUT.toNanos(), () -> took + " ns");
+            assertTrue(took.get() < TIMEOUT.plus(MORE).toNanos(), () -> took + " ns");
+            assertEquals(1, fabric.control.asked(), "questions");
+        }
+        new HostCommunicator(fabric, 1, options).close();
+    }
+
+    @Test
+    void sendsThatWaitForEachOtherAreNamed() {
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(1));
+        for (boolean grouped : new boolean[] {false, true}) {
+            JcclException error =
+                    assertThrows(
+                            JcclException.class,
+                            () -> Communicator.runLocal(2, options, c -> sendFirst(c, grouped)));
+            String message = String.valueOf(Objects.requireNonNull(error.getCause()).getMessage());
+            // In a group the recvs are missing, which is another fault.
+            assertEquals(!grouped, message.contains("send waits for send"), message);
+            assertEquals(!grouped, message.contains("one Group"), message);
+            assertTrue(message.contains("send(float, count 100000, peer "), message);
+        }
+    }
+
+    private static void sendFirst(Communicator c, boolean grouped) {
+        Stream stream = c.device().defaultStream();
+        try (Buffer buffer = c.device().allocate(DataType.FLOAT32, 100_000)) {
+            Runnable send = () -> c.send(buffer, 1 - c.rank(), stream);
+            if (grouped) {
+                Group.run(c, send);
+            } else {
+                send.run();
+                c.recv(buffer, 1 - c.rank(), stream);
+            }
+        }
+    }
+}
