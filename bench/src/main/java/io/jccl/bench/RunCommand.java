@@ -125,9 +125,14 @@ final class RunCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         CommandLine line = spec.commandLine();
-        if (count < 1 || count > 256) {
+        if (count < 1 || count > PerfCommand.MOST_RANKS) {
             throw new ParameterException(
-                    line, "-n/--nproc is " + count + ", expected 1 to 256; give such a number");
+                    line,
+                    "-n/--nproc is "
+                            + count
+                            + ", expected 1 to "
+                            + PerfCommand.MOST_RANKS
+                            + "; give such a number");
         }
         return new Job(commandLine(line), line.getOut(), line.getErr()).run();
     }

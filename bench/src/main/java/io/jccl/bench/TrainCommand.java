@@ -23,6 +23,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
@@ -141,8 +142,14 @@ public final class TrainCommand implements Callable<Integer> {
             description = "How often, and after the last step. Default: ${DEFAULT-VALUE}.")
     private int every;
 
-    @Option(names = "--resume", description = "Go on from the newest checkpoint.")
-    private boolean resume;
+    @Option(
+            names = "--resume",
+            arity = "0..1",
+            fallbackValue = "newest",
+            paramLabel = "<step>",
+            description =
+                    "Go on from the newest checkpoint that is whole, or that of a certain step.")
+    private @Nullable String resume;
 
     @Option(
             names = "--timeout",
@@ -234,8 +241,11 @@ public final class TrainCommand implements Callable<Integer> {
         require(every >= 1, "--checkpoint-every is " + every + ", expected 1 or more");
         require(timeout >= 1, "--timeout is " + timeout + " seconds, expected 1 or more");
         require(
-                !resume || checkpoint != null,
+                resume == null || checkpoint != null,
                 "--resume needs --checkpoint, which names the folder");
+        require(
+                resume == null || resume.matches("newest|[1-9][0-9]{0,8}"),
+                "--resume is '" + resume + "', expected the number of a saved step, or nothing");
         require(
                 compare == null || checkpoint == null,
                 "--checkpoint '"
@@ -255,8 +265,24 @@ public final class TrainCommand implements Callable<Integer> {
             }
         }
         if (checkpoint != null) {
-            Files.createDirectories(checkpoint);
+            checkFolder(checkpoint);
         }
+    }
+
+    private static void checkFolder(Path checkpoint) {
+        String name = "--checkpoint '" + checkpoint + "' ";
+        require(
+                !Files.exists(checkpoint) || Files.isDirectory(checkpoint),
+                name + "is a file, expected a folder; name another, which is made if need be");
+        try {
+            Files.createDirectories(checkpoint);
+        } catch (IOException e) {
+            throw new IllegalArgumentException(
+                    name + "cannot be made; give a folder in one where this user may write", e);
+        }
+        require(
+                Files.isWritable(checkpoint),
+                name + "is not writable for this user; give a folder that is");
     }
 
     private static Map.Entry<String, @Nullable Path> entry(String name, @Nullable Path file) {
@@ -288,7 +314,11 @@ public final class TrainCommand implements Callable<Integer> {
                 folder,
                 checkpoint,
                 every,
-                resume);
+                resume == null
+                        ? RunSettings.START
+                        : resume.equals("newest")
+                                ? RunSettings.NEWEST
+                                : Integer.parseInt(resume));
     }
 
     private int asProcess(
@@ -376,11 +406,19 @@ public final class TrainCommand implements Callable<Integer> {
             out.println("#   step    loss (nats a character)");
             out.flush();
         }
+        PrintWriter err = Objects.requireNonNull(spec).commandLine().getErr();
         int pace = Math.max(1, s.steps() / REPORTS);
         String name = s.techniques().toString();
         return new TrainRun.Report() {
             private int first = -1;
             private double shown;
+
+            @Override
+            public void warn(String text) {
+                progress.erase();
+                err.println("jccl train: warning: " + Output.oneLine(text));
+                err.flush();
+            }
 
             @Override
             public void step(int step, double loss, double seconds) {
