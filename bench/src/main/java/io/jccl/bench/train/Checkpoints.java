@@ -42,7 +42,6 @@ final class Checkpoints {
     private static final String MARKED = "marked";
 
     private static final String STEP = "step-";
-    private static final int KEPT = 2;
 
     /** Folders and files that are written into a step's folder, and removed with it. */
     private static final Pattern PART = Pattern.compile("pp\\d+(-ep\\d+)?-tp\\d+(-experts)?");
@@ -133,10 +132,18 @@ final class Checkpoints {
         Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
     }
 
-    /** Newer ones are of a run that went another way: they end when this one comes to them. */
+    /**
+     * All but the newest and the whole one before it. Still newer ones are of a run that went
+     * another way: they go when this one comes to them.
+     */
     private void removeOld(int newest) throws IOException {
-        for (int old : steps(newest).stream().skip(KEPT - 1).toList()) {
-            remove(folder.resolve(STEP + old));
+        boolean kept = false;
+        for (int old : steps(newest)) {
+            if (!kept && Files.exists(marker(old))) {
+                kept = true;
+            } else {
+                remove(folder.resolve(STEP + old));
+            }
         }
     }
 
