@@ -93,8 +93,7 @@ final class SelfTestCommand implements Callable<Integer> {
         if (chosen == Engine.MPI) {
             return oneRank(options);
         }
-        int size =
-                ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Math.max(1, Cuda.deviceCount());
+        int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Math.max(1, Cuda.deviceCount());
         List<? extends Device> devices = chosen.devices(size);
         List<Case> cases = Cases.all(size, seed, Math.max(thin, 1));
         if (chosen != Engine.HOST) {

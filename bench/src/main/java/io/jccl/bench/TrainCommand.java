@@ -10,6 +10,7 @@ import io.jccl.bench.train.RunSettings;
 import io.jccl.bench.train.Techniques;
 import io.jccl.bench.train.TrainResult;
 import io.jccl.bench.train.TrainRun;
+import io.jccl.bindings.JcclException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -316,9 +317,7 @@ public final class TrainCommand implements Callable<Integer> {
                 every,
                 resume == null
                         ? RunSettings.START
-                        : resume.equals("newest")
-                                ? RunSettings.NEWEST
-                                : Integer.parseInt(resume));
+                        : resume.equals("newest") ? RunSettings.NEWEST : Integer.parseInt(resume));
     }
 
     private int asProcess(
@@ -365,24 +364,33 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private TrainResult train(
-            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress) {
+            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress)
+            throws IOException {
         int size = s.techniques().ranks();
         AtomicReference<TrainResult> result = new AtomicReference<>();
         TrainRun run = new TrainRun(corpus, s, size);
-        Communicator.runLocal(
-                size,
-                options(),
-                comm -> {
-                    boolean first = comm.rank() == 0;
-                    TrainRun.Report report =
-                            first
-                                    ? reporter(s, corpus, prints, out, progress)
-                                    : (step, loss, seconds) -> {};
-                    TrainResult r = run.run(comm, report);
-                    if (first) {
-                        result.set(r);
-                    }
-                });
+        try {
+            Communicator.runLocal(
+                    size,
+                    options(),
+                    comm -> {
+                        boolean first = comm.rank() == 0;
+                        TrainRun.Report report =
+                                first
+                                        ? reporter(s, corpus, prints, out, progress)
+                                        : (step, loss, seconds) -> {};
+                        TrainResult r = run.run(comm, report);
+                        if (first) {
+                            result.set(r);
+                        }
+                    });
+        } catch (JcclException e) {
+            // Names a file of the checkpoint and what to do, whichever rank met it.
+            if (e.getCause() instanceof IOException io && io.getClass() == IOException.class) {
+                throw io;
+            }
+            throw e;
+        }
         TrainResult r = result.get();
         if (r == null) {
             throw new IllegalStateException("rank 0 left no result; please report it");
@@ -492,8 +500,8 @@ public final class TrainCommand implements Callable<Integer> {
      * Trains once what is used has been compiled, or the first sets would look slower than the
      * last.
      */
-    private TrainResult trainWarm(
-            RunSettings s, Corpus corpus, PrintWriter out, Progress progress) {
+    private TrainResult trainWarm(RunSettings s, Corpus corpus, PrintWriter out, Progress progress)
+            throws IOException {
         long end = System.nanoTime() + WARM_NANOS;
         RunSettings few = s.withSteps(WARM_RUN);
         for (int done = 0; done < WARM_STEPS && System.nanoTime() < end; done += WARM_RUN) {

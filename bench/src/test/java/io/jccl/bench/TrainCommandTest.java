@@ -391,7 +391,7 @@ class TrainCommandTest {
                         "step-12/pp0-tp0/parameters.state is damaged",
                         "step-8/pp0-tp0/parameters.state is not there",
                         "without --resume")) {
-            assertTrue(r.err.contains(word), () -> "no '" + word + "' in " + word);
+            assertTrue(r.err.contains(word), "no '" + word + "' in " + r.err);
         }
         assertFalse(r.err.contains("Exception"), r.err);
         assertEquals(1, r.err.strip().lines().count(), r.err);
@@ -404,12 +404,11 @@ class TrainCommandTest {
     void carriedFileThatWasDeletedIsBegunAnew() throws IOException {
         Path checkpoint = folder.resolve("checkpoint");
         String common =
-                "--dp 2 --compress topk:0.1 --checkpoint-every 4 --steps 12 --checkpoint "
-                        + checkpoint;
-        assertEquals(0, run(common).status);
+                "--dp 2 --compress topk:0.1 --checkpoint-every 4 --checkpoint " + checkpoint;
+        assertEquals(0, run(common + " --steps 12").status);
         Path carried = file(checkpoint.resolve("step-12"), "carried-1-of-2.state");
         flip(carried);
-        Result r = run(common + " --resume=12");
+        Result r = run(common + " --resume=12 --steps 14");
         assertEquals(1, r.status);
         assertTrue(r.err.contains(carried + " is damaged"), r.err);
         assertTrue(r.err.contains("delete it to begin with nothing carried"), r.err);

@@ -85,9 +85,9 @@ public final class StoreSecret {
 
     /**
      * The secret of {@code JCCL_STORE_SECRET}, or in the file that {@code JCCL_STORE_SECRET_FILE}
-     * names. If neither is set, it is derived from the job's id. That keeps runs apart, but protects
-     * neither from other users of the machines nor from anyone who can guess the id: the process
-     * that serves a store with it prints one warning line on standard error.
+     * names. If neither is set, it is derived from the job's id. That keeps runs apart, but
+     * protects neither from other users of the machines nor from anyone who can guess the id: the
+     * process that serves a store with it prints one warning line on standard error.
      *
      * @param env variables of the process
      * @param jobId what the processes of this run have in common

@@ -116,8 +116,8 @@ public final class StoreServer implements AutoCloseable {
      * StoreSecret#fromEnvironment}), the first server of a process prints one warning line on
      * standard error.
      *
-     * @param host the name or address of this machine to listen on, and on no other; {@code 0.0.0.0},
-     *     {@code ::} or null for all
+     * @param host the name or address of this machine to listen on, and on no other; {@code
+     *     0.0.0.0}, {@code ::} or null for all
      * @param port where to listen; 0 for any free one
      * @param secret what clients have to know
      * @return the server, which accepts clients already
@@ -127,7 +127,8 @@ public final class StoreServer implements AutoCloseable {
         ServerSocketChannel channel = null;
         Selector selector = null;
         try {
-            InetSocketAddress at = new InetSocketAddress(host == null ? null : own(host, port), port);
+            InetSocketAddress at =
+                    new InetSocketAddress(host == null ? null : own(host, port), port);
             channel = ServerSocketChannel.open();
             channel.configureBlocking(false);
             // Otherwise a run that starts again has to wait for connections of the last one.

@@ -7,9 +7,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.CommunicatorOptions;
+import io.jccl.bindings.JcclException;
 import io.jccl.contract.Workers;
 import io.jccl.host.HostWorld;
-import io.jccl.bindings.JcclException;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.Inet4Address;
@@ -298,7 +298,9 @@ class LaunchEnvironmentTest {
         }
     }
 
-    /** 198.51.100.1 is for documentation (RFC 5737), .invalid for names that are none (RFC 2606). */
+    /**
+     * 198.51.100.1 is for documentation (RFC 5737), .invalid for names that are none (RFC 2606).
+     */
     @ParameterizedTest
     @ValueSource(strings = {"198.51.100.1", "rank0.invalid"})
     void addressThatIsNotRankZerosIsNamedWithWhatToSet(String address) throws Exception {

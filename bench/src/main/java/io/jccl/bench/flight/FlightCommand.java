@@ -86,9 +86,7 @@ public final class FlightCommand implements Callable<Integer> {
         List<World> worlds =
                 Reader.read(
                         files,
-                        warning ->
-                                err.println(
-                                        "jccl flight: warning: " + Output.oneLine(warning)));
+                        warning -> err.println("jccl flight: warning: " + Output.oneLine(warning)));
         err.flush();
         List<Findings> all = worlds.stream().map(w -> Analysis.of(w, !asTheyAre)).toList();
         if (html != null) {

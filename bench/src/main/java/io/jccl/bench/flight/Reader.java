@@ -46,6 +46,9 @@ final class Reader {
 
     private static final int MOST_RANKS = 1 << 20;
 
+    /** Characters of a name that is not known. */
+    private static final int MOST_SHOWN = 60;
+
     /** A file that does not serve; the message names it. */
     private static final class UnfitException extends IllegalArgumentException {
         private static final long serialVersionUID = 1L;
@@ -69,18 +72,17 @@ final class Reader {
         List<Callable<List<World>>> tasks = new ArrayList<>();
         for (Path file : files) {
             boolean mayBeForeign = !given.contains(file) && file.toString().endsWith(".json");
-            tasks.add(
-                    () -> {
-                        try {
-                            return readFile(file);
-                        } catch (UnfitException e) {
-                            if (!mayBeForeign) {
-                                throw e;
-                            }
-                            leftOut.add(String.valueOf(e.getMessage()));
-                            return List.of();
-                        }
-                    });
+            tasks.add(() -> {
+                try {
+                    return readFile(file);
+                } catch (UnfitException e) {
+                    if (!mayBeForeign) {
+                        throw e;
+                    }
+                    leftOut.add(String.valueOf(e.getMessage()));
+                    return List.of();
+                }
+            });
         }
         Map<String, World> merged = new LinkedHashMap<>();
         int threads = Math.min(files.size(), Runtime.getRuntime().availableProcessors());
@@ -206,7 +208,7 @@ final class Reader {
             }
         } catch (UnfitException e) {
             throw e;
-        } catch (IOException | RuntimeException | OutOfMemoryError | StackOverflowError e) {
+        } catch (IOException | RuntimeException | VirtualMachineError e) {
             // The JDK's reader trusts what it reads, so damage surfaces as any of these.
             throw new UnfitException(
                     "'"
@@ -291,7 +293,7 @@ final class Reader {
                     "'"
                             + file
                             + "' has an operation '"
-                            + operation
+                            + operation.substring(0, Math.min(operation.length(), MOST_SHOWN))
                             + "', which this version of jccl does not know; use the jccl of the run,"
                             + " unless the file is damaged",
                     null);

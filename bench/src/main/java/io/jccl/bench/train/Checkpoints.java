@@ -13,7 +13,9 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.DirectoryNotEmptyException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
@@ -95,6 +97,20 @@ final class Checkpoints {
      */
     void save(Communicator world, int step, Work work) throws IOException {
         Path target = folder.resolve(STEP + step);
+        try {
+            save(world, step, target, work);
+        } catch (FileSystemException e) {
+            throw new IOException(
+                    "step "
+                            + step
+                            + " cannot be saved: "
+                            + text(e)
+                            + "; the steps before are as they were, for --resume",
+                    e);
+        }
+    }
+
+    private void save(Communicator world, int step, Path target, Work work) throws IOException {
         if (world.rank() == 0 && Files.exists(target)) {
             // Of a run that was cut short or went another way: a mixture would look whole.
             remove(target);
@@ -263,8 +279,7 @@ final class Checkpoints {
             failed = 1;
             text = String.valueOf(e.getMessage());
         }
-        try (Buffer all =
-                world.device().allocate(DataType.UINT8, (long) world.size() * SLOT)) {
+        try (Buffer all = world.device().allocate(DataType.UINT8, (long) world.size() * SLOT)) {
             byte[] said = text.getBytes(StandardCharsets.UTF_8);
             ByteBuffer slots = all.asSegment().asByteBuffer();
             slots.position(world.rank() * SLOT)
@@ -304,9 +319,11 @@ final class Checkpoints {
     }
 
     private static String text(IOException e) {
-        return e instanceof NoSuchFileException missing
-                ? missing.getFile() + " is not there"
-                : String.valueOf(e.getMessage());
+        return switch (e) {
+            case NoSuchFileException missing -> missing.getFile() + " is not there";
+            case AccessDeniedException denied -> denied.getFile() + ": permission denied";
+            default -> String.valueOf(e.getMessage());
+        };
     }
 
     /** The step that {@link #LATEST} names, and older ones that all ranks had written. */
@@ -385,7 +402,9 @@ final class Checkpoints {
                         .filter(s -> s != except)
                         .map(s -> "--resume=" + s)
                         .toList();
-        return others.isEmpty() ? "" : ", resume from a certain step (" + String.join(" or ", others) + ")";
+        return others.isEmpty()
+                ? ""
+                : ", resume from a certain step (" + String.join(" or ", others) + ")";
     }
 
     private void check(Path file, JsonNode run) throws IOException {
