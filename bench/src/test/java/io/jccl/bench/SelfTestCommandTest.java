@@ -8,6 +8,7 @@ import io.jccl.device.Cuda;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -29,6 +30,14 @@ class SelfTestCommandTest {
                 "jccl selftest: -g/--ngpus is " + ranks + ", expected 1 to 256",
                 err.toString().strip());
         assertEquals("", out.toString());
+    }
+
+    @Test
+    void planThatCannotBeReadIsNamedInWordsOfThisCommand() {
+        assertEquals(2, jccl("all_reduce --engine nccl --plan /no/such/file"));
+        String text = err.toString();
+        assertTrue(text.contains("--plan '/no/such/file' cannot be read: there is no such"), text);
+        assertTrue(!text.contains("Exception"), text);
     }
 
     /** Not that there are too many ranks: no number of them would do. */

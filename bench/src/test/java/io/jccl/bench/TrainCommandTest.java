@@ -216,6 +216,9 @@ class TrainCommandTest {
         assertTrue(r.err.contains("--context is 16, but the text has 6 characters"), r.err);
         Path binary = folder.resolve("binary");
         Files.write(binary, new byte[] {(byte) 0xff, (byte) 0xfe, 0, 1});
+        r = run("--text " + folder);
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains(folder + " is a folder; give a file"), r.err);
         r = run("--text " + binary);
         assertEquals(1, r.status);
         assertTrue(r.err.contains("is not UTF-8"), r.err);
