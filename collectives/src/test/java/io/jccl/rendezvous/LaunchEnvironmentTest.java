@@ -277,7 +277,7 @@ class LaunchEnvironmentTest {
     @Test
     void rankZeroListensOnTheAddressNamedAndOnNoOther() throws IOException {
         InetAddress outside = outside();
-        InetAddress loopback = InetAddress.getByName("127.0.0.1");
+        InetAddress loopback = InetAddress.getByAddress(new byte[] {127, 0, 0, 1});
         int port = Workers.freePort();
         String more = "RANK=0 WORLD_SIZE=2 JCCL_JOB_ID=x MASTER_PORT=" + port + " MASTER_ADDR=";
         Map<String, String> env = map(more + outside.getHostAddress());
@@ -289,7 +289,7 @@ class LaunchEnvironmentTest {
         try (Store store = LaunchEnvironment.of(inside).openStore(inside, PATIENCE)) {
             assertTrue(listens(loopback, port), store::toString);
             assertFalse(listens(outside, port), "reached by another address");
-            assertFalse(listens(InetAddress.getByName("127.0.0.2"), port));
+            assertFalse(listens(InetAddress.getByAddress(new byte[] {127, 0, 0, 2}), port));
         }
         Map<String, String> all = map(more + "0.0.0.0");
         try (Store store = LaunchEnvironment.of(all).openStore(all, PATIENCE)) {
