@@ -68,7 +68,12 @@ enum Engine {
 
     private static Device gpu(int index) {
         int count = Cuda.deviceCount();
-        boolean shared = "1".equals(System.getenv(SHARED)) && count > 0;
+        if (count == 0) {
+            throw new IllegalArgumentException(
+                    "engine nccl needs a GPU, but this process sees no GPU: CUDA finds none. Use"
+                            + " --engine host, or run jccl doctor to learn why there is none");
+        }
+        boolean shared = "1".equals(System.getenv(SHARED));
         if (index >= count && !shared) {
             throw new IllegalArgumentException(
                     "rank "
@@ -77,7 +82,7 @@ enum Engine {
                             + index
                             + ", but the process sees "
                             + count
-                            + "; start fewer ranks, use --engine host, or with NCCL 2.30 and newer"
+                            + "; start fewer ranks on it, use --engine host, or with NCCL 2.30 and newer"
                             + " set "
                             + SHARED
                             + "=1 to share");

@@ -1,6 +1,7 @@
 package io.jccl.bench;
 
 import io.jccl.NcclSteering;
+import io.jccl.bench.topo.Analysis;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.CostModel;
@@ -12,8 +13,6 @@ import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.ThisMachine;
 import io.jccl.topology.read.TopologyReader;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.stream.IntStream;
@@ -82,16 +81,9 @@ record Forecast(Plan plan, Tuning tuning, NcclSteering steering) implements Auto
             return ThisMachine.read(options.withName("this machine"));
         }
         try {
-            return TopologyReader.topology(
-                    Files.readString(Path.of(source), StandardCharsets.UTF_8), options);
+            return TopologyReader.topology(Analysis.read("--plan", Path.of(source)), options);
         } catch (IOException e) {
-            throw new IllegalArgumentException(
-                    "--plan '"
-                            + source
-                            + "' cannot be read: "
-                            + e
-                            + "; give auto, or a file with the output of nvidia-smi topo -m",
-                    e);
+            throw new IllegalArgumentException(e.getMessage() + "; or give auto", e);
         }
     }
 

@@ -41,6 +41,9 @@ import picocli.CommandLine.TypeConversionException;
                     + " command line.",
         })
 final class PerfCommand implements Callable<Integer> {
+    /** What one machine takes. */
+    static final int MOST_RANKS = 256;
+
     /** Slurm sets these in a batch script too, where nothing was started per rank. */
     private static final List<String> SLURM = List.of("SLURM_PROCID", "SLURM_NTASKS");
 
@@ -342,7 +345,7 @@ final class PerfCommand implements Callable<Integer> {
                     line, "-i/--stepbytes is 0, expected 1 or more; give a step such as -i 1M");
         }
         long all = (long) threads * devices;
-        if (all > 256) {
+        if (all > MOST_RANKS) {
             throw new ParameterException(
                     line,
                     "-t "
@@ -351,7 +354,9 @@ final class PerfCommand implements Callable<Integer> {
                             + devices
                             + " makes "
                             + all
-                            + " ranks, expected 256 at most; give fewer");
+                            + " ranks, expected "
+                            + MOST_RANKS
+                            + " at most; give fewer");
         }
         boolean barrier = collective == Collective.BARRIER;
         long largest = maxBytes >= 0 ? maxBytes : Math.max(32L << 20, minBytes);

@@ -1,6 +1,7 @@
 package io.jccl.bench;
 
 import io.jccl.LocalJob;
+import io.jccl.rendezvous.StoreSecret;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.IOException;
@@ -39,7 +40,8 @@ import picocli.CommandLine.Spec;
             "  jccl run -n 4 all_reduce -b 8 -e 64M -f 2",
             "  jccl run -n 4 -- -cp trainer.jar com.example.Trainer --epochs 3",
             "",
-            "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and JCCL_JOB_ID."
+            "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JCCL_JOB_ID and, if none"
+                    + " is set, a random JCCL_STORE_SECRET."
                     + " Exit status: that of the rank that failed first, or 0."
                     + " SIGINT, SIGTERM and SIGHUP are passed on to all ranks; a second one, such as"
                     + " that of another Ctrl-C, kills them.",
@@ -123,9 +125,14 @@ final class RunCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         CommandLine line = spec.commandLine();
-        if (count < 1 || count > 256) {
+        if (count < 1 || count > PerfCommand.MOST_RANKS) {
             throw new ParameterException(
-                    line, "-n/--nproc is " + count + ", expected 1 to 256; give such a number");
+                    line,
+                    "-n/--nproc is "
+                            + count
+                            + ", expected 1 to "
+                            + PerfCommand.MOST_RANKS
+                            + "; give such a number");
         }
         return new Job(commandLine(line), line.getOut(), line.getErr()).run();
     }
@@ -160,6 +167,7 @@ final class RunCommand implements Callable<Integer> {
         private final PrintWriter out;
         private final PrintWriter err;
         private final String id = LocalJob.newId();
+        private final String secret = StoreSecret.randomText();
         private final BlockingQueue<Exit> exits = new LinkedBlockingQueue<>();
         private final List<Process> processes = new ArrayList<>();
         private final List<Thread> readers = new ArrayList<>();
@@ -210,6 +218,9 @@ final class RunCommand implements Callable<Integer> {
             ProcessBuilder builder = new ProcessBuilder(boundCommandLine);
             Map<String, String> env = builder.environment();
             env.putAll(LocalJob.environment(id, rank, count));
+            if (!StoreSecret.isIn(env)) {
+                env.put("JCCL_STORE_SECRET", secret);
+            }
             // This process was started from a build; its ranks must not race to make another.
             env.put("JCCL_NO_BUILD", "1");
             env.put(ParentWatch.VARIABLE, Long.toString(ProcessHandle.current().pid()));

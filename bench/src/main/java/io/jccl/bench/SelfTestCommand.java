@@ -24,6 +24,7 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
 /** Runs what every engine has to do on the devices that are there, and prints a table. */
@@ -79,16 +80,20 @@ final class SelfTestCommand implements Callable<Integer> {
 
     @Override
     public Integer call() throws InterruptedException {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        if (ranks > PerfCommand.MOST_RANKS) {
+            throw new ParameterException(
+                    spec.commandLine(),
+                    "-g/--ngpus is " + ranks + ", expected 1 to " + PerfCommand.MOST_RANKS);
+        }
         Engine chosen = Engine.of(engine, System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
         if (chosen == Engine.MPI) {
             return oneRank(options);
         }
-        int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Cuda.deviceCount();
-        if (size == 0) {
-            throw new IllegalArgumentException(
-                    "this process sees no GPU, so there is nothing to test; see jccl doctor");
-        }
+        int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Math.max(1, Cuda.deviceCount());
         List<? extends Device> devices = chosen.devices(size);
         List<Case> cases = Cases.all(size, seed, Math.max(thin, 1));
         if (chosen != Engine.HOST) {

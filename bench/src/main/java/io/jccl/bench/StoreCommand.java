@@ -50,8 +50,7 @@ final class StoreCommand implements Callable<Integer> {
             throw new ParameterException(
                     spec.commandLine(), "--port is " + port + ", expected 0 to " + LARGEST_PORT);
         }
-        if (System.getenv("JCCL_STORE_SECRET") == null
-                && System.getenv("JCCL_STORE_SECRET_FILE") == null) {
+        if (!StoreSecret.isIn(System.getenv())) {
             throw new ParameterException(
                     spec.commandLine(),
                     "no secret: set JCCL_STORE_SECRET or JCCL_STORE_SECRET_FILE here and for all"

@@ -10,6 +10,7 @@ import io.jccl.bench.train.RunSettings;
 import io.jccl.bench.train.Techniques;
 import io.jccl.bench.train.TrainResult;
 import io.jccl.bench.train.TrainRun;
+import io.jccl.error.JcclException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -23,6 +24,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
@@ -141,8 +143,14 @@ public final class TrainCommand implements Callable<Integer> {
             description = "How often, and after the last step. Default: ${DEFAULT-VALUE}.")
     private int every;
 
-    @Option(names = "--resume", description = "Go on from the newest checkpoint.")
-    private boolean resume;
+    @Option(
+            names = "--resume",
+            arity = "0..1",
+            fallbackValue = "newest",
+            paramLabel = "<step>",
+            description =
+                    "Go on from the newest checkpoint that is whole, or that of a certain step.")
+    private @Nullable String resume;
 
     @Option(
             names = "--timeout",
@@ -234,8 +242,11 @@ public final class TrainCommand implements Callable<Integer> {
         require(every >= 1, "--checkpoint-every is " + every + ", expected 1 or more");
         require(timeout >= 1, "--timeout is " + timeout + " seconds, expected 1 or more");
         require(
-                !resume || checkpoint != null,
+                resume == null || checkpoint != null,
                 "--resume needs --checkpoint, which names the folder");
+        require(
+                resume == null || resume.matches("newest|[1-9][0-9]{0,8}"),
+                "--resume is '" + resume + "', expected the number of a saved step, or nothing");
         require(
                 compare == null || checkpoint == null,
                 "--checkpoint '"
@@ -255,8 +266,24 @@ public final class TrainCommand implements Callable<Integer> {
             }
         }
         if (checkpoint != null) {
-            Files.createDirectories(checkpoint);
+            checkFolder(checkpoint);
         }
+    }
+
+    private static void checkFolder(Path checkpoint) {
+        String name = "--checkpoint '" + checkpoint + "' ";
+        require(
+                !Files.exists(checkpoint) || Files.isDirectory(checkpoint),
+                name + "is a file, expected a folder; name another, which is made if need be");
+        try {
+            Files.createDirectories(checkpoint);
+        } catch (IOException e) {
+            throw new IllegalArgumentException(
+                    name + "cannot be made; give a folder in one where this user may write", e);
+        }
+        require(
+                Files.isWritable(checkpoint),
+                name + "is not writable for this user; give a folder that is");
     }
 
     private static Map.Entry<String, @Nullable Path> entry(String name, @Nullable Path file) {
@@ -288,7 +315,9 @@ public final class TrainCommand implements Callable<Integer> {
                 folder,
                 checkpoint,
                 every,
-                resume);
+                resume == null
+                        ? RunSettings.START
+                        : resume.equals("newest") ? RunSettings.NEWEST : Integer.parseInt(resume));
     }
 
     private int asProcess(
@@ -335,24 +364,33 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private TrainResult train(
-            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress) {
+            RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress)
+            throws IOException {
         int size = s.techniques().ranks();
         AtomicReference<TrainResult> result = new AtomicReference<>();
         TrainRun run = new TrainRun(corpus, s, size);
-        Communicator.runLocal(
-                size,
-                options(),
-                comm -> {
-                    boolean first = comm.rank() == 0;
-                    TrainRun.Report report =
-                            first
-                                    ? reporter(s, corpus, prints, out, progress)
-                                    : (step, loss, seconds) -> {};
-                    TrainResult r = run.run(comm, report);
-                    if (first) {
-                        result.set(r);
-                    }
-                });
+        try {
+            Communicator.runLocal(
+                    size,
+                    options(),
+                    comm -> {
+                        boolean first = comm.rank() == 0;
+                        TrainRun.Report report =
+                                first
+                                        ? reporter(s, corpus, prints, out, progress)
+                                        : (step, loss, seconds) -> {};
+                        TrainResult r = run.run(comm, report);
+                        if (first) {
+                            result.set(r);
+                        }
+                    });
+        } catch (JcclException e) {
+            // Names a file of the checkpoint and what to do, whichever rank met it.
+            if (e.getCause() instanceof IOException io && io.getClass() == IOException.class) {
+                throw io;
+            }
+            throw e;
+        }
         TrainResult r = result.get();
         if (r == null) {
             throw new IllegalStateException("rank 0 left no result; please report it");
@@ -376,11 +414,19 @@ public final class TrainCommand implements Callable<Integer> {
             out.println("#   step    loss (nats a character)");
             out.flush();
         }
+        PrintWriter err = Objects.requireNonNull(spec).commandLine().getErr();
         int pace = Math.max(1, s.steps() / REPORTS);
         String name = s.techniques().toString();
         return new TrainRun.Report() {
             private int first = -1;
             private double shown;
+
+            @Override
+            public void warn(String text) {
+                progress.erase();
+                err.println("jccl train: warning: " + Output.oneLine(text));
+                err.flush();
+            }
 
             @Override
             public void step(int step, double loss, double seconds) {
@@ -454,8 +500,8 @@ public final class TrainCommand implements Callable<Integer> {
      * Trains once what is used has been compiled, or the first sets would look slower than the
      * last.
      */
-    private TrainResult trainWarm(
-            RunSettings s, Corpus corpus, PrintWriter out, Progress progress) {
+    private TrainResult trainWarm(RunSettings s, Corpus corpus, PrintWriter out, Progress progress)
+            throws IOException {
         long end = System.nanoTime() + WARM_NANOS;
         RunSettings few = s.withSteps(WARM_RUN);
         for (int done = 0; done < WARM_STEPS && System.nanoTime() < end; done += WARM_RUN) {

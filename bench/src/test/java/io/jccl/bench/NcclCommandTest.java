@@ -340,6 +340,8 @@ class NcclCommandTest {
     @CsvSource({
         "bandwidth --engine cuda -b 1M, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
         "offload --engine cuda, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
+        "all_reduce --engine nccl -g 1, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
+        "selftest --engine nccl, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
         "bandwidth --engine cuda -b 64M -t device_local_copy, JCCL_DOUBLE_MEMORY=1048576, bytes, 1",
         "offload --engine cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device itself has no room, 2"
     })

@@ -14,9 +14,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
@@ -146,6 +148,66 @@ class RunCommandTest {
         List<String> lines = out.toString().lines().sorted().toList();
         assertTrue(lines.contains((zero ? "[0] " : "") + "rank 0"), lines::toString);
         assertTrue(lines.contains((one ? "[1] " : "") + "rank 1"), lines::toString);
+    }
+
+    @Test
+    void eachJobHasASecretOfItsOwnThatNobodyCanGuess(@TempDir Path folder) throws IOException {
+        Path program = folder.resolve("Secrets.java");
+        Files.writeString(
+                program,
+                """
+                import io.jccl.rendezvous.LaunchEnvironment;
+                import io.jccl.rendezvous.Store;
+                import io.jccl.rendezvous.StoreSecret;
+                import io.jccl.rendezvous.StoreServer;
+                import java.nio.file.Files;
+                import java.nio.file.Path;
+                import java.time.Duration;
+                import java.util.Map;
+
+                public class Secrets {
+                    public static void main(String[] args) throws Exception {
+                        String secret = System.getenv("JCCL_STORE_SECRET");
+                        String line = Files.readString(Path.of("/proc/self/cmdline"));
+                        System.out.println("secret " + secret + " " + line.contains("" + secret));
+                        String job = LaunchEnvironment.current().jobId();
+                        StoreSecret ours = StoreSecret.fromEnvironment(System.getenv(), job);
+                        // All that a stranger can know.
+                        StoreSecret guess = StoreSecret.fromEnvironment(Map.of(), job);
+                        Duration patience = Duration.ofSeconds(60);
+                        try (StoreServer server = StoreServer.open("127.0.0.1", 0, ours)) {
+                            String at = "tcp://127.0.0.1:" + server.port();
+                            Store.connect(at, ours, patience).close();
+                            Store.connect(at, guess, patience).close();
+                            System.out.println("guessed");
+                        } catch (RuntimeException e) {
+                            System.out.println(e.getMessage().contains("secret") ? "refused" : "" + e);
+                        }
+                    }
+                }
+                """);
+        for (int job = 0; job < 2; job++) {
+            int status =
+                    Main.execute(
+                            "run",
+                            new RunCommand(jccl -> List.of(modulePath())),
+                            new String[] {"-n", "2", "--no-prefix", "--", program.toString()},
+                            new PrintWriter(out),
+                            new PrintWriter(err));
+            assertEquals(0, status, err::toString);
+        }
+        Map<String, Long> lines =
+                out.toString()
+                        .lines()
+                        .collect(Collectors.groupingBy(l -> l, Collectors.counting()));
+        assertEquals(4, lines.getOrDefault("refused", 0L), out::toString);
+        List<String> secrets = lines.keySet().stream().filter(l -> l.contains(" ")).toList();
+        assertEquals(2, secrets.size(), out::toString);
+        for (String s : secrets) {
+            assertTrue(s.matches("secret [0-9a-f]{64} false"), out::toString);
+            assertEquals(2, lines.get(s), out::toString);
+        }
+        assertFalse(err.toString().contains("has no secret"), err::toString);
     }
 
     @Test

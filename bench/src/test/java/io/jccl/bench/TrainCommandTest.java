@@ -1,6 +1,7 @@
 package io.jccl.bench;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
@@ -14,6 +15,8 @@ import java.io.StringWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -110,6 +113,9 @@ class TrainCommandTest {
                 "-g 3 --tp 2 | there are 3 ranks, but --dp 1 x --tp 2 x --pp 1 is 2",
                 "-g 0 | -g is 0, expected 1 to 256",
                 "--resume | --resume needs --checkpoint",
+                "--resume=x --checkpoint c | --resume is 'x', expected the number of a saved step",
+                "--checkpoint /dev/null | --checkpoint '/dev/null' is a file, expected a folder",
+                "--checkpoint /dev/null/a | --checkpoint '/dev/null/a' cannot be made",
                 "--engine nccl | --engine is nccl, but the model computes on the CPU",
                 "--lr 0 | --lr is 0.0, expected a number above 0",
                 "--context 16384 --batch 4096 | is too much for one step",
@@ -210,6 +216,9 @@ class TrainCommandTest {
         assertTrue(r.err.contains("--context is 16, but the text has 6 characters"), r.err);
         Path binary = folder.resolve("binary");
         Files.write(binary, new byte[] {(byte) 0xff, (byte) 0xfe, 0, 1});
+        r = run("--text " + folder);
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains(folder + " is a folder; give a file"), r.err);
         r = run("--text " + binary);
         assertEquals(1, r.status);
         assertTrue(r.err.contains("is not UTF-8"), r.err);
@@ -253,6 +262,180 @@ class TrainCommandTest {
         r = run(common + " --resume");
         assertEquals(1, r.status);
         assertTrue(r.err.contains("latest.json is damaged"), r.err);
+    }
+
+    private static List<Double> losses(Path json) throws IOException {
+        List<Double> losses = new ArrayList<>();
+        json(json).get("runs").get(0).get("losses").forEach(l -> losses.add(l.asDouble()));
+        return losses;
+    }
+
+    /** The file of a step whose path ends so. */
+    private static Path file(Path step, String end) throws IOException {
+        try (Stream<Path> all = Files.walk(step)) {
+            return all.filter(p -> p.toString().endsWith(end)).sorted().findFirst().orElseThrow();
+        }
+    }
+
+    private static void flip(Path file) throws IOException {
+        byte[] bytes = Files.readAllBytes(file);
+        bytes[bytes.length / 2] ^= 1;
+        Files.write(file, bytes);
+    }
+
+    private static void removeAll(Path folder) throws IOException {
+        try (Stream<Path> all = Files.walk(folder)) {
+            for (Path p : all.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(p);
+            }
+        }
+    }
+
+    private enum Damage {
+        FLIPPED,
+        CUT,
+        MISSING,
+        FOLDER,
+        MARK
+    }
+
+    /** All ranks go back to the same older step, whichever of them sees the damage. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "FLIPPED | --dp 2 | parameters.state",
+                "FLIPPED | --pp 2 | pp1-tp0/parameters.state",
+                "FLIPPED | --dp 2 --zero 2 | .shard",
+                "FLIPPED | --dp 2 --compress powersgd:2 | carried-1-of-2.state",
+                "FLIPPED | --dp 2 --ep 2 --experts 2 | pp0-ep1-tp0-experts/parameters.state",
+                "CUT | --dp 2 --zero 3 | .shard",
+                "CUT | --tp 2 | pp0-tp1/parameters.state",
+                "MISSING | --dp 2 --zero 1 | .shard",
+                "MISSING | --pp 2 | pp1-tp0/parameters.state",
+                "FOLDER | --dp 2 --zero 1 | .shard",
+                "MARK | --dp 2 | step.json",
+            })
+    void damagedNewestStepIsSkippedWithAWarning(Damage damage, String techniques, String end)
+            throws IOException {
+        Path checkpoint = folder.resolve("checkpoint");
+        Path whole = folder.resolve("whole.json");
+        Path resumed = folder.resolve("resumed.json");
+        String common = techniques + " --checkpoint-every 4 --checkpoint " + checkpoint;
+        assertEquals(0, run(common + " --steps 12 --json " + whole).status);
+        Path hurt = file(checkpoint.resolve("step-12"), end);
+        switch (damage) {
+            case FLIPPED -> flip(hurt);
+            case CUT -> Files.write(hurt, Arrays.copyOf(Files.readAllBytes(hurt), 100));
+            case MISSING, MARK -> Files.delete(hurt);
+            // The advice of several messages.
+            case FOLDER -> {
+                hurt = checkpoint.resolve("step-12");
+                removeAll(hurt);
+            }
+        }
+        Result r = run(common + " --resume --steps 12 --json " + resumed);
+        assertEquals(0, r.status, r::toString);
+        List<String> warnings =
+                r.err.lines().filter(l -> l.startsWith("jccl train: warning: ")).toList();
+        assertEquals(1, warnings.size(), r.err);
+        // Which file is missing among a step's shards, it cannot know.
+        String named = damage == Damage.MISSING && end.equals(".shard") ? "step-12" : "" + hurt;
+        assertTrue(warnings.getFirst().contains(named), r.err);
+        assertTrue(warnings.getFirst().endsWith("; going on from step 8"), r.err);
+        assertEquals(losses(whole).subList(8, 12), losses(resumed), "losses differ");
+        // The step was saved again over what was damaged.
+        r = run(common + " --resume --steps 13");
+        assertEquals(0, r.status, r::toString);
+        assertFalse(r.err.contains("warning"), r.err);
+    }
+
+    @Test
+    void whatToResumeFromCanBeSaidAndMessagesGiveAdviceThatWorks() throws IOException {
+        Path checkpoint = folder.resolve("checkpoint");
+        Path whole = folder.resolve("whole.json");
+        Path resumed = folder.resolve("resumed.json");
+        String common = "--dp 2 --checkpoint-every 4 --checkpoint " + checkpoint + " --steps 12";
+        assertEquals(0, run(common + " --json " + whole).status);
+
+        Result r = run(common + " --resume=8 --json " + resumed);
+        assertEquals(0, r.status, r::toString);
+        assertFalse(r.err.contains("warning"), r.err);
+        assertEquals(losses(whole).subList(8, 12), losses(resumed));
+
+        // A step that is not there names those that are.
+        r = run(common + " --resume=4");
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains("step-4 is not there"), r.err);
+        assertTrue(r.err.contains("--resume=12 or --resume=8"), r.err);
+
+        // A step that was asked for is not replaced by another; the advice is.
+        flip(file(checkpoint.resolve("step-12"), "parameters.state"));
+        r = run(common + " --resume=12");
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains("step-12/pp0-tp0/parameters.state is damaged"), r.err);
+        assertTrue(r.err.contains("(--resume=8)"), r.err);
+        Files.writeString(checkpoint.resolve("latest.json"), "{");
+        r = run(common + " --resume");
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains("latest.json is damaged"), r.err);
+        assertTrue(r.err.contains("--resume=8"), r.err);
+        r = run(common + " --resume=8 --json " + resumed);
+        assertEquals(0, r.status, r::toString);
+        assertEquals(losses(whole).subList(8, 12), losses(resumed));
+
+        // Nothing is whole any more: both are named, and what to do.
+        flip(file(checkpoint.resolve("step-12"), "parameters.state"));
+        Files.delete(file(checkpoint.resolve("step-8"), "parameters.state"));
+        r = run(common + " --resume");
+        assertEquals(1, r.status);
+        for (String word :
+                List.of(
+                        "step-12/pp0-tp0/parameters.state is damaged",
+                        "step-8/pp0-tp0/parameters.state is not there",
+                        "without --resume")) {
+            assertTrue(r.err.contains(word), "no '" + word + "' in " + r.err);
+        }
+        assertFalse(r.err.contains("Exception"), r.err);
+        assertEquals(1, r.err.strip().lines().count(), r.err);
+        r = run(common);
+        assertEquals(0, r.status, r::toString);
+    }
+
+    /** A carried file may be deleted, as the message of a damaged one says. */
+    @Test
+    void carriedFileThatWasDeletedIsBegunAnew() throws IOException {
+        Path checkpoint = folder.resolve("checkpoint");
+        String common =
+                "--dp 2 --compress topk:0.1 --checkpoint-every 4 --checkpoint " + checkpoint;
+        assertEquals(0, run(common + " --steps 12").status);
+        Path carried = file(checkpoint.resolve("step-12"), "carried-1-of-2.state");
+        flip(carried);
+        Result r = run(common + " --resume=12 --steps 14");
+        assertEquals(1, r.status);
+        assertTrue(r.err.contains(carried + " is damaged"), r.err);
+        assertTrue(r.err.contains("delete it to begin with nothing carried"), r.err);
+        Files.delete(carried);
+        r = run(common + " --resume=12 --steps 14");
+        assertEquals(0, r.status, r::toString);
+    }
+
+    /** Older steps go, the user's own files in them do not. */
+    @Test
+    void onlyWhatWasSavedIsRemoved() throws IOException {
+        Path checkpoint = folder.resolve("checkpoint");
+        String common = "--dp 2 --zero 1 --checkpoint-every 2 --checkpoint " + checkpoint;
+        assertEquals(0, run(common + " --steps 4").status);
+        Path notes = Files.writeString(checkpoint.resolve("step-2/notes.txt"), "mine");
+        Path best = Files.createDirectory(checkpoint.resolve("step-1"));
+        Path link = Files.createSymbolicLink(checkpoint.resolve("step-0"), folder);
+        assertEquals(0, run(common + " --resume --steps 8").status);
+        assertEquals("mine", Files.readString(notes));
+        assertTrue(Files.exists(link), "a link was removed");
+        assertFalse(Files.exists(best), "an empty step is left");
+        try (Stream<Path> left = Files.list(notes.getParent())) {
+            assertEquals(List.of(notes), left.toList());
+        }
     }
 
     @ParameterizedTest

@@ -318,9 +318,10 @@ public record LaunchEnvironment(
             return folder(named.strip().substring(FILE_SCHEME.length()));
         }
         StoreSecret secret = StoreSecret.fromEnvironment(env, jobId);
+        String bind = env.get(ServedStore.BIND);
         if (named != null) {
             return ServedStore.join(
-                    TcpAddress.parse(STORE, named), secret, timeout, rank == 0, false);
+                    TcpAddress.parse(STORE, named), secret, timeout, rank == 0, false, bind);
         }
         String host = env.get(MASTER);
         String port = env.get(MASTER_PORT);
@@ -344,7 +345,8 @@ public record LaunchEnvironment(
                 secret,
                 timeout,
                 rank == 0,
-                true);
+                true,
+                bind);
     }
 
     private Store folder(String text) {

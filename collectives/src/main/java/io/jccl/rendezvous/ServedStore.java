@@ -1,9 +1,12 @@
 package io.jccl.rendezvous;
 
+import io.jccl.internal.Waits;
+
+import io.jccl.internal.Deadline;
+
 import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.net.InetAddress;
-import java.net.NetworkInterface;
 import java.net.UnknownHostException;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
@@ -12,6 +15,12 @@ import org.jspecify.annotations.Nullable;
 final class ServedStore implements Store {
     /** How long the others may take to leave after the one that serves them. */
     private static final Duration LINGER = Duration.ofSeconds(5);
+
+    /** Names the address to listen on, where it is not the one by which others connect. */
+    static final String BIND = "JCCL_STORE_BIND";
+
+    /** A name may become known later than the process that it names starts, as in Kubernetes. */
+    private static final Duration NAME_PAUSE = Duration.ofMillis(250);
 
     private final StoreServer server;
     private final Store client;
@@ -28,18 +37,20 @@ final class ServedStore implements Store {
      * @param serves whether this is rank 0
      * @param must whether rank 0 serves in any case; otherwise it does if the address is its own
      *     and nobody listens there
+     * @param bind what {@link #BIND} names; null if it is not set
      */
     static Store join(
             TcpAddress address,
             StoreSecret secret,
             Duration timeout,
             boolean serves,
-            boolean must) {
+            boolean must,
+            @Nullable String bind) {
         if (address.port() == 0) {
             throw new IllegalArgumentException(
                     "port is 0 in " + address + ", expected one that all ranks can know");
         }
-        StoreServer server = serves ? serve(address, secret, must) : null;
+        StoreServer server = serves ? serve(address, secret, timeout, must, bind) : null;
         if (server == null) {
             return TcpStore.connect(address, secret, timeout);
         }
@@ -61,15 +72,18 @@ final class ServedStore implements Store {
     }
 
     private static @Nullable StoreServer serve(
-            TcpAddress address, StoreSecret secret, boolean must) {
-        InetAddress own = ownAddress(address.host());
-        if (own == null && !must) {
+            TcpAddress address,
+            StoreSecret secret,
+            Duration timeout,
+            boolean must,
+            @Nullable String bind) {
+        InetAddress own =
+                bind == null ? named(address, must ? timeout : Duration.ZERO, must) : bound(bind);
+        if (own == null) {
             return null;
         }
         try {
-            // What is to be reached by the loopback interface needs no other.
-            String at = own != null && own.isLoopbackAddress() ? own.getHostAddress() : null;
-            return StoreServer.open(at, address.port(), secret);
+            return StoreServer.open(own.getHostAddress(), address.port(), secret);
         } catch (JcclException e) {
             if (must) {
                 throw e;
@@ -79,19 +93,60 @@ final class ServedStore implements Store {
         }
     }
 
-    private static @Nullable InetAddress ownAddress(String host) {
-        try {
-            for (InetAddress a : InetAddress.getAllByName(host)) {
-                if (a.isLoopbackAddress() || NetworkInterface.getByInetAddress(a) != null) {
-                    return a;
+    /** This machine's address that ranks connect to; null if another machine serves. */
+    private static @Nullable InetAddress named(TcpAddress address, Duration wait, boolean must) {
+        String host = address.host();
+        long deadline = System.nanoTime() + Deadline.nanos(wait);
+        while (true) {
+            String fault = "is no address of its machine";
+            try {
+                InetAddress own = TcpAddress.own(host);
+                if (own != null || !must) {
+                    return own;
+                }
+            } catch (UnknownHostException e) {
+                if (!must) {
+                    return null; // connecting reports it
+                }
+                fault = "is a name that its machine does not know";
+                if (System.nanoTime() - deadline < 0) {
+                    Waits.sleep(NAME_PAUSE);
+                    continue;
                 }
             }
-        } catch (UnknownHostException e) {
-            // Not ours, then; connecting says so if it goes on.
-        } catch (IOException e) {
-            throw new JcclException("this machine's addresses cannot be read: " + e, e);
+            throw new JcclException(
+                    "rank 0 cannot serve the store at "
+                            + address
+                            + ": '"
+                            + host
+                            + "' "
+                            + fault
+                            + ". Set MASTER_ADDR to an address of that machine; if other machines"
+                            + " reach it by this one anyway (NAT, a Service of Kubernetes), set "
+                            + BIND
+                            + " on rank 0 to the address to listen on, such as 0.0.0.0 for all of"
+                            + " its addresses");
         }
-        return null;
+    }
+
+    private static InetAddress bound(String bind) {
+        InetAddress own = null;
+        String fault = "is no address of this machine";
+        try {
+            own = TcpAddress.own(bind.strip());
+        } catch (UnknownHostException e) {
+            fault = "is a name that this machine does not know";
+        }
+        if (own == null || bind.isBlank()) {
+            throw new IllegalArgumentException(
+                    BIND
+                            + " is '"
+                            + bind
+                            + "', which "
+                            + fault
+                            + "; expected one of its addresses, or 0.0.0.0 for all of them");
+        }
+        return own;
     }
 
     @Override

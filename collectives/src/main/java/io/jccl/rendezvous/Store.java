@@ -63,8 +63,12 @@ public interface Store extends AutoCloseable {
      *       {@code jccl store}.
      *   <li>{@code JCCL_STORE=file:/folder}: files in a folder that all ranks see, a new one for
      *       each run.
-     *   <li>{@code MASTER_ADDR} and {@code MASTER_PORT}: rank 0 serves on that port of its machine.
+     *   <li>{@code MASTER_ADDR} and {@code MASTER_PORT}: rank 0 serves there, which has to be an
+     *       address of its machine.
      * </ul>
+     *
+     * <p>Where others reach rank 0 by an address that is not its own, {@code JCCL_STORE_BIND} names
+     * the one that it listens on.
      *
      * <p>The secret is that of {@link StoreSecret#fromEnvironment}. Closing the store on the rank
      * that serves it waits up to five seconds for the others to close theirs.

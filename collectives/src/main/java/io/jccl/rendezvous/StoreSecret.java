@@ -6,6 +6,8 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.GeneralSecurityException;
+import java.security.SecureRandom;
+import java.util.HexFormat;
 import java.util.Map;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
@@ -28,17 +30,46 @@ public final class StoreSecret {
     static final String FILE_VARIABLE = "JCCL_STORE_SECRET_FILE";
 
     private static final String ALGORITHM = "HmacSHA256";
+    private static final int RANDOM_BYTES = 32;
 
     private final byte[] key;
     private final String origin;
+    private final boolean guessable;
 
     private StoreSecret(String text, String origin) {
+        this(text, origin, false);
+    }
+
+    private StoreSecret(String text, String origin, boolean guessable) {
         if (text.isBlank()) {
             throw new IllegalArgumentException(
                     origin + " is empty, expected a secret; make one by openssl rand -hex 32");
         }
         this.key = text.strip().getBytes(StandardCharsets.UTF_8);
         this.origin = origin;
+        this.guessable = guessable;
+    }
+
+    /**
+     * Text that nobody can guess, for one job: pass it to the job's processes by an environment
+     * variable or a file, as command lines are visible to other users.
+     *
+     * @return 32 random bytes as 64 hexadecimal digits, different each time
+     */
+    public static String randomText() {
+        byte[] random = new byte[RANDOM_BYTES];
+        new SecureRandom().nextBytes(random);
+        return HexFormat.of().formatHex(random);
+    }
+
+    /**
+     * Whether variables name a secret.
+     *
+     * @param env names and values
+     * @return true if {@code JCCL_STORE_SECRET} or {@code JCCL_STORE_SECRET_FILE} is set
+     */
+    public static boolean isIn(Map<String, String> env) {
+        return env.containsKey(VARIABLE) || env.containsKey(FILE_VARIABLE);
     }
 
     /**
@@ -54,8 +85,9 @@ public final class StoreSecret {
 
     /**
      * The secret of {@code JCCL_STORE_SECRET}, or in the file that {@code JCCL_STORE_SECRET_FILE}
-     * names. If neither is set it is the job's id, which keeps runs apart, but is no secret: it
-     * protects neither from other users of the machines nor from anyone who can guess it.
+     * names. If neither is set, it is derived from the job's id. That keeps runs apart, but
+     * protects neither from other users of the machines nor from anyone who can guess the id: the
+     * process that serves a store with it prints one warning line on standard error.
      *
      * @param env variables of the process
      * @param jobId what the processes of this run have in common
@@ -70,7 +102,7 @@ public final class StoreSecret {
         }
         String file = env.get(FILE_VARIABLE);
         if (file == null) {
-            return new StoreSecret("job " + jobId, "the job's id ('" + jobId + "')");
+            return new StoreSecret("job " + jobId, "the job's id ('" + jobId + "')", true);
         }
         try {
             return new StoreSecret(
@@ -86,6 +118,11 @@ public final class StoreSecret {
                             + "); give a file that holds the secret, readable by this user",
                     e);
         }
+    }
+
+    /** Whether others may know it, as it is derived from the job's id. */
+    boolean isGuessable() {
+        return guessable;
     }
 
     /** Where it is from, for messages; never the secret. */

@@ -4,8 +4,10 @@ import io.jccl.error.JcclException;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Waits;
 import java.io.IOException;
+import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
+import java.net.UnknownHostException;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
@@ -22,6 +24,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -53,6 +56,9 @@ public final class StoreServer implements AutoCloseable {
 
     private static final int BACKLOG = 4096;
     private static final long TICK_MILLIS = 1000;
+
+    /** Whether this process has said that a store has no secret. */
+    private static final AtomicBoolean WARNED = new AtomicBoolean();
 
     private final ServerSocketChannel channel;
     private final Selector selector;
@@ -108,23 +114,23 @@ public final class StoreServer implements AutoCloseable {
     }
 
     /**
-     * Opens a server.
+     * Opens a server. If the secret is derived from the job's id ({@link
+     * StoreSecret#fromEnvironment}), the first server of a process prints one warning line on
+     * standard error.
      *
-     * @param host the name or address of this machine's to listen on; null for all
+     * @param host the name or address of this machine to listen on, and on no other; {@code
+     *     0.0.0.0}, {@code ::} or null for all
      * @param port where to listen; 0 for any free one
      * @param secret what clients have to know
      * @return the server, which accepts clients already
      * @throws JcclException if it cannot listen there
      */
     public static StoreServer open(@Nullable String host, int port, StoreSecret secret) {
-        InetSocketAddress at =
-                host == null ? new InetSocketAddress(port) : new InetSocketAddress(host, port);
         ServerSocketChannel channel = null;
         Selector selector = null;
         try {
-            if (at.isUnresolved()) {
-                throw new IOException("the name is not known here");
-            }
+            InetSocketAddress at =
+                    new InetSocketAddress(host == null ? null : own(host, port), port);
             channel = ServerSocketChannel.open();
             channel.configureBlocking(false);
             // Otherwise a run that starts again has to wait for connections of the last one.
@@ -134,6 +140,7 @@ public final class StoreServer implements AutoCloseable {
             channel.register(selector, SelectionKey.OP_ACCEPT);
             StoreServer server = new StoreServer(channel, selector, secret);
             server.thread.start();
+            warn(secret, server.address);
             return server;
         } catch (IOException e) {
             closeQuietly(channel);
@@ -146,6 +153,39 @@ public final class StoreServer implements AutoCloseable {
                             + "; choose a port that is free here, or let the store be where it is"
                             + " already: JCCL_STORE=tcp://host:port",
                     e);
+        }
+    }
+
+    private static InetAddress own(String host, int port) {
+        String fault = "is no address of this machine";
+        try {
+            InetAddress own = TcpAddress.own(host);
+            if (own != null) {
+                return own;
+            }
+        } catch (UnknownHostException e) {
+            fault = "is a name that this machine does not know";
+        }
+        throw new JcclException(
+                "no store can be served on "
+                        + TcpAddress.text(host, port)
+                        + ": '"
+                        + host
+                        + "' "
+                        + fault
+                        + "; give one of its addresses, or 0.0.0.0 for all of them");
+    }
+
+    private static void warn(StoreSecret secret, InetSocketAddress address) {
+        if (secret.isGuessable() && WARNED.compareAndSet(false, true)) {
+            // In one piece: other threads print too.
+            System.err.println(
+                    "jccl: warning: the store at "
+                            + TcpAddress.text(
+                                    address.getAddress().getHostAddress(), address.getPort())
+                            + " has no secret, so others who reach it and guess the job's id can"
+                            + " join the job: set JCCL_STORE_SECRET on all ranks to what openssl"
+                            + " rand -hex 32 prints, once for each job");
         }
     }
 

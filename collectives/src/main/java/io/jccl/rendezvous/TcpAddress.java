@@ -1,5 +1,12 @@
 package io.jccl.rendezvous;
 
+import io.jccl.error.JcclException;
+import java.net.InetAddress;
+import java.net.NetworkInterface;
+import java.net.SocketException;
+import java.net.UnknownHostException;
+import org.jspecify.annotations.Nullable;
+
 /**
  * Where a store is.
  *
@@ -36,6 +43,33 @@ record TcpAddress(String host, int port) {
         return text.matches("[0-9]{1,5}") && Integer.parseInt(text) <= 65_535
                 ? Integer.parseInt(text)
                 : -1;
+    }
+
+    /**
+     * The address to listen on for a name: one of this machine's that other machines can reach if
+     * there is one, otherwise a loopback address.
+     *
+     * @return null if the name has no address of this machine
+     * @throws UnknownHostException if the name has no address at all
+     */
+    static @Nullable InetAddress own(String host) throws UnknownHostException {
+        InetAddress loopback = null;
+        for (InetAddress a : InetAddress.getAllByName(host)) {
+            if (a.isLoopbackAddress()) {
+                loopback = loopback == null ? a : loopback;
+            } else if (a.isAnyLocalAddress() || isOfAnInterface(a)) {
+                return a;
+            }
+        }
+        return loopback;
+    }
+
+    private static boolean isOfAnInterface(InetAddress a) {
+        try {
+            return NetworkInterface.getByInetAddress(a) != null;
+        } catch (SocketException e) {
+            throw new JcclException("this machine's addresses cannot be read: " + e, e);
+        }
     }
 
     static String text(String host, int port) {

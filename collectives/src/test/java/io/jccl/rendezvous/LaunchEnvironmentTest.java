@@ -1,15 +1,24 @@
 package io.jccl.rendezvous;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.CommunicatorOptions;
+import io.jccl.error.JcclException;
 import io.jccl.contract.Workers;
 import io.jccl.engine.host.HostWorld;
+import java.io.IOException;
+import java.net.ConnectException;
+import java.net.Inet4Address;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.NetworkInterface;
+import java.net.Socket;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -245,10 +254,129 @@ class LaunchEnvironmentTest {
         }
     }
 
+    /** Whether somebody listens there. */
+    private static boolean listens(InetAddress address, int port) throws IOException {
+        try (Socket socket = new Socket()) {
+            socket.connect(new InetSocketAddress(address, port), 5000);
+            return true;
+        } catch (ConnectException e) {
+            return false;
+        }
+    }
+
+    private static InetAddress outside() throws IOException {
+        Optional<InetAddress> found =
+                NetworkInterface.networkInterfaces()
+                        .flatMap(NetworkInterface::inetAddresses)
+                        .filter(a -> a instanceof Inet4Address && !a.isLoopbackAddress())
+                        .findFirst();
+        assumeTrue(found.isPresent(), "this machine has no address but those of its loopback");
+        return found.orElseThrow();
+    }
+
+    @Test
+    void rankZeroListensOnTheAddressNamedAndOnNoOther() throws IOException {
+        InetAddress outside = outside();
+        InetAddress loopback = InetAddress.getByAddress(new byte[] {127, 0, 0, 1});
+        int port = Workers.freePort();
+        String more = "RANK=0 WORLD_SIZE=2 JCCL_JOB_ID=x MASTER_PORT=" + port + " MASTER_ADDR=";
+        Map<String, String> env = map(more + outside.getHostAddress());
+        try (Store store = LaunchEnvironment.of(env).openStore(env, PATIENCE)) {
+            assertTrue(listens(outside, port), store::toString);
+            assertFalse(listens(loopback, port), "reached by another address");
+        }
+        Map<String, String> inside = map(more + "127.0.0.1");
+        try (Store store = LaunchEnvironment.of(inside).openStore(inside, PATIENCE)) {
+            assertTrue(listens(loopback, port), store::toString);
+            assertFalse(listens(outside, port), "reached by another address");
+            assertFalse(listens(InetAddress.getByAddress(new byte[] {127, 0, 0, 2}), port));
+        }
+        Map<String, String> all = map(more + "0.0.0.0");
+        try (Store store = LaunchEnvironment.of(all).openStore(all, PATIENCE)) {
+            assertTrue(listens(loopback, port), store::toString);
+            assertTrue(listens(outside, port), store::toString);
+        }
+    }
+
+    /**
+     * 198.51.100.1 is for documentation (RFC 5737), .invalid for names that are none (RFC 2606).
+     */
+    @ParameterizedTest
+    @ValueSource(strings = {"198.51.100.1", "rank0.invalid"})
+    void addressThatIsNotRankZerosIsNamedWithWhatToSet(String address) throws Exception {
+        int port = Workers.freePort();
+        String place = " WORLD_SIZE=2 JCCL_JOB_ID=x MASTER_PORT=" + port + " MASTER_ADDR=";
+        Map<String, String> env = map("RANK=0" + place + address);
+        JcclException e =
+                assertThrows(
+                        JcclException.class,
+                        () -> LaunchEnvironment.of(env).openStore(env, Duration.ofMillis(300)));
+        String message = String.valueOf(e.getMessage());
+        for (String word : List.of(address + ":" + port, "MASTER_ADDR", "JCCL_STORE_BIND")) {
+            assertTrue(message.contains(word), () -> "no '" + word + "' in: " + message);
+        }
+        // What the message advises; others would come by a translated address.
+        meet(
+                map("JCCL_STORE_BIND=127.0.0.1 RANK=0" + place + address),
+                map("RANK=1" + place + "127.0.0.1"));
+    }
+
+    /** Serves two stores, one after the other. */
+    public static final class TwoStores {
+        private TwoStores() {}
+
+        /**
+         * Runs as rank 0.
+         *
+         * @param args none
+         */
+        public static void main(String[] args) {
+            Map<String, String> env = System.getenv();
+            for (int i = 0; i < 2; i++) {
+                try (Store store = LaunchEnvironment.of(env).openStore(env, PATIENCE)) {
+                    store.set("key", bytes("value"));
+                }
+            }
+            System.out.println("served");
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"'', 1", "JCCL_STORE_SECRET, 0"})
+    void storeWithoutASecretIsWarnedOfOnce(String variable, int warnings) throws Exception {
+        ProcessBuilder builder =
+                new ProcessBuilder(Workers.command(List.of(), TwoStores.class))
+                        .redirectError(folder.resolve("err").toFile());
+        Map<String, String> env = builder.environment();
+        env.keySet().removeIf(n -> n.startsWith("JCCL_STORE") || Workers.isLauncherVariable(n));
+        String place = "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=";
+        env.putAll(map(place + Workers.freePort()));
+        if (!variable.isEmpty()) {
+            env.put(variable, StoreSecret.randomText());
+        }
+        Process process = builder.start();
+        try (var out = process.inputReader()) {
+            assertEquals(List.of("served"), out.lines().toList());
+        } finally {
+            process.destroyForcibly();
+        }
+        List<String> said =
+                Files.readAllLines(folder.resolve("err")).stream()
+                        .filter(l -> !l.contains("incubator"))
+                        .toList();
+        assertEquals(warnings, said.size(), said::toString);
+        for (String line : said) {
+            assertTrue(line.startsWith("jccl: warning: the store at tcp://127.0.0.1:"), line);
+            assertTrue(line.contains("JCCL_STORE_SECRET"), line);
+        }
+    }
+
     @ParameterizedTest
     @CsvSource(
             delimiter = '|',
             value = {
+                "RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1 JCCL_STORE_BIND=198.51.100.1 |"
+                        + " JCCL_STORE_BIND 198.51.100.1 0.0.0.0",
                 "RANK=1 WORLD_SIZE=2 JCCL_JOB_ID=x | MASTER_ADDR MASTER_PORT JCCL_STORE",
                 "RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=x | MASTER_ADDR:MASTER_PORT h:x",
                 "RANK=0 WORLD_SIZE=2 JCCL_STORE=tcp://127.0.0.1:0 | port 0 127.0.0.1",

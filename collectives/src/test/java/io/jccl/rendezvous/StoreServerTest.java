@@ -486,6 +486,26 @@ class StoreServerTest {
     }
 
     @Test
+    void addressThatIsNotOfThisMachineIsNamed() {
+        for (String host : List.of("198.51.100.1", "no-such-host.invalid")) {
+            JcclException e =
+                    assertThrows(JcclException.class, () -> StoreServer.open(host, 0, SECRET));
+            assertTrue(message(e).contains("'" + host + "' is"), e::toString);
+            assertTrue(message(e).contains("0.0.0.0 for all"), e::toString);
+            assertFalse(message(e).contains("choose a port"), e::toString);
+        }
+    }
+
+    @Test
+    void randomSecretsDiffer() {
+        String one = StoreSecret.randomText();
+        assertTrue(one.matches("[0-9a-f]{64}"), one);
+        assertFalse(one.equals(StoreSecret.randomText()), "twice the same");
+        assertTrue(StoreSecret.isIn(Map.of("JCCL_STORE_SECRET_FILE", "f")));
+        assertFalse(StoreSecret.isIn(Map.of("JCCL_STORE", "tcp://h:1")));
+    }
+
+    @Test
     void secretsComeFromTheEnvironment() throws IOException {
         Path file = folder.resolve("secret");
         Files.writeString(file, "  from a file \n");

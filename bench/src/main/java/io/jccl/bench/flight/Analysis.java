@@ -77,6 +77,7 @@ final class Analysis {
         for (long s = Math.max(1, from); s <= last; s++) {
             boolean all = true;
             boolean missing = false;
+            long next = last;
             for (int k = 0; k < n; k++) {
                 Track t = tracks.get(k);
                 while (at[k] < t.size && t.sequence[at[k]] < s) {
@@ -86,6 +87,7 @@ final class Analysis {
                 all &= here;
                 // A later one shows that this one was called but is not recorded.
                 missing |= at[k] == t.size;
+                next = at[k] < t.size ? Math.min(next, t.sequence[at[k]]) : next;
             }
             if (all) {
                 if (divergence == null && differ(at)) {
@@ -97,7 +99,10 @@ final class Analysis {
             } else if (missing && divergence == null) {
                 divergence = divergence(s, at, "missing");
             } else if (!missing) {
-                gaps++;
+                // Those that no recording has, at once: a damaged file may claim any number.
+                long lost = Math.max(1, next - s);
+                gaps += lost;
+                s += lost - 1;
             }
             if (divergence != null && missing) {
                 break;

@@ -82,7 +82,12 @@ public final class FlightCommand implements Callable<Integer> {
         if (html != null) {
             Output.checkWritable("--html", html);
         }
-        List<World> worlds = Reader.read(files);
+        PrintWriter err = spec.commandLine().getErr();
+        List<World> worlds =
+                Reader.read(
+                        files,
+                        warning -> err.println("jccl flight: warning: " + Output.oneLine(warning)));
+        err.flush();
         List<Findings> all = worlds.stream().map(w -> Analysis.of(w, !asTheyAre)).toList();
         if (html != null) {
             Output.write(Map.of(html, FlightHtml.page(worlds, all, !asTheyAre, last)));

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Instant;
@@ -14,17 +15,21 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.Consumer;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
+import org.jspecify.annotations.Nullable;
 
 /** Reads recordings of Java's flight recorder, and histories that ranks left. */
 final class Reader {
@@ -36,18 +41,48 @@ final class Reader {
     private static final Pattern OPERATION =
             Pattern.compile("(\\w+)(?:\\((\\w+)(?:, (\\w+))?\\))? by ([\\w-]+)");
 
+    /** What the numbers of operations are below, whatever a damaged file says. */
+    private static final long MOST_OPERATIONS = 1L << 39;
+
+    private static final int MOST_RANKS = 1 << 20;
+
+    /** Characters of a name that is not known. */
+    private static final int MOST_SHOWN = 60;
+
+    /** A file that does not serve; the message names it. */
+    private static final class UnfitException extends IllegalArgumentException {
+        private static final long serialVersionUID = 1L;
+
+        UnfitException(String message, @Nullable Throwable cause) {
+            super(message, cause);
+        }
+    }
+
     private Reader() {}
 
     /**
      * Reads files, and what a folder holds of them.
      *
+     * @param warn hears of files in folders that are something else, and left out
      * @return the communicators in them, all of one job
      */
-    static List<World> read(List<Path> given) throws IOException {
+    static List<World> read(List<Path> given, Consumer<String> warn) throws IOException {
         List<Path> files = expand(given);
+        Queue<String> leftOut = new ConcurrentLinkedQueue<>();
         List<Callable<List<World>>> tasks = new ArrayList<>();
         for (Path file : files) {
-            tasks.add(() -> readFile(file));
+            boolean mayBeForeign = !given.contains(file) && file.toString().endsWith(".json");
+            tasks.add(() -> {
+                try {
+                    return readFile(file);
+                } catch (UnfitException e) {
+                    if (!mayBeForeign) {
+                        throw e;
+                    }
+                    leftOut.add(String.valueOf(e.getMessage()));
+                    return List.of();
+                }
+            });
         }
         Map<String, World> merged = new LinkedHashMap<>();
         int threads = Math.min(files.size(), Runtime.getRuntime().availableProcessors());
@@ -71,6 +106,7 @@ final class Reader {
                 case null, default -> throw new IOException(e);
             }
         }
+        leftOut.stream().sorted().forEach(why -> warn.accept("left out: " + why));
         List<World> worlds = List.copyOf(merged.values());
         if (worlds.isEmpty()) {
             throw new IllegalArgumentException(
@@ -117,10 +153,14 @@ final class Reader {
         int length;
         try (InputStream in = Files.newInputStream(file)) {
             length = in.readNBytes(head, 0, head.length);
+        } catch (AccessDeniedException e) {
+            throw new UnfitException(
+                    "'" + file + "' cannot be read: permission denied; run as its owner", e);
         }
         if (length == 0) {
-            throw new IllegalArgumentException(
-                    "'" + file + "' is empty: its recording was never written, or is still open");
+            throw new UnfitException(
+                    "'" + file + "' is empty: its recording was never written, or is still open",
+                    null);
         }
         boolean jfr = length >= JFR.length;
         for (int i = 0; i < JFR.length && jfr; i++) {
@@ -137,13 +177,14 @@ final class Reader {
         throw noRecording(file, "it begins with neither FLR nor {");
     }
 
-    private static IllegalArgumentException noRecording(Path file, String why) {
-        return new IllegalArgumentException(
+    private static UnfitException noRecording(Path file, String why) {
+        return new UnfitException(
                 "'"
                         + file
                         + "' is no flight recording and no history of JCCL: "
                         + why
-                        + "; give what -XX:StartFlightRecording or JCCL_FLIGHT_DIR wrote");
+                        + "; give what -XX:StartFlightRecording or JCCL_FLIGHT_DIR wrote",
+                null);
     }
 
     // ---- recordings
@@ -152,9 +193,11 @@ final class Reader {
         Map<String, World> worlds = new HashMap<>();
         Map<String, Signature> known = new HashMap<>();
         Map<String, Map<Integer, Long>> progress = new HashMap<>();
+        long events = 0;
         try (RecordingFile recording = new RecordingFile(file)) {
             while (recording.hasMoreEvents()) {
                 RecordedEvent e = recording.readEvent();
+                events++;
                 String name = e.getEventType().getName();
                 if (name.equals(COLLECTIVE)) {
                     add(worlds, known, file, e);
@@ -163,20 +206,23 @@ final class Reader {
                             .merge(e.getInt("rank"), e.getLong("number"), Math::max);
                 }
             }
-        } catch (IOException | IndexOutOfBoundsException | IllegalStateException e) {
-            throw new IOException(
+        } catch (UnfitException e) {
+            throw e;
+        } catch (IOException | RuntimeException | VirtualMachineError e) {
+            // The JDK's reader trusts what it reads, so damage surfaces as any of these.
+            throw new UnfitException(
                     "'"
                             + file
-                            + "' cannot be read to its end: "
-                            + e.getMessage()
-                            + "; it may be cut short: take it with jcmd PID JFR.dump, or let the"
-                            + " JVM end by itself",
+                            + "' cannot be read to its end, only up to event "
+                            + events
+                            + ": it is damaged or cut short. Take it with jcmd PID JFR.dump, or let"
+                            + " the JVM end by itself",
                     e);
         }
         progress.forEach((id, byRank) -> {
             World w = worlds.get(id);
             if (w != null) {
-                byRank.forEach((rank, number) -> w.track(rank).progress = number);
+                byRank.forEach((rank, number) -> track(file, w, rank).progress = number);
             }
         });
         return List.copyOf(worlds.values());
@@ -189,25 +235,25 @@ final class Reader {
         if (w == null) {
             int colon = name.indexOf(':');
             w =
-                    new World(
+                    world(
+                            file,
                             name.substring(colon + 1),
                             name.substring(0, Math.max(0, colon)),
                             e.getInt("size"));
-            w.files.add(file);
             worlds.put(name, w);
         }
         Signature s =
-                known.computeIfAbsent(e.getString("operation"), Reader::signature)
+                known.computeIfAbsent(e.getString("operation"), text -> signature(file, text))
                         .withRoot(e.getInt("root"));
         byte state =
                 e.getBoolean("failed")
                         ? Track.FAILED
                         : e.getBoolean("enqueued") ? Track.ENQUEUED : Track.COMPLETED;
         long start = nanos(e.getStartTime());
-        w.track(e.getInt("rank"))
+        track(file, w, e.getInt("rank"))
                 .add(
-                        e.getLong("number"),
-                        e.getLong("sequence"),
+                        number(file, e.getLong("number")),
+                        number(file, e.getLong("sequence")),
                         w.index(s),
                         e.getLong("count"),
                         e.getLong("bytes"),
@@ -216,13 +262,41 @@ final class Reader {
                         state);
     }
 
-    private static Signature signature(String operation) {
+    private static World world(Path file, String id, String engine, int ranks) {
+        if (ranks < 1 || ranks > MOST_RANKS) {
+            throw noRecording(file, "a communicator of " + ranks + " ranks cannot be");
+        }
+        World w = new World(id, engine, ranks);
+        w.files.add(file);
+        return w;
+    }
+
+    private static Track track(Path file, World w, int rank) {
+        if (rank < 0 || rank >= w.ranks) {
+            throw noRecording(file, "rank " + rank + " of " + w.ranks + " ranks cannot be");
+        }
+        return w.track(rank);
+    }
+
+    /** A number or sequence of an operation. */
+    private static long number(Path file, long number) {
+        if (number > MOST_OPERATIONS || number < -1) {
+            throw noRecording(file, "an operation of number " + number + " cannot be");
+        }
+        return number;
+    }
+
+    private static Signature signature(Path file, String operation) {
         Matcher m = OPERATION.matcher(operation);
         if (!m.matches()) {
-            throw new IllegalArgumentException(
-                    "operation '"
-                            + operation
-                            + "' of a recording is none of this version's; use the jccl of the run");
+            throw new UnfitException(
+                    "'"
+                            + file
+                            + "' has an operation '"
+                            + operation.substring(0, Math.min(operation.length(), MOST_SHOWN))
+                            + "', which this version of jccl does not know; use the jccl of the run,"
+                            + " unless the file is damaged",
+                    null);
         }
         String type = m.group(2);
         String reduction = m.group(3);
@@ -251,12 +325,12 @@ final class Reader {
                     file, "its version is " + h.path("jcclFlight") + ", this jccl reads 1");
         }
         World w =
-                new World(
+                world(
+                        file,
                         h.path("communicator").asText(),
                         h.path("engine").asText(),
                         h.path("size").asInt());
-        w.files.add(file);
-        Track t = w.track(h.path("rank").asInt());
+        Track t = track(file, w, h.path("rank").asInt());
         t.progress = h.path("completed").asLong();
         t.site = h.path("at").asText("");
         t.process = h.path("host").asText() + ":" + h.path("process").asLong();
@@ -269,8 +343,8 @@ final class Reader {
                             o.path("reduction").asText("").replace("null", ""),
                             root >= 0 ? root : o.path("peer").asInt(-1));
             t.add(
-                    o.path("number").asLong(),
-                    o.path("sequence").asLong(),
+                    number(file, o.path("number").asLong()),
+                    number(file, o.path("sequence").asLong()),
                     w.index(s),
                     o.path("count").asLong(),
                     o.path("bytes").asLong(),

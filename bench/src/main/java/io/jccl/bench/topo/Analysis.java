@@ -235,7 +235,15 @@ public final class Analysis {
                 expected + ", found a matrix of nvidia-smi topo: give that with --file");
     }
 
-    private static String read(String option, Path file) throws IOException {
+    /**
+     * What a file holds.
+     *
+     * @param option the option that names it
+     * @param file a text
+     * @return the text
+     * @throws IOException if it cannot be read; the message says why and what to do
+     */
+    public static String read(String option, Path file) throws IOException {
         String named = option + " '" + file + "' cannot be read: ";
         if (Files.isDirectory(file)) {
             throw new IOException(named + "it is a folder; give a file" + HOW);

@@ -3,30 +3,58 @@ package io.jccl.bench.train;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.MissingNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.Communicator;
+import io.jccl.error.JcclException;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.DirectoryNotEmptyException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.function.Consumer;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import java.util.zip.CRC32C;
 
 /**
- * Checkpoints of a run in a folder: {@code step-N} with a folder for each part of the model, and
- * {@code latest.json}, which names the newest that is whole. It is replaced only once all ranks
- * have written theirs, so that a rank may die at any time. The two newest are kept.
+ * Checkpoints of a run in a folder: {@code step-N} with a folder for each part of the model and
+ * {@code step.json}, which is written once all ranks have written theirs; and {@code latest.json},
+ * which names the newest of them. So a rank may die at any time. Two are kept, and if files of the
+ * newest were damaged since, all ranks go back to the other one.
  */
 final class Checkpoints {
     private static final String LATEST = "latest.json";
+    private static final String WHOLE = "step.json";
+
+    /** In {@link #LATEST}: whether its step has {@link #WHOLE}. */
+    private static final String MARKED = "marked";
+
     private static final String STEP = "step-";
-    private static final int KEPT = 2;
+
+    /** Folders and files that are written into a step's folder, and removed with it. */
+    private static final Pattern PART = Pattern.compile("pp\\d+(-ep\\d+)?-tp\\d+(-experts)?");
+
+    private static final Pattern INNER = Pattern.compile("step-\\d{12}");
+    private static final Pattern FILE = Pattern.compile(".+\\.(state|shard)(\\.part)?");
+
+    /** Bytes of a rank's text when ranks compare what they could load. */
+    private static final int TEXT = 1024;
+
+    private static final int SLOT = 3 * Integer.BYTES + TEXT;
 
     private final Path folder;
     private final ObjectNode description;
@@ -69,6 +97,25 @@ final class Checkpoints {
      */
     void save(Communicator world, int step, Work work) throws IOException {
         Path target = folder.resolve(STEP + step);
+        try {
+            save(world, step, target, work);
+        } catch (FileSystemException e) {
+            throw new IOException(
+                    "step "
+                            + step
+                            + " cannot be saved: "
+                            + text(e)
+                            + "; the steps before are as they were, for --resume",
+                    e);
+        }
+    }
+
+    private void save(Communicator world, int step, Path target, Work work) throws IOException {
+        if (world.rank() == 0 && Files.exists(target)) {
+            // Of a run that was cut short or went another way: a mixture would look whole.
+            remove(target);
+        }
+        world.barrier(world.device().defaultStream());
         Files.createDirectories(target);
         work.in(target);
         // A rank that cannot write does not come here, and the others hear of it.
@@ -76,7 +123,10 @@ final class Checkpoints {
         if (world.rank() == 0) {
             ObjectNode latest = description.deepCopy();
             latest.put("step", step);
-            write(folder.resolve(LATEST), latest.toPrettyString() + "\n");
+            latest.put(MARKED, true);
+            String text = latest.toPrettyString() + "\n";
+            write(target.resolve(WHOLE), text);
+            write(folder.resolve(LATEST), text);
             removeOld(step);
         }
     }
@@ -98,21 +148,77 @@ final class Checkpoints {
         Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
     }
 
+    /**
+     * All but the newest and the whole one before it. Still newer ones are of a run that went
+     * another way: they go when this one comes to them.
+     */
     private void removeOld(int newest) throws IOException {
-        List<Path> old;
-        try (Stream<Path> all = Files.list(folder)) {
-            old =
-                    all.filter(p -> number(p) >= 0 && number(p) != newest)
-                            .sorted(Comparator.comparingInt(Checkpoints::number).reversed())
-                            .skip(KEPT - 1)
-                            .toList();
+        boolean kept = false;
+        for (int old : steps(newest)) {
+            if (!kept && Files.exists(marker(old))) {
+                kept = true;
+            } else {
+                remove(folder.resolve(STEP + old));
+            }
         }
-        for (Path p : old) {
-            try (Stream<Path> all = Files.walk(p)) {
-                for (Path each : all.sorted(Comparator.reverseOrder()).toList()) {
-                    Files.deleteIfExists(each);
+    }
+
+    /** Steps of which there is a folder, before one, the newest first. */
+    private List<Integer> steps(int before) throws IOException {
+        try (Stream<Path> all = Files.list(folder)) {
+            return all.map(Checkpoints::number)
+                    .filter(n -> n >= 0 && n < before)
+                    .sorted(Comparator.reverseOrder())
+                    .toList();
+        }
+    }
+
+    /** Removes what {@link #save} wrote to a step's folder, and nothing else that is there. */
+    private static void remove(Path step) throws IOException {
+        if (!isFolder(step)) {
+            return;
+        }
+        // First, so that what is left if this is cut short is not taken for whole.
+        Files.deleteIfExists(step.resolve(WHOLE));
+        Files.deleteIfExists(step.resolve(WHOLE + ".part"));
+        for (Path part : named(step, PART)) {
+            for (Path inner : named(part, INNER)) {
+                removeFiles(inner);
+            }
+            removeFiles(part);
+        }
+        removeIfEmpty(step);
+    }
+
+    private static void removeFiles(Path in) throws IOException {
+        if (isFolder(in)) {
+            for (Path file : named(in, FILE)) {
+                if (Files.isRegularFile(file, LinkOption.NOFOLLOW_LINKS)) {
+                    Files.delete(file);
                 }
             }
+            removeIfEmpty(in);
+        }
+    }
+
+    private static boolean isFolder(Path p) {
+        return Files.isDirectory(p, LinkOption.NOFOLLOW_LINKS);
+    }
+
+    private static List<Path> named(Path in, Pattern name) throws IOException {
+        if (!isFolder(in)) {
+            return List.of();
+        }
+        try (Stream<Path> all = Files.list(in)) {
+            return all.filter(p -> name.matcher(p.getFileName().toString()).matches()).toList();
+        }
+    }
+
+    private static void removeIfEmpty(Path in) throws IOException {
+        try {
+            Files.delete(in);
+        } catch (DirectoryNotEmptyException e) {
+            // Something of the user's is there, and stays.
         }
     }
 
@@ -126,27 +232,185 @@ final class Checkpoints {
     }
 
     /**
-     * Loads the newest. All ranks call it.
+     * Loads a step. All ranks call it, and load the same one.
      *
      * @param world all ranks
+     * @param wanted the step, or {@link RunSettings#NEWEST} for the newest that is whole
      * @param work reads this rank's files
+     * @param warn hears on rank 0 which steps were skipped, and why, in one line
      * @return the steps that were taken
      */
-    int load(Communicator world, Work work) throws IOException {
+    int load(Communicator world, int wanted, Work work, Consumer<String> warn) throws IOException {
+        boolean newest = wanted == RunSettings.NEWEST;
+        List<String> faults = new ArrayList<>();
+        for (int step : newest ? newestFirst() : List.of(wanted)) {
+            String fault = attempt(world, step, work);
+            if (fault.isEmpty()) {
+                if (!faults.isEmpty() && world.rank() == 0) {
+                    warn.accept(String.join("; ", faults) + "; going on from step " + step);
+                }
+                return step;
+            }
+            faults.add("step " + step + " cannot be loaded: " + fault);
+        }
+        throw new IOException(
+                "nothing was loaded from "
+                        + folder
+                        + ": "
+                        + String.join("; ", faults)
+                        + ". Bring these files back from a copy"
+                        + (newest ? "" : others(wanted))
+                        + ", or start again without --resume");
+    }
+
+    /** Empty if all ranks have loaded the step, otherwise what the first that has not says. */
+    private String attempt(Communicator world, int step, Work work) {
+        // Of a rank: the step, whether it failed and found out itself, and in what words.
+        int failed = 0;
+        String text = "";
+        try {
+            checkWhole(step);
+            work.in(folder.resolve(STEP + step));
+        } catch (IOException e) {
+            failed = 2;
+            text = text(e);
+        } catch (RuntimeException e) {
+            // Another rank's failure, as a rule.
+            failed = 1;
+            text = String.valueOf(e.getMessage());
+        }
+        try (Buffer all = world.device().allocate(DataType.UINT8, (long) world.size() * SLOT)) {
+            byte[] said = text.getBytes(StandardCharsets.UTF_8);
+            ByteBuffer slots = all.asSegment().asByteBuffer();
+            slots.position(world.rank() * SLOT)
+                    .putInt(step)
+                    .putInt(failed)
+                    .putInt(Math.min(said.length, TEXT))
+                    .put(said, 0, Math.min(said.length, TEXT));
+            world.allGather(all, world.device().defaultStream());
+            int worst = 0;
+            for (int r = 0; r < world.size(); r++) {
+                slots.position(r * SLOT);
+                int other = slots.getInt();
+                if (other != step) {
+                    throw new JcclException(
+                            "rank "
+                                    + r
+                                    + " finds step "
+                                    + other
+                                    + " in "
+                                    + folder
+                                    + ", rank "
+                                    + world.rank()
+                                    + " step "
+                                    + step
+                                    + "; give all ranks one folder");
+                }
+                int how = slots.getInt();
+                if (how > worst) {
+                    worst = how;
+                    byte[] bytes = new byte[slots.getInt()];
+                    slots.get(bytes);
+                    text = new String(bytes, StandardCharsets.UTF_8);
+                }
+            }
+            return worst == 0 ? "" : text;
+        }
+    }
+
+    private static String text(IOException e) {
+        return switch (e) {
+            case NoSuchFileException missing -> missing.getFile() + " is not there";
+            case AccessDeniedException denied -> denied.getFile() + ": permission denied";
+            default -> String.valueOf(e.getMessage());
+        };
+    }
+
+    /** The step that {@link #LATEST} names, and older ones that all ranks had written. */
+    private List<Integer> newestFirst() throws IOException {
         Path file = folder.resolve(LATEST);
         if (!Files.exists(file)) {
             throw new IOException(
-                    "there is no checkpoint in " + folder + ": " + LATEST + " is not there");
+                    "there is no checkpoint in "
+                            + folder
+                            + ": "
+                            + LATEST
+                            + " is not there; give the folder of an earlier run"
+                            + others(-1)
+                            + ", or start without --resume");
         }
-        JsonNode latest;
+        JsonNode latest = read(file);
+        int step = latest.path("step").asInt(-1);
+        if (step < 0) {
+            throw damaged(file, "it has no step");
+        }
+        check(file, latest);
+        List<Integer> all = new ArrayList<>(List.of(step));
+        all.addAll(whole(step));
+        return all;
+    }
+
+    /** Steps before one that all ranks had written, the newest first. */
+    private List<Integer> whole(int before) throws IOException {
+        return steps(before).stream().filter(s -> Files.exists(marker(s))).toList();
+    }
+
+    private Path marker(int step) {
+        return folder.resolve(STEP + step).resolve(WHOLE);
+    }
+
+    /** Fails if a step is not there, or of another run, or if a rank had not written its part. */
+    private void checkWhole(int step) throws IOException {
+        Path marker = marker(step);
+        if (!isFolder(folder.resolve(STEP + step))) {
+            throw new NoSuchFileException(folder.resolve(STEP + step).toString());
+        }
+        if (Files.exists(marker)) {
+            check(marker, read(marker));
+            return;
+        }
+        Path latest = folder.resolve(LATEST);
+        JsonNode named = Files.exists(latest) ? read(latest) : MissingNode.getInstance();
+        // Versions before the marker had only that.
+        if (named.path(MARKED).asBoolean() || named.path("step").asInt(-1) != step) {
+            throw new IOException(marker + " is not there, so not all ranks had saved this step");
+        }
+    }
+
+    private JsonNode read(Path file) throws IOException {
         try {
-            latest = new ObjectMapper().readTree(file.toFile());
+            return new ObjectMapper().readTree(file.toFile());
         } catch (JsonProcessingException e) {
-            throw new IOException(file + " is damaged: " + e.getOriginalMessage(), e);
+            throw damaged(file, e.getOriginalMessage());
         }
+    }
+
+    private IOException damaged(Path file, String what) throws IOException {
+        return new IOException(
+                file
+                        + " is damaged: "
+                        + what
+                        + "; bring it back from a copy"
+                        + others(-1)
+                        + ", or start without --resume");
+    }
+
+    /** Advice to take another step; empty if there is none. */
+    private String others(int except) throws IOException {
+        List<String> others =
+                whole(Integer.MAX_VALUE).stream()
+                        .filter(s -> s != except)
+                        .map(s -> "--resume=" + s)
+                        .toList();
+        return others.isEmpty()
+                ? ""
+                : ", resume from a certain step (" + String.join(" or ", others) + ")";
+    }
+
+    private void check(Path file, JsonNode run) throws IOException {
         for (String name : (Iterable<String>) description::fieldNames) {
             String here = description.get(name).asText();
-            String there = latest.path(name).asText();
+            String there = run.path(name).asText();
             if (!here.equals(there)) {
                 throw new IOException(
                         file
@@ -159,12 +423,5 @@ final class Checkpoints {
                                 + "; resume with the same, or start anew without --resume");
             }
         }
-        int step = latest.path("step").asInt(-1);
-        if (step < 0) {
-            throw new IOException(file + " is damaged: it has no step");
-        }
-        work.in(folder.resolve(STEP + step));
-        world.barrier(world.device().defaultStream());
-        return step;
     }
 }

@@ -42,6 +42,9 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
      */
     public static Corpus of(Path file) throws IOException {
         String text;
+        if (Files.isDirectory(file)) {
+            throw new IOException(file + " is a folder; give a file of text");
+        }
         try {
             if (Files.size(file) > MOST_BYTES) {
                 throw new IOException(

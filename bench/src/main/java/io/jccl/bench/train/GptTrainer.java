@@ -21,6 +21,7 @@ import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -300,8 +301,8 @@ public final class GptTrainer implements AutoCloseable {
         to.save(world, step, folder -> files(folder, true));
     }
 
-    void load(Checkpoints from) throws IOException {
-        step = from.load(world, folder -> files(folder, false));
+    void load(Checkpoints from, int wanted, Consumer<String> warn) throws IOException {
+        step = from.load(world, wanted, folder -> files(folder, false), warn);
     }
 
     /** Each part of the model has a folder, which its replicas share. */

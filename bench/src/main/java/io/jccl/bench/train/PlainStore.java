@@ -193,6 +193,9 @@ final class PlainStore implements ParameterStore {
         // Not there with another number of ranks, or if nothing was compressed before.
         if (!reducer.carried().isEmpty() && Files.exists(carried)) {
             CarriedFile.load(carried, reducer.carried());
+        } else {
+            // What a damaged step left there.
+            reducer.carried().forEach(Buffer::zero);
         }
     }
 

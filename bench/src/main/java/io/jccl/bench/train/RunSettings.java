@@ -18,7 +18,7 @@ import org.jspecify.annotations.Nullable;
  * @param nvme folder for optimizer state in files; null without
  * @param checkpoint folder for checkpoints; null for none
  * @param every steps between two checkpoints; the last step has one too
- * @param resume whether to go on from the newest checkpoint
+ * @param resume {@link #START}, {@link #NEWEST}, or the step of the checkpoint to go on from
  */
 public record RunSettings(
         GptShape shape,
@@ -32,7 +32,13 @@ public record RunSettings(
         @Nullable Path nvme,
         @Nullable Path checkpoint,
         int every,
-        boolean resume) {
+        int resume) {
+    /** No checkpoint is loaded. */
+    public static final int START = -1;
+
+    /** The newest checkpoint that is whole is loaded. */
+    public static final int NEWEST = 0;
+
     /** Sequences of a micro-batch. */
     int sequences() {
         return batch / techniques.microBatches();

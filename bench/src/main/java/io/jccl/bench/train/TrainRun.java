@@ -42,6 +42,13 @@ public final class TrainRun {
          * @param seconds since the first step of this run
          */
         void step(int step, double loss, double seconds);
+
+        /**
+         * Called on rank 0 if a checkpoint was skipped.
+         *
+         * @param text which and why, in one line
+         */
+        default void warn(String text) {}
     }
 
     /**
@@ -58,8 +65,8 @@ public final class TrainRun {
                     settings.checkpoint() == null
                             ? null
                             : new Checkpoints(settings.checkpoint(), corpus, settings);
-            if (checkpoints != null && settings.resume()) {
-                trainer.load(checkpoints);
+            if (checkpoints != null && settings.resume() != RunSettings.START) {
+                trainer.load(checkpoints, settings.resume(), report::warn);
             } else {
                 trainer.initialize();
             }

@@ -23,6 +23,7 @@ import java.util.Arrays;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -37,6 +38,9 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** {@code jccl flight} on recordings of real runs. */
 @Timeout(value = 240, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class FlightCommandTest {
+    /** Bytes that say that a file is a recording. */
+    private static final int JFR_HEADER = 4;
+
     private final StringWriter out = new StringWriter();
     private final StringWriter err = new StringWriter();
 
@@ -295,6 +299,99 @@ class FlightCommandTest {
             out.getBuffer().setLength(0);
             err.getBuffer().setLength(0);
         }
+    }
+
+    /** Whatever is wrong with a file, it is named, in words of this command. */
+    @Test
+    void damagedRecordingsAreNamedWhateverIsWrongWithThem() throws IOException {
+        byte[] whole = Files.readAllBytes(threads(2, "fine", 0));
+        long seed = Long.getLong("jccl.seed", System.nanoTime());
+        System.out.println("damagedRecordings: -Djccl.seed=" + seed);
+        Random random = new Random(seed);
+        Path damaged = folder.resolve("damaged.jfr");
+        int refused = 0;
+        for (int round = 0; round < 300; round++) {
+            byte[] bytes = whole.clone();
+            // A few bytes, or all of a stretch: sizes, types, constants and strings.
+            int from = JFR_HEADER + random.nextInt(bytes.length - JFR_HEADER);
+            int to = Math.min(bytes.length, from + (round % 3 == 0 ? 1 : random.nextInt(200)));
+            for (int i = from; i < to; i++) {
+                bytes[i] = round % 3 == 1 ? 0 : (byte) random.nextInt(256);
+            }
+            Files.write(damaged, bytes);
+            int status = flight(damaged);
+            // What a file names is its own.
+            String text = err.toString().replaceFirst("(?s)an operation '.*', which", "");
+            String said = "round " + round + ": " + status + " " + text;
+            assertTrue(status >= 0 && status <= 2, said);
+            if (!text.isEmpty()) {
+                refused++;
+                assertEquals(2, status, said);
+                assertTrue(text.contains("damaged.jfr'"), said);
+                assertFalse(text.contains("java.") || text.contains("Exception"), said);
+                assertFalse(text.contains(" null"), said);
+                assertEquals(1, text.strip().lines().count(), said);
+            }
+            out.getBuffer().setLength(0);
+            err.getBuffer().setLength(0);
+        }
+        assertTrue(refused > 20, refused + " of 300 refused");
+    }
+
+    @Test
+    void foreignJsonInAFolderIsLeftOutWithAWarning() throws Exception {
+        List<Path> files = processes(3, "skip", 2);
+        Path histories = folder.resolve("histories");
+        flight(histories, files.get(2));
+        String expected = out.toString();
+        assertEquals("", err.toString());
+        out.getBuffer().setLength(0);
+        Path package1 = Files.writeString(histories.resolve("package.json"), "{\"name\":1}");
+        Files.writeString(histories.resolve("cut.json"), "{\"jcclFlight\":1,");
+        Files.writeString(histories.resolve("list.json"), "[]");
+        Files.createFile(histories.resolve("empty.json"));
+        assertEquals(1, flight(histories, files.get(2)), err::toString);
+        assertEquals(expected, out.toString());
+        List<String> warnings = err.toString().lines().toList();
+        assertEquals(4, warnings.size(), warnings::toString);
+        for (String name : List.of("package", "cut", "list", "empty")) {
+            assertTrue(
+                    warnings.stream()
+                            .anyMatch(w ->
+                                    w.startsWith("jccl flight: warning: left out: '")
+                                            && w.contains(name + ".json'")),
+                    warnings::toString);
+        }
+        // One that is named is not left out.
+        out.getBuffer().setLength(0);
+        assertEquals(2, flight(histories, package1));
+        refused("package.json' is no flight recording");
+    }
+
+    @Test
+    void numbersThatCannotBeEndInAnErrorAndNotInALoop() throws IOException {
+        for (String operation :
+                List.of("\"number\":9223372036854775807", "\"number\":3,\"sequence\":1e18")) {
+            Path file =
+                    Files.writeString(
+                            folder.resolve("n.json"),
+                            "{\"jcclFlight\":1,\"communicator\":\"c\",\"size\":1,\"rank\":0,"
+                                    + "\"operations\":[{\"name\":\"barrier\","
+                                    + operation
+                                    + "}]}");
+            assertEquals(2, flight(file), out::toString);
+            refused("n.json'", "cannot be");
+        }
+        // Sequences that no rank has are counted, not walked through.
+        Path far =
+                Files.writeString(
+                        folder.resolve("far.json"),
+                        "{\"jcclFlight\":1,\"communicator\":\"c\",\"size\":1,\"rank\":0,"
+                                + "\"operations\":[{\"name\":\"barrier\",\"number\":1,"
+                                + "\"sequence\":1},{\"name\":\"barrier\",\"number\":400000000002,"
+                                + "\"sequence\":400000000002}]}");
+        assertEquals(0, flight(far), err::toString);
+        assertTrue(out.toString().contains("400000000000 collectives are missing"), out::toString);
     }
 
     @Test

@@ -61,7 +61,18 @@ class TechniquesTest {
         Techniques t = Techniques.parse(techniques);
         t.check(shape, BATCH);
         return new RunSettings(
-                shape, t, BATCH, steps, 0.003, optimizer, seed, 1, folder, checkpoint, 5, resume);
+                shape,
+                t,
+                BATCH,
+                steps,
+                0.003,
+                optimizer,
+                seed,
+                1,
+                folder,
+                checkpoint,
+                5,
+                resume ? RunSettings.NEWEST : RunSettings.START);
     }
 
     private static List<Double> losses(RunSettings s) {

@@ -113,11 +113,12 @@ final class Joining {
 
     private Communicator join() {
         boolean cuda = device.kind() != Device.Kind.HOST;
+        String address = context.getTaskInfos()[rank].address();
         // Rank 0 says where its store is before it knows whether all are on GPUs.
-        ServedStore.@Nullable Server served = rank == 0 && cuda ? ServedStore.Server.open() : null;
+        ServedStore.@Nullable Server served =
+                rank == 0 && cuda ? ServedStore.Server.open(Seat.host(address)) : null;
         boolean inUse = false;
         try {
-            String address = context.getTaskInfos()[rank].address();
             String job = UUID.randomUUID().toString();
             String store = served == null ? "" : served.announcement();
             String[] said = context.allGather(Seat.here(address, device, job, store).text());

@@ -4,15 +4,15 @@ import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
-import java.security.SecureRandom;
 import java.time.Duration;
-import java.util.HexFormat;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /** The store of the ranks of one communicator over NCCL, served by rank 0's executor. */
 final class ServedStore {
-    private static final int SECRET_BYTES = 32;
+    /** Names the address to listen on, where it is not the one that Spark knows. */
+    private static final String BIND = "JCCL_STORE_BIND";
+
     private static final String LEFT = "jccl-spark/left";
 
     /** How long rank 0 goes on serving for those that have not left when it has. */
@@ -24,11 +24,25 @@ final class ServedStore {
 
     /** Rank 0's side: port and secret are {@link #announcement announced} to the others. */
     record Server(StoreServer server, String secret) {
-        static Server open() {
-            byte[] random = new byte[SECRET_BYTES];
-            new SecureRandom().nextBytes(random);
-            String secret = HexFormat.of().formatHex(random);
-            return new Server(StoreServer.open(null, 0, StoreSecret.of(secret)), secret);
+        /**
+         * Listens on the address by which Spark knows the executor, and on no other.
+         *
+         * @param host the name or address of this task's executor
+         */
+        static Server open(String host) {
+            String bind = System.getenv().getOrDefault(BIND, host);
+            String secret = StoreSecret.randomText();
+            try {
+                return new Server(StoreServer.open(bind, 0, StoreSecret.of(secret)), secret);
+            } catch (JcclException e) {
+                throw new JcclException(
+                        e.getMessage()
+                                + "; if other executors reach this one by it anyway (NAT), set"
+                                + " spark.executorEnv."
+                                + BIND
+                                + " to the address to listen on, such as 0.0.0.0",
+                        e);
+            }
         }
 
         String announcement() {
