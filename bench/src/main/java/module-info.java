@@ -16,11 +16,30 @@ module io.jccl.bench {
     requires static org.jspecify;
 
     opens io.jccl.bench to
+            info.picocli;
+    opens io.jccl.cli to
+            info.picocli;
+    opens io.jccl.cli.check to
+            info.picocli;
+    opens io.jccl.cli.doctor to
             com.fasterxml.jackson.databind,
             info.picocli;
-    opens io.jccl.bench.doctor to
-            com.fasterxml.jackson.databind;
-    opens io.jccl.bench.flight to
+    opens io.jccl.cli.flight to
+            com.fasterxml.jackson.databind,
+            info.picocli;
+    opens io.jccl.cli.launch to
+            info.picocli;
+    opens io.jccl.cli.perf to
+            com.fasterxml.jackson.databind,
+            info.picocli;
+    opens io.jccl.cli.plan to
+            com.fasterxml.jackson.databind,
+            info.picocli;
+    opens io.jccl.cli.shell to
+            info.picocli;
+    opens io.jccl.cli.topo to
+            info.picocli;
+    opens io.jccl.cli.train to
             com.fasterxml.jackson.databind,
             info.picocli;
 }

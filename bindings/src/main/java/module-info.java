@@ -11,9 +11,6 @@ module io.jccl.bindings {
     exports io.jccl.bindings.generated.cudart to
             io.jccl.bench,
             io.jccl.collectives;
-    exports io.jccl.bindings.generated.mpi to
-            io.jccl.bench,
-            io.jccl.collectives;
     exports io.jccl.bindings.generated.nccl to
             io.jccl.bench,
             io.jccl.collectives;

@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.List;
 
 /** What {@code jccl bandwidth} measures, by nvbandwidth's names where it has the case. */
-enum BandwidthCase {
+public enum BandwidthCase {
     HOST_TO_DEVICE("host_to_device_memcpy_ce", "memcpy CE CPU(row) -> GPU(column)"),
     DEVICE_TO_HOST("device_to_host_memcpy_ce", "memcpy CE CPU(row) <- GPU(column)"),
     HOST_TO_DEVICE_BOTH(
@@ -47,19 +47,19 @@ enum BandwidthCase {
         this.what = what;
     }
 
-    String label() {
+    public String label() {
         return label;
     }
 
-    boolean isLatency() {
+    public boolean isLatency() {
         return label.contains("_latency_");
     }
 
-    boolean isNvme() {
+    public boolean isNvme() {
         return this == NVME_READ || this == NVME_WRITE;
     }
 
-    boolean isPeer() {
+    public boolean isPeer() {
         return label.startsWith("device_to_device_");
     }
 
@@ -74,11 +74,11 @@ enum BandwidthCase {
     }
 
     /** The line above its matrix. */
-    String heading() {
+    public String heading() {
         return what + (isLatency() ? " latency (us)" : " bandwidth (GB/s)");
     }
 
-    static BandwidthCase of(String label) {
+    public static BandwidthCase of(String label) {
         return Arrays.stream(values())
                 .filter(c -> c.label.equals(label))
                 .findFirst()

@@ -1,5 +1,7 @@
 package io.jccl.bench;
 
+import io.jccl.cli.shell.Drives;
+
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -25,7 +27,7 @@ import org.jspecify.annotations.Nullable;
  * The measurements of {@code jccl bandwidth}: several copies of a buffer in a row between two
  * events, several such samples, their median.
  */
-final class BandwidthRun {
+public final class BandwidthRun {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
     private static final int LATENCY_BYTES = 8;
     private static final int LATENCY_COPIES = 100;
@@ -38,7 +40,7 @@ final class BandwidthRun {
     private final int copies;
     private final @Nullable TierStore nvme;
 
-    BandwidthRun(
+    public BandwidthRun(
             List<? extends Device> devices,
             long bytes,
             int samples,
@@ -65,7 +67,7 @@ final class BandwidthRun {
      *
      * @return a matrix, NaN where there is no pair; empty if the case does not apply here
      */
-    double[][] measure(BandwidthCase c) {
+    public double[][] measure(BandwidthCase c) {
         if (c.isNvme()) {
             return nvme == null ? new double[0][] : new double[][] {{nvme(c, nvme)}};
         }

@@ -19,7 +19,7 @@ import org.jspecify.annotations.Nullable;
  * the size of the operation.
  */
 @SuppressWarnings("ImmutableEnumChecker") // the functions in the table hold no state
-enum Collective {
+public enum Collective {
     /** {@code all_reduce}. */
     ALL_REDUCE(
             "all_reduce",
@@ -247,14 +247,14 @@ enum Collective {
     }
 
     /** All operations, in the order in which help lists them. */
-    static final List<Collective> ALL = List.of(values());
+    public static final List<Collective> ALL = List.of(values());
 
-    String command() {
+    public String command() {
         return command;
     }
 
     /** The method of {@link Communicator} behind it. */
-    String method() {
+    public String method() {
         return method;
     }
 
@@ -262,15 +262,15 @@ enum Collective {
         return layout;
     }
 
-    boolean reduces() {
+    public boolean reduces() {
         return needs == Needs.OP || needs == Needs.OP_AND_ROOT;
     }
 
-    boolean rooted() {
+    public boolean rooted() {
         return needs == Needs.ROOT || needs == Needs.OP_AND_ROOT;
     }
 
-    boolean worksInPlace() {
+    public boolean worksInPlace() {
         return inPlace != null;
     }
 

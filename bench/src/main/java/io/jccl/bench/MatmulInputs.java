@@ -13,11 +13,11 @@ import java.lang.foreign.ValueLayout;
  *
  * @param seed another one gives other matrices
  */
-record MatmulInputs(long seed) {
+public record MatmulInputs(long seed) {
     /** The largest n for which everything is exact, in the check's float64 too. */
-    static final long MOST = 150_000;
+    public static final long MOST = 150_000;
 
-    static final int A = 1;
+    public static final int A = 1;
     static final int B = 2;
     private static final int VALUES = 7;
     private static final int LARGEST = 3;
@@ -25,7 +25,7 @@ record MatmulInputs(long seed) {
     /** Numbers of the check's vectors: a wrong product goes unseen once in as many, per vector. */
     private static final int RANGE = 1 << 15;
 
-    int value(int which, long row, long column) {
+    public int value(int which, long row, long column) {
         long x = SplitMix.mix(seed + which * SplitMix.GAMMA + row * 0xD1342543DE82EF95L + column);
         // The upper half times 7, over 2^32: as even as can be, and cheaper than a remainder.
         return (int) (((x >>> 32) * VALUES) >>> 32) - LARGEST;

@@ -30,7 +30,7 @@ import picocli.CommandLine.Spec;
         hidden = true,
         mixinStandardHelpOptions = true,
         description = "Times products on one core as bench/peers/torch_matmul.py does.")
-final class MatmulLoop implements Callable<Integer> {
+public final class MatmulLoop implements Callable<Integer> {
     private static final Pattern SHAPE = Pattern.compile("(\\d{1,6})x(\\d{1,6})x(\\d{1,6})(t?)");
 
     /** Multiplications that a sample has at least, or elements of b that it reads. */

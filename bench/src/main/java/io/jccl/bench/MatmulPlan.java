@@ -17,7 +17,7 @@ import java.util.List;
  * @param width columns of a tile at most
  * @param depth rows of a panel of B, columns of one of A, at most
  */
-record MatmulPlan(long n, int ranks, int high, long width, long depth) {
+public record MatmulPlan(long n, int ranks, int high, long width, long depth) {
     private static final int SIZE = Float.BYTES;
     private static final long DEEPEST = 512;
     private static final long SHALLOWEST = 8;
@@ -31,7 +31,7 @@ record MatmulPlan(long n, int ranks, int high, long width, long depth) {
     static final int SLOTS = 2;
 
     /** A panel of B: rows of one rank. */
-    record Panel(int owner, long from, long count) {}
+    public record Panel(int owner, long from, long count) {}
 
     /**
      * The plan with the fewest bytes to move.
@@ -39,7 +39,7 @@ record MatmulPlan(long n, int ranks, int high, long width, long depth) {
      * @param deviceBytes most device memory of a rank
      * @throws IllegalArgumentException if there is none; the message says how much is needed
      */
-    static MatmulPlan of(long n, int ranks, long deviceBytes) {
+    public static MatmulPlan of(long n, int ranks, long deviceBytes) {
         if (n < ranks) {
             throw new IllegalArgumentException(
                     "--size is "
@@ -90,31 +90,31 @@ record MatmulPlan(long n, int ranks, int high, long width, long depth) {
     }
 
     /** Device memory that a rank needs: two each of tiles of C, panels of A, and of B twice. */
-    long deviceBytes() {
+    public long deviceBytes() {
         long rows = (Part.of(n, 0, ranks).count() + high - 1) / high;
         return SIZE * (SLOTS * rows * width + SLOTS * rows * depth + 2 * SLOTS * depth * width)
                 + BLOCKS * ROUND;
     }
 
-    int strips() {
+    public int strips() {
         return Math.toIntExact((n + width - 1) / width);
     }
 
-    Part strip(int j) {
+    public Part strip(int j) {
         long from = j * width;
         return new Part(from, Math.min(width, n - from));
     }
 
-    Part rows(int rank) {
+    public Part rows(int rank) {
         return Part.of(n, rank, ranks);
     }
 
     /** Rows of a tile, counted within the rank's. */
-    Part tile(int rank, int i) {
+    public Part tile(int rank, int i) {
         return Part.of(rows(rank).count(), i, high);
     }
 
-    List<Panel> panels() {
+    public List<Panel> panels() {
         List<Panel> all = new ArrayList<>();
         for (int r = 0; r < ranks; r++) {
             Part rows = rows(r);
@@ -126,12 +126,12 @@ record MatmulPlan(long n, int ranks, int high, long width, long depth) {
     }
 
     /** Bytes that a rank gets from others: all of B but its own rows, for every row of tiles. */
-    long received(int rank) {
+    public long received(int rank) {
         return (long) SIZE * high * n * (n - rows(rank).count());
     }
 
     /** Bytes that go to a rank's device: its A for every strip, its B for every row of tiles. */
-    long toDevice(int rank) {
+    public long toDevice(int rank) {
         return SIZE * rows(rank).count() * n * (strips() + (long) high);
     }
 

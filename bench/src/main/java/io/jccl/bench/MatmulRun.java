@@ -1,8 +1,11 @@
 package io.jccl.bench;
 
+import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.Progress;
+
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.bench.train.Owned;
+import io.jccl.train.Owned;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -41,7 +44,7 @@ import org.jspecify.annotations.Nullable;
  * panels of A through another into the stream of products, which waits for the broadcasts; both run
  * ahead of the other as far as slots reach.
  */
-final class MatmulRun implements AutoCloseable {
+public final class MatmulRun implements AutoCloseable {
     private static final Duration PATIENCE = Duration.ofMinutes(30);
     private static final int TRIALS = 2;
     private static final int SPOTS = 64;
@@ -78,7 +81,7 @@ final class MatmulRun implements AutoCloseable {
      * @param wrong what was wrong on this rank; null if nothing was
      * @param wrongRanks ranks on which something was wrong
      */
-    record Result(
+    public record Result(
             double seconds,
             double computeSeconds,
             double broadcastSeconds,
@@ -119,7 +122,7 @@ final class MatmulRun implements AutoCloseable {
     private final Buffer[] staging;
     private long received;
 
-    MatmulRun(
+    public MatmulRun(
             Communicator comm,
             MatmulPlan plan,
             long seed,
@@ -239,7 +242,7 @@ final class MatmulRun implements AutoCloseable {
     }
 
     /** Computes and checks. An error ends the other ranks too. */
-    Result run() {
+    public Result run() {
         try {
             return compute();
         } catch (RuntimeException | Error e) {
@@ -415,7 +418,7 @@ final class MatmulRun implements AutoCloseable {
         private @Nullable String wrong;
         private long checked;
 
-        @Nullable String run(long[] count) {
+        public @Nullable String run(long[] count) {
             double[][] vectors = new double[TRIALS][(int) plan.n()];
             for (int t = 0; t < TRIALS; t++) {
                 for (int k = 0; k < plan.n(); k++) {

@@ -22,7 +22,7 @@ import org.jspecify.annotations.Nullable;
  * @param chunkBytes bytes of a chunk of a copy
  * @param trace where the trace goes; null for nowhere
  */
-record OffloadConfig(
+public record OffloadConfig(
         Device device,
         int layers,
         long layerBytes,
@@ -37,12 +37,12 @@ record OffloadConfig(
         boolean backward,
         long chunkBytes,
         @Nullable Path trace) {
-    boolean isCuda() {
+    public boolean isCuda() {
         return device.kind() == Device.Kind.CUDA;
     }
 
     /** Device memory of one layer. */
-    long slotBytes() {
+    public long slotBytes() {
         return (layerBytes + 255) / 256 * 256 * (backward ? 2 : 1);
     }
 }

@@ -1,5 +1,7 @@
 package io.jccl.bench;
 
+import io.jccl.cli.shell.Drives;
+
 import io.jccl.bindings.CublasApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cublas.cublas_h;
@@ -38,7 +40,7 @@ import org.jspecify.annotations.Nullable;
 /**
  * Layers of made-up parameters through a {@link LayerSchedule}: times, and whether all was right.
  */
-final class OffloadRun implements AutoCloseable {
+public final class OffloadRun implements AutoCloseable {
     private static final Duration TIMEOUT = Duration.ofMinutes(10);
     private static final int WARM_PASSES = 6;
     private static final int PROBES = 5;
@@ -92,12 +94,12 @@ final class OffloadRun implements AutoCloseable {
      *     other: what this machine can do at once
      * @param overlapped the passes with the work
      */
-    record Sample(double copy, double compute, double unrelated, double overlapped) {
+    public record Sample(double copy, double compute, double unrelated, double overlapped) {
         double ideal() {
             return Math.max(copy, compute);
         }
 
-        double efficiency() {
+        public double efficiency() {
             return ideal() / overlapped;
         }
     }
@@ -116,7 +118,7 @@ final class OffloadRun implements AutoCloseable {
      * @param checked layers whose checksum was compared
      * @param wrong what was not as it should be; null if all was
      */
-    record Result(
+    public record Result(
             List<Sample> samples,
             double workMicros,
             int depth,
@@ -126,49 +128,49 @@ final class OffloadRun implements AutoCloseable {
             double stallMillis,
             int checked,
             @Nullable String wrong) {
-        double median(java.util.function.ToDoubleFunction<Sample> of) {
+        public double median(java.util.function.ToDoubleFunction<Sample> of) {
             double[] all = samples.stream().mapToDouble(of).sorted().toArray();
             int half = all.length / 2;
             return all.length % 2 == 1 ? all[half] : (all[half - 1] + all[half]) / 2;
         }
 
-        double copy() {
+        public double copy() {
             return median(Sample::copy);
         }
 
-        double compute() {
+        public double compute() {
             return median(Sample::compute);
         }
 
-        double unrelated() {
+        public double unrelated() {
             return median(Sample::unrelated);
         }
 
-        double overlapped() {
+        public double overlapped() {
             return median(Sample::overlapped);
         }
 
-        double ideal() {
+        public double ideal() {
             return Math.max(copy(), compute());
         }
 
-        double efficiency() {
+        public double efficiency() {
             return ideal() / overlapped();
         }
 
         /** From the shortest of each time, for a machine that others use too. */
-        double fastest() {
+        public double fastest() {
             double copy = samples.stream().mapToDouble(Sample::copy).min().orElse(0);
             double compute = samples.stream().mapToDouble(Sample::compute).min().orElse(0);
             double both = samples.stream().mapToDouble(Sample::overlapped).min().orElse(1);
             return Math.max(copy, compute) / both;
         }
 
-        double best() {
+        public double best() {
             return samples.stream().mapToDouble(Sample::efficiency).max().orElse(0);
         }
 
-        double worst() {
+        public double worst() {
             return samples.stream().mapToDouble(Sample::efficiency).min().orElse(0);
         }
     }
@@ -232,7 +234,7 @@ final class OffloadRun implements AutoCloseable {
      * @param afterFill sees the parameters once their checksums are known; for tests that spoil
      *     them
      */
-    OffloadRun(OffloadConfig config, @Nullable TierStore store, Consumer<List<Buffer>> afterFill) {
+    public OffloadRun(OffloadConfig config, @Nullable TierStore store, Consumer<List<Buffer>> afterFill) {
         this.config = config;
         this.budgets = new Budgets(Map.of(Tier.DEVICE, config.deviceBudget()));
         this.sums = new long[config.layers()];
@@ -327,7 +329,7 @@ final class OffloadRun implements AutoCloseable {
     }
 
     /** Measures and checks. */
-    Result run() throws IOException {
+    public Result run() throws IOException {
         ScheduleOptions options =
                 ScheduleOptions.DEFAULT
                         .withDepth(config.depth() < 0 ? ScheduleOptions.AUTOMATIC : config.depth())

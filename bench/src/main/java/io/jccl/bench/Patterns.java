@@ -24,7 +24,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> safe for all; ranks that are threads share the tables.
  */
-final class Patterns {
+public final class Patterns {
     /** Elements before the values repeat. */
     static final int PERIOD = 4093;
 
@@ -36,7 +36,7 @@ final class Patterns {
     private final int ranks;
     private final ConcurrentHashMap<Key, MemorySegment> tables = new ConcurrentHashMap<>();
 
-    Patterns(int ranks) {
+    public Patterns(int ranks) {
         this.ranks = ranks;
     }
 

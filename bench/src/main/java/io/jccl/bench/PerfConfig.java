@@ -31,7 +31,7 @@ import org.jspecify.annotations.Nullable;
  * @param options settings of the communicator
  * @param arguments the command line, for the record
  */
-record PerfConfig(
+public record PerfConfig(
         Collective collective,
         int threads,
         int devices,
@@ -53,7 +53,7 @@ record PerfConfig(
         CommunicatorOptions options,
         List<String> arguments) {
 
-    int localRanks() {
+    public int localRanks() {
         return threads * devices;
     }
 }

@@ -1,5 +1,8 @@
 package io.jccl.bench;
 
+import io.jccl.cli.shell.Progress;
+import io.jccl.cli.shell.Sizes;
+
 import io.jccl.Communicator;
 import io.jccl.Group;
 import io.jccl.ReduceOp;
@@ -23,10 +26,10 @@ import org.jspecify.annotations.Nullable;
  * One rank of a benchmark: goes through types, reductions, roots and sizes in step with the others.
  * Whatever ranks must agree on is exchanged through the communicator itself.
  */
-final class PerfRun {
+public final class PerfRun {
     /** Where a test may tamper with results before they are checked. */
     @FunctionalInterface
-    interface Seam {
+    public interface Seam {
         /** Tampers with nothing. */
         Seam NONE = (rank, sent, result) -> {};
 
@@ -68,7 +71,7 @@ final class PerfRun {
     private double busBwSum;
     private int measurements;
 
-    PerfRun(
+    public PerfRun(
             PerfConfig config,
             Communicator comm,
             Patterns patterns,
@@ -103,7 +106,7 @@ final class PerfRun {
     private record Case(
             DataType type, ReduceOp.@Nullable Kind kind, ReduceOp op, int root, Shape shape) {}
 
-    Report.Summary run() throws IOException {
+    public Report.Summary run() throws IOException {
         try (numbers) {
             return runAll();
         }

@@ -6,7 +6,7 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /** Where results go. Only rank 0 has any; one thread uses it. */
-interface Report {
+public interface Report {
     /**
      * One rank, as the header lists it.
      *

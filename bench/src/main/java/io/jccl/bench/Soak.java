@@ -24,7 +24,7 @@ import java.util.function.LongUnaryOperator;
  * alike on all ranks, each result is compared element by element, and now and then the process's
  * memory, threads and open files are read.
  */
-final class Soak implements AutoCloseable {
+public final class Soak implements AutoCloseable {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
 
     /** One operation in so many runs on a communicator that is split off and closed again. */
@@ -61,8 +61,8 @@ final class Soak implements AutoCloseable {
      * @param threads of the process
      * @param files open ones
      */
-    record Reading(long operations, long resident, int threads, int files) {
-        static Reading take(long operations) {
+    public record Reading(long operations, long resident, int threads, int files) {
+        public static Reading take(long operations) {
             System.gc();
             try {
                 long resident = 0;
@@ -97,7 +97,7 @@ final class Soak implements AutoCloseable {
     private final Buffer staging;
     private final MemorySegment memory;
 
-    Soak(Communicator comm, long seed) {
+    public Soak(Communicator comm, long seed) {
         this.comm = comm;
         this.n = comm.size();
         this.me = comm.rank();
@@ -118,7 +118,7 @@ final class Soak implements AutoCloseable {
     }
 
     /** Runs some more operations. */
-    void run(long from, long to) {
+    public void run(long from, long to) {
         for (long number = from; number < to; number++) {
             if (number % SPLIT_EVERY == SPLIT_EVERY - 1) {
                 try (Communicator half = comm.split(me % 2, me)) {

@@ -22,7 +22,7 @@ import picocli.CommandLine.Spec;
  * to a counter, and await the value that the last of them sets. Server and clients are one process.
  */
 @Command(mixinStandardHelpOptions = true, hidden = true)
-final class StoreLoop implements Callable<Integer> {
+public final class StoreLoop implements Callable<Integer> {
     private static final Duration PATIENCE = Duration.ofMinutes(1);
     private static final int ADDITIONS = 5_000;
 

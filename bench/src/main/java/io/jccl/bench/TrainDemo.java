@@ -2,10 +2,10 @@ package io.jccl.bench;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.bench.train.CharModel;
-import io.jccl.bench.train.Trainer;
-import io.jccl.bench.train.Trainer.Result;
-import io.jccl.bench.train.Trainer.Settings;
+import io.jccl.train.CharModel;
+import io.jccl.train.Trainer;
+import io.jccl.train.Trainer.Result;
+import io.jccl.train.Trainer.Settings;
 import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -112,7 +112,7 @@ public final class TrainDemo implements Callable<Integer> {
         this(System.getenv());
     }
 
-    TrainDemo(Map<String, String> environment) {
+    public TrainDemo(Map<String, String> environment) {
         this.environment = environment;
     }
 

@@ -1,4 +1,4 @@
-/** The {@code jccl} command line. */
+/** The measurements behind the benchmark commands. */
 @NullMarked
 package io.jccl.bench;
 

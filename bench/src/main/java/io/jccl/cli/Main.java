@@ -1,6 +1,31 @@
-package io.jccl.bench;
+package io.jccl.cli;
 
-import io.jccl.bench.flight.FlightCommand;
+import io.jccl.bench.AdamLoop;
+import io.jccl.bench.Collective;
+import io.jccl.bench.DdpLoop;
+import io.jccl.bench.ExpertLoop;
+import io.jccl.bench.MatmulLoop;
+import io.jccl.bench.NvmeLoop;
+import io.jccl.bench.PeerLoop;
+import io.jccl.bench.StoreLoop;
+import io.jccl.bench.TrainDemo;
+import io.jccl.cli.check.SelfTestCommand;
+import io.jccl.cli.check.SoakCommand;
+import io.jccl.cli.doctor.DoctorCommand;
+import io.jccl.cli.launch.ParentWatch;
+import io.jccl.cli.launch.RunCommand;
+import io.jccl.cli.launch.StoreCommand;
+import io.jccl.cli.perf.BandwidthCommand;
+import io.jccl.cli.perf.MatmulCommand;
+import io.jccl.cli.perf.OffloadCommand;
+import io.jccl.cli.perf.PerfCommand;
+import io.jccl.cli.plan.PlanCommand;
+import io.jccl.cli.shell.Version;
+import io.jccl.cli.topo.TopoCommand;
+import io.jccl.cli.train.FitDemo;
+import io.jccl.cli.train.TrainCommand;
+
+import io.jccl.cli.flight.FlightCommand;
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -53,7 +78,7 @@ public final class Main {
                         "Train a small GPT with every technique of parallelism by a flag.",
                         args -> new TrainCommand()));
         COMMANDS.put(
-                "run", new Entry("Start one process per rank on this machine.", RunCommand::new));
+                "run", new Entry("Start one process per rank on this machine.", args -> new RunCommand(args, Main::isCommand)));
         COMMANDS.put(
                 "selftest",
                 new Entry(
@@ -207,7 +232,7 @@ public final class Main {
      * @param err standard error
      * @return the exit status
      */
-    static int execute(
+    public static int execute(
             String name, Object command, String[] args, PrintWriter out, PrintWriter err) {
         CommandLine line = new CommandLine(command);
         line.setCommandName("jccl " + name);
@@ -226,7 +251,7 @@ public final class Main {
      * @param name first word of a command line
      * @return true if jccl runs it itself
      */
-    static boolean isCommand(String name) {
+    public static boolean isCommand(String name) {
         return COMMANDS.containsKey(name);
     }
 

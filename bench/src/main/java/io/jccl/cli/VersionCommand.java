@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli;
+
+import io.jccl.cli.shell.Version;
 
 import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;

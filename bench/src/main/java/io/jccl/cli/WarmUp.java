@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli;
 
 import java.io.IOException;
 import java.io.PrintWriter;

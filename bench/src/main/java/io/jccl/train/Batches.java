@@ -1,4 +1,4 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 /**
  * Which characters a step trains on: sequences at places of the text that depend on seed, step and

@@ -1,4 +1,4 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 

@@ -1,4 +1,4 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 import java.util.ArrayList;
 import java.util.List;

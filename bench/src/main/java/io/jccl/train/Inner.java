@@ -1,4 +1,4 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 /**
  * What follows attention in a block: two matrices, or experts. One slot per micro-batch under way.

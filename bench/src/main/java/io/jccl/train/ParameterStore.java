@@ -1,4 +1,4 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 import io.jccl.device.Buffer;
 import io.jccl.error.JcclException;

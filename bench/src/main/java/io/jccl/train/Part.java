@@ -1,8 +1,8 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 
-import io.jccl.bench.train.GptShape.Weight;
+import io.jccl.train.GptShape.Weight;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;

@@ -1,4 +1,4 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 /** A product with a weight matrix, {@code y = x w}, tied to its buffers when it is made. */
 interface Product {

@@ -1,8 +1,8 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 import io.jccl.Communicator;
-import io.jccl.bench.train.GptShape.Split;
-import io.jccl.bench.train.GptShape.Weight;
+import io.jccl.train.GptShape.Split;
+import io.jccl.train.GptShape.Weight;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;

@@ -1,7 +1,7 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 import io.jccl.Communicator;
-import io.jccl.bench.train.GptShape.Weight;
+import io.jccl.train.GptShape.Weight;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;

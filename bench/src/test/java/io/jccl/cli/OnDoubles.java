@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -20,16 +20,16 @@ import org.junit.jupiter.api.Assumptions;
  * @param libraries where the doubles are
  * @param scratch for logs
  */
-record OnDoubles(Path libraries, Path scratch) {
+public record OnDoubles(Path libraries, Path scratch) {
     /** How a command ended, and all that it printed. */
-    record Result(int status, String text) {
-        void has(String... parts) {
+    public record Result(int status, String text) {
+        public void has(String... parts) {
             for (String part : parts) {
                 assertTrue(text.contains(part), () -> "no '" + part + "' in " + this);
             }
         }
 
-        List<String[]> rows() {
+        public List<String[]> rows() {
             return text.lines()
                     .filter(l -> l.matches(" +[0-9]+ .*"))
                     .map(l -> l.trim().split(" +"))
@@ -38,7 +38,7 @@ record OnDoubles(Path libraries, Path scratch) {
     }
 
     /** Builds the doubles, in a folder with a space, as paths may have. */
-    static OnDoubles build(Path folder) throws IOException, InterruptedException {
+    public static OnDoubles build(Path folder) throws IOException, InterruptedException {
         boolean compiler =
                 Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
                         .anyMatch(f -> Files.isExecutable(Path.of(f.isEmpty() ? "." : f, "cc")));
@@ -51,13 +51,13 @@ record OnDoubles(Path libraries, Path scratch) {
         return doubles;
     }
 
-    Result jccl(Map<String, String> environment, String... arguments)
+    public Result jccl(Map<String, String> environment, String... arguments)
             throws IOException, InterruptedException {
         return jccl(List.of(), environment, arguments);
     }
 
     /** With more flags for the JVM, which may name other libraries. */
-    Result jccl(List<String> flags, Map<String, String> environment, String... arguments)
+    public Result jccl(List<String> flags, Map<String, String> environment, String... arguments)
             throws IOException, InterruptedException {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());

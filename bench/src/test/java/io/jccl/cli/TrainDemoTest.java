@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli;
+
+import io.jccl.bench.TrainDemo;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -6,9 +8,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.bench.train.Trainer;
-import io.jccl.bench.train.Trainer.Result;
-import io.jccl.bench.train.Trainer.Settings;
+import io.jccl.train.Trainer;
+import io.jccl.train.Trainer.Result;
+import io.jccl.train.Trainer.Settings;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.Map;

@@ -1,4 +1,4 @@
-package io.jccl.bench.train;
+package io.jccl.train;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;

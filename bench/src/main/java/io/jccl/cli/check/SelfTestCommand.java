@@ -1,4 +1,11 @@
-package io.jccl.bench;
+package io.jccl.cli.check;
+
+import io.jccl.cli.shell.Count;
+import io.jccl.cli.shell.RankOptions;
+
+import io.jccl.cli.perf.PerfCommand;
+import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.Version;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
@@ -38,7 +45,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0 if every case passed, 1 if one failed, 2 for a mistake on the command"
                     + " line.",
         })
-final class SelfTestCommand implements Callable<Integer> {
+public final class SelfTestCommand implements Callable<Integer> {
     private static final Duration TIMEOUT = Duration.ofSeconds(60);
     private static final int MOST_SHOWN = 5;
 
@@ -47,7 +54,7 @@ final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = {"-g", "--ngpus"},
             paramLabel = "<count>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description = "Ranks (default: all GPUs, or 4 on the host).")
     private int ranks;
 
@@ -61,7 +68,7 @@ final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = "--thin",
             paramLabel = "<k>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description = "Runs about one of k pairs of settings; 1 is all of them (default: 4).")
     private int thin = 4;
 
@@ -74,7 +81,7 @@ final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = "--minutes",
             paramLabel = "<count>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description = "Gives up after so long (default: 10).")
     private int minutes = 10;
 
@@ -83,10 +90,10 @@ final class SelfTestCommand implements Callable<Integer> {
         if (spec == null) {
             throw new IllegalStateException("not run by picocli");
         }
-        if (ranks > PerfCommand.MOST_RANKS) {
+        if (ranks > RankOptions.MOST_RANKS) {
             throw new ParameterException(
                     spec.commandLine(),
-                    "-g/--ngpus is " + ranks + ", expected 1 to " + PerfCommand.MOST_RANKS);
+                    "-g/--ngpus is " + ranks + ", expected 1 to " + RankOptions.MOST_RANKS);
         }
         Engine chosen = Engine.of(engine, System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);

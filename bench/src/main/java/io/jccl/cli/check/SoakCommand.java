@@ -1,4 +1,12 @@
-package io.jccl.bench;
+package io.jccl.cli.check;
+
+import io.jccl.cli.shell.Count;
+
+import io.jccl.bench.Soak;
+import io.jccl.cli.perf.PerfCommand;
+import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Version;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
@@ -33,7 +41,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0 if every result was right and nothing grew, 1 if not, 2 for a mistake on"
                     + " the command line.",
         })
-final class SoakCommand implements Callable<Integer> {
+public final class SoakCommand implements Callable<Integer> {
     /** Readings in a run. */
     private static final int READINGS = 10;
 
@@ -50,7 +58,7 @@ final class SoakCommand implements Callable<Integer> {
     @Option(
             names = {"-n", "--operations"},
             paramLabel = "<count>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description = "How many (default: ${DEFAULT-VALUE}).")
     private int operations = 1_000_000;
 

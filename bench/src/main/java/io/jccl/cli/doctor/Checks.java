@@ -1,11 +1,11 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.ConfigFile;
-import io.jccl.bench.doctor.Facts.Gpu;
-import io.jccl.bench.doctor.Facts.Library;
-import io.jccl.bench.doctor.Facts.Nic;
-import io.jccl.bench.doctor.Facts.Space;
-import io.jccl.bench.doctor.Facts.Variable;
+import io.jccl.cli.doctor.Facts.ConfigFile;
+import io.jccl.cli.doctor.Facts.Gpu;
+import io.jccl.cli.doctor.Facts.Library;
+import io.jccl.cli.doctor.Facts.Nic;
+import io.jccl.cli.doctor.Facts.Space;
+import io.jccl.cli.doctor.Facts.Variable;
 import io.jccl.bindings.Version;
 import java.util.ArrayList;
 import java.util.Comparator;

@@ -1,8 +1,8 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.ConfigFile;
-import io.jccl.bench.doctor.Facts.Setting;
-import io.jccl.bench.doctor.Facts.Variable;
+import io.jccl.cli.doctor.Facts.ConfigFile;
+import io.jccl.cli.doctor.Facts.Setting;
+import io.jccl.cli.doctor.Facts.Variable;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;

@@ -1,6 +1,6 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.NumaNode;
+import io.jccl.cli.doctor.Facts.NumaNode;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;

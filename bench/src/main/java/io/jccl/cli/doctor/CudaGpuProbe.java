@@ -1,7 +1,7 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.Cuda;
-import io.jccl.bench.doctor.Facts.CudaDevice;
+import io.jccl.cli.doctor.Facts.Cuda;
+import io.jccl.cli.doctor.Facts.CudaDevice;
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.NativeLibraryUnavailableException;

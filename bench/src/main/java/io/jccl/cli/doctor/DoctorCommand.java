@@ -1,9 +1,7 @@
-package io.jccl.bench;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Doctor;
-import io.jccl.bench.doctor.Machine;
-import io.jccl.bench.doctor.Report;
-import io.jccl.bench.doctor.Requirement;
+import io.jccl.cli.shell.Version;
+
 import java.io.PrintWriter;
 import java.util.ArrayList;
 import java.util.List;
@@ -28,7 +26,7 @@ import picocli.CommandLine.TypeConversionException;
             "Exit status: 0 if the host engine works; 1 if it does not; 2 for a mistake in the"
                     + " arguments; 4 if the host engine works, but something required does not.",
         })
-final class DoctorCommand implements Callable<Integer> {
+public final class DoctorCommand implements Callable<Integer> {
     private final Supplier<Machine> machine;
 
     @Spec private @Nullable CommandSpec spec;
@@ -46,7 +44,7 @@ final class DoctorCommand implements Callable<Integer> {
                             + " repeated, or a list with commas.")
     private List<Requirement> required = new ArrayList<>();
 
-    DoctorCommand() {
+    public DoctorCommand() {
         this(Machine::local);
     }
 
@@ -55,7 +53,7 @@ final class DoctorCommand implements Callable<Integer> {
      *
      * @param machine what to examine
      */
-    DoctorCommand(Supplier<Machine> machine) {
+    public DoctorCommand(Supplier<Machine> machine) {
         this.machine = machine;
     }
 

@@ -1,6 +1,6 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.DeviceNode;
+import io.jccl.cli.doctor.Facts.DeviceNode;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;

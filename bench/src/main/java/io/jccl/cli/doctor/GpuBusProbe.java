@@ -1,7 +1,7 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.Gpu;
-import io.jccl.bench.doctor.Facts.Link;
+import io.jccl.cli.doctor.Facts.Gpu;
+import io.jccl.cli.doctor.Facts.Link;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;

@@ -1,4 +1,4 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 /** What CUDA says about its GPUs. */
 public interface GpuProbe {

@@ -1,11 +1,11 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.LocalJob;
 import io.jccl.ReduceOp;
-import io.jccl.bench.doctor.Facts.HostEngine;
-import io.jccl.bench.doctor.Facts.Step;
+import io.jccl.cli.doctor.Facts.HostEngine;
+import io.jccl.cli.doctor.Facts.Step;
 import io.jccl.device.DataType;
 import java.io.IOException;
 import java.lang.foreign.Arena;

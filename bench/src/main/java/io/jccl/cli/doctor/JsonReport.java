@@ -1,4 +1,4 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 import com.fasterxml.jackson.core.JsonGenerator;
 import com.fasterxml.jackson.databind.ObjectMapper;

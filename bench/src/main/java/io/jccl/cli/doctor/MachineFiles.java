@@ -1,4 +1,4 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 import java.io.IOException;
 import java.io.InputStream;

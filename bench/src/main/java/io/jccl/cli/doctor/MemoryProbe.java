@@ -1,6 +1,6 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.Limit;
+import io.jccl.cli.doctor.Facts.Limit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 

@@ -1,7 +1,7 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.Nic;
-import io.jccl.bench.doctor.Facts.Port;
+import io.jccl.cli.doctor.Facts.Nic;
+import io.jccl.cli.doctor.Facts.Port;
 
 /** Looks at InfiniBand and RoCE devices. */
 final class NetworkProbe {

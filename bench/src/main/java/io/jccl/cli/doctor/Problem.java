@@ -1,4 +1,4 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 /**
  * Something that is not as it should be.

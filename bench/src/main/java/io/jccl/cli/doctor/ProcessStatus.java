@@ -1,4 +1,4 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 /** Fields of {@code /proc/self/status} and files like it: a name, a colon, a value. */
 final class ProcessStatus {

@@ -1,4 +1,4 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 import io.jccl.bindings.NativeLibraries;
 import java.nio.charset.StandardCharsets;

@@ -1,5 +1,5 @@
 /** What {@code jccl doctor} finds out about a machine, and what it makes of it. */
 @NullMarked
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 import org.jspecify.annotations.NullMarked;

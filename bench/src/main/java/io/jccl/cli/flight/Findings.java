@@ -1,4 +1,4 @@
-package io.jccl.bench.flight;
+package io.jccl.cli.flight;
 
 import java.util.List;
 import org.jspecify.annotations.Nullable;

@@ -1,9 +1,9 @@
-package io.jccl.bench.flight;
+package io.jccl.cli.flight;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
-import io.jccl.bench.Version;
-import io.jccl.bench.topo.Output;
+import io.jccl.cli.shell.Version;
+import io.jccl.cli.shell.Output;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Path;

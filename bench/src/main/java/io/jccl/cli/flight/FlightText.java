@@ -1,10 +1,10 @@
-package io.jccl.bench.flight;
+package io.jccl.cli.flight;
 
-import io.jccl.bench.flight.Findings.Call;
-import io.jccl.bench.flight.Findings.Divergence;
-import io.jccl.bench.flight.Findings.Lateness;
-import io.jccl.bench.flight.Findings.Link;
-import io.jccl.bench.flight.Findings.RankFindings;
+import io.jccl.cli.flight.Findings.Call;
+import io.jccl.cli.flight.Findings.Divergence;
+import io.jccl.cli.flight.Findings.Lateness;
+import io.jccl.cli.flight.Findings.Link;
+import io.jccl.cli.flight.Findings.RankFindings;
 import java.io.PrintWriter;
 import java.util.Locale;
 import org.jspecify.annotations.Nullable;

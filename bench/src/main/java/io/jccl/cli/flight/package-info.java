@@ -1,5 +1,5 @@
 /** {@code jccl flight}: the recordings of all ranks, merged and explained. */
 @NullMarked
-package io.jccl.bench.flight;
+package io.jccl.cli.flight;
 
 import org.jspecify.annotations.NullMarked;

@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.launch;
 
 import java.io.File;
 import java.io.IOException;

@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.launch;
 
 import java.io.IOException;
 import java.util.ArrayList;
@@ -10,7 +10,7 @@ import java.util.concurrent.TimeUnit;
  * Ends a rank whose {@code jccl run} is gone. A launcher that is killed outright has no chance to
  * end its ranks itself.
  */
-final class ParentWatch {
+public final class ParentWatch {
     /** Set by {@code jccl run} for its ranks. */
     static final String VARIABLE = "JCCL_RUN_PID";
 
@@ -21,7 +21,7 @@ final class ParentWatch {
 
     private ParentWatch() {}
 
-    static void start(Map<String, String> environment) {
+    public static void start(Map<String, String> environment) {
         String pid = environment.get(VARIABLE);
         if (pid == null || !pid.matches("[0-9]{1,18}")) {
             return;

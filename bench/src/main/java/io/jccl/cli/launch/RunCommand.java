@@ -1,4 +1,10 @@
-package io.jccl.bench;
+package io.jccl.cli.launch;
+
+import io.jccl.cli.shell.Count;
+import io.jccl.cli.shell.RankOptions;
+
+import io.jccl.cli.perf.PerfCommand;
+import io.jccl.cli.shell.Version;
 
 import io.jccl.LocalJob;
 import io.jccl.rendezvous.StoreSecret;
@@ -18,6 +24,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
@@ -46,7 +53,7 @@ import picocli.CommandLine.Spec;
                     + " SIGINT, SIGTERM and SIGHUP are passed on to all ranks; a second one, such as"
                     + " that of another Ctrl-C, kills them.",
         })
-final class RunCommand implements Callable<Integer> {
+public final class RunCommand implements Callable<Integer> {
     /** What is over when it says so: nobody waits for more than its last words. */
     private static final long LAST_SECONDS = 2;
 
@@ -54,6 +61,7 @@ final class RunCommand implements Callable<Integer> {
     private static final long SAME_SIGNAL_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
     private final Function<Boolean, List<String>> prefix;
+    private final Predicate<String> isCommand;
 
     @Spec private @Nullable CommandSpec spec;
 
@@ -61,7 +69,7 @@ final class RunCommand implements Callable<Integer> {
             names = {"-n", "--nproc"},
             paramLabel = "<count>",
             required = true,
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description = "Number of ranks.")
     private int count;
 
@@ -79,7 +87,7 @@ final class RunCommand implements Callable<Integer> {
     @Option(
             names = "--grace",
             paramLabel = "<seconds>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description =
                     "How long the others may go on after a rank has failed, to report what they"
                             + " saw (default: 5).")
@@ -88,7 +96,7 @@ final class RunCommand implements Callable<Integer> {
     @Option(
             names = "--kill-after",
             paramLabel = "<seconds>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description =
                     "How long ranks may take to end after a signal before SIGKILL does it (default:"
                             + " 2).")
@@ -100,20 +108,29 @@ final class RunCommand implements Callable<Integer> {
             arity = "1..*")
     private List<String> command = new ArrayList<>();
 
-    RunCommand(String[] arguments) {
+    /**
+     * Creates the command.
+     *
+     * @param arguments all arguments of this process
+     * @param isCommand whether a word is a command of jccl
+     */
+    public RunCommand(String[] arguments, Predicate<String> isCommand) {
         this(jccl ->
                 jccl
                         ? JavaCommand.jccl(System.getenv(), arguments)
-                        : List.of(System.getProperty("jdk.module.path", "")));
+                        : List.of(System.getProperty("jdk.module.path", "")),
+                isCommand);
     }
 
     /**
      * Creates the command for a test.
      *
      * @param prefix given true, what starts jccl; given false, the module path, alone
+     * @param isCommand whether a word is a command of jccl
      */
-    RunCommand(Function<Boolean, List<String>> prefix) {
+    public RunCommand(Function<Boolean, List<String>> prefix, Predicate<String> isCommand) {
         this.prefix = prefix;
+        this.isCommand = isCommand;
     }
 
     /** How a rank ended. */
@@ -125,13 +142,13 @@ final class RunCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         CommandLine line = spec.commandLine();
-        if (count < 1 || count > PerfCommand.MOST_RANKS) {
+        if (count < 1 || count > RankOptions.MOST_RANKS) {
             throw new ParameterException(
                     line,
                     "-n/--nproc is "
                             + count
                             + ", expected 1 to "
-                            + PerfCommand.MOST_RANKS
+                            + RankOptions.MOST_RANKS
                             + "; give such a number");
         }
         return new Job(commandLine(line), line.getOut(), line.getErr()).run();
@@ -139,7 +156,7 @@ final class RunCommand implements Callable<Integer> {
 
     private List<String> commandLine(CommandLine line) {
         List<String> all;
-        if (Main.isCommand(command.getFirst())) {
+        if (isCommand.test(command.getFirst())) {
             if (command.getFirst().equals("run")) {
                 throw new ParameterException(
                         line, "run cannot start run; give another command, such as all_reduce");

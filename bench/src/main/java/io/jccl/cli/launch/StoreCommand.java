@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli.launch;
+
+import io.jccl.cli.shell.Version;
 
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
@@ -24,7 +26,7 @@ import picocli.CommandLine.Spec;
             "",
             "One store serves one run: a new run needs a new store. It ends by SIGTERM or Ctrl-C.",
         })
-final class StoreCommand implements Callable<Integer> {
+public final class StoreCommand implements Callable<Integer> {
     private static final int LARGEST_PORT = 65_535;
 
     @Spec private @Nullable CommandSpec spec;

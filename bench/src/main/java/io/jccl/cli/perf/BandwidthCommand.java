@@ -1,4 +1,10 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.bench.BandwidthCase;
+import io.jccl.bench.BandwidthRun;
+import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Version;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
@@ -32,7 +38,7 @@ import picocli.CommandLine.Spec;
             "With the host engine the device's memory is host memory too.",
             "Exit status: 0, 1 if a copy failed or was wrong, 2 for a mistake on the command line.",
         })
-final class BandwidthCommand implements Callable<Integer> {
+public final class BandwidthCommand implements Callable<Integer> {
     private static final long HOST_BYTES = 64L << 20;
     private static final long CUDA_BYTES = 512L << 20;
 
@@ -93,7 +99,7 @@ final class BandwidthCommand implements Callable<Integer> {
                             + " out without it.")
     private @Nullable Path nvme;
 
-    BandwidthCommand() {
+    public BandwidthCommand() {
         this(Drives::scratch);
     }
 
@@ -102,7 +108,7 @@ final class BandwidthCommand implements Callable<Integer> {
      *
      * @param stores makes the store that is measured under a folder
      */
-    BandwidthCommand(Function<Path, TierStore> stores) {
+    public BandwidthCommand(Function<Path, TierStore> stores) {
         this.stores = stores;
     }
 

@@ -1,4 +1,7 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.bench.PerfConfig;
+import io.jccl.bench.Report;
 
 import io.jccl.topology.cost.Prediction;
 import java.io.PrintWriter;

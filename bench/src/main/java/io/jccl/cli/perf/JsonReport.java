@@ -1,4 +1,8 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.bench.PerfConfig;
+import io.jccl.bench.Report;
+import io.jccl.cli.shell.Version;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;

@@ -1,4 +1,17 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.cli.shell.Count;
+
+import io.jccl.bench.MatmulInputs;
+import io.jccl.bench.MatmulPlan;
+import io.jccl.bench.MatmulRun;
+import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.Progress;
+import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Version;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -39,7 +52,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if the product was wrong or a rank failed; 2 for a mistake on the"
                     + " command line.",
         })
-final class MatmulCommand implements Callable<Integer> {
+public final class MatmulCommand implements Callable<Integer> {
     /** By default a device holds an eighth of one matrix. */
     private static final int DEFAULT_SHARE = 8;
 
@@ -50,7 +63,7 @@ final class MatmulCommand implements Callable<Integer> {
     @Option(
             names = {"-n", "--size"},
             paramLabel = "<n>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             defaultValue = "4096",
             description = "Rows and columns of all three matrices. Default: ${DEFAULT-VALUE}.")
     private int size;
@@ -82,7 +95,7 @@ final class MatmulCommand implements Callable<Integer> {
     @Option(
             names = "--threads",
             paramLabel = "<count>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description =
                     "Threads of a rank's products on the host (default: cores of this process by"
                             + " its ranks).")
@@ -101,7 +114,7 @@ final class MatmulCommand implements Callable<Integer> {
             description = "Write the figures as JSON.")
     private @Nullable Path json;
 
-    MatmulCommand() {
+    public MatmulCommand() {
         this(tiles -> {});
     }
 
@@ -111,7 +124,7 @@ final class MatmulCommand implements Callable<Integer> {
      * @param afterProduct sees each rank's tiles of the product before they are checked; for tests
      *     that spoil them
      */
-    MatmulCommand(Consumer<List<Buffer>> afterProduct) {
+    public MatmulCommand(Consumer<List<Buffer>> afterProduct) {
         this.afterProduct = afterProduct;
     }
 

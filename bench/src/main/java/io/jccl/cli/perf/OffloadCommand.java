@@ -1,4 +1,10 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.bench.OffloadConfig;
+import io.jccl.bench.OffloadRun;
+import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Version;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
@@ -41,7 +47,7 @@ import picocli.CommandLine.Spec;
             "Exit status: 0; 1 if a copy failed or a layer was wrong; 2 for a mistake on the command"
                     + " line.",
         })
-final class OffloadCommand implements Callable<Integer> {
+public final class OffloadCommand implements Callable<Integer> {
     private static final long MAX_LAYERS = 100_000;
     private static final int DEFAULT_SLOTS = 3;
 
@@ -161,7 +167,7 @@ final class OffloadCommand implements Callable<Integer> {
             description = "Write what ran when, for Perfetto (ui.perfetto.dev).")
     private @Nullable Path trace;
 
-    OffloadCommand() {
+    public OffloadCommand() {
         this(Drives::scratch, homes -> {});
     }
 
@@ -172,7 +178,7 @@ final class OffloadCommand implements Callable<Integer> {
      * @param afterFill sees the parameters once their checksums are known; for tests that spoil
      *     them
      */
-    OffloadCommand(Function<Path, TierStore> stores, Consumer<List<Buffer>> afterFill) {
+    public OffloadCommand(Function<Path, TierStore> stores, Consumer<List<Buffer>> afterFill) {
         this.stores = stores;
         this.afterFill = afterFill;
     }

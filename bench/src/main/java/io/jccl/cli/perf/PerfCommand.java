@@ -1,4 +1,17 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.cli.shell.Count;
+import io.jccl.cli.shell.RankOptions;
+
+import io.jccl.bench.Collective;
+import io.jccl.bench.Patterns;
+import io.jccl.bench.PerfConfig;
+import io.jccl.bench.PerfRun;
+import io.jccl.bench.Report;
+import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.Progress;
+import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Version;
 
 import io.jccl.Algorithm;
 import io.jccl.Communicator;
@@ -40,9 +53,7 @@ import picocli.CommandLine.TypeConversionException;
             "Exit status: 0, 1 if a value was wrong or a rank failed, 2 for a mistake on the"
                     + " command line.",
         })
-final class PerfCommand implements Callable<Integer> {
-    /** What one machine takes. */
-    static final int MOST_RANKS = 256;
+public final class PerfCommand implements Callable<Integer> {
 
     /** Slurm sets these in a batch script too, where nothing was started per rank. */
     private static final List<String> SLURM = List.of("SLURM_PROCID", "SLURM_NTASKS");
@@ -223,11 +234,11 @@ final class PerfCommand implements Callable<Integer> {
                             + " ranks on GPUs in the plan's order (default: advise).")
     private NcclSteering.@Nullable Mode steer;
 
-    PerfCommand(Collective collective) {
+    public PerfCommand(Collective collective) {
         this(collective, System.getenv(), PerfRun.Seam.NONE);
     }
 
-    PerfCommand(Collective collective, Map<String, String> environment, PerfRun.Seam seam) {
+    public PerfCommand(Collective collective, Map<String, String> environment, PerfRun.Seam seam) {
         this.collective = collective;
         this.environment = environment;
         this.seam = seam;
@@ -345,7 +356,7 @@ final class PerfCommand implements Callable<Integer> {
                     line, "-i/--stepbytes is 0, expected 1 or more; give a step such as -i 1M");
         }
         long all = (long) threads * devices;
-        if (all > MOST_RANKS) {
+        if (all > RankOptions.MOST_RANKS) {
             throw new ParameterException(
                     line,
                     "-t "
@@ -355,7 +366,7 @@ final class PerfCommand implements Callable<Integer> {
                             + " makes "
                             + all
                             + " ranks, expected "
-                            + MOST_RANKS
+                            + RankOptions.MOST_RANKS
                             + " at most; give fewer");
         }
         boolean barrier = collective == Collective.BARRIER;
@@ -468,23 +479,6 @@ final class PerfCommand implements Callable<Integer> {
 
     /** One value or all of them. */
     record Choice<T>(List<T> values) {}
-
-    /** A whole number, 0 or more. */
-    static final class Count implements ITypeConverter<Integer> {
-        @Override
-        public Integer convert(String value) {
-            try {
-                int number = Integer.parseInt(value);
-                if (number >= 0) {
-                    return number;
-                }
-            } catch (NumberFormatException e) {
-                // Reported below, as negative numbers are.
-            }
-            throw new TypeConversionException(
-                    "'" + value + "' is not a count; give a whole number, 0 or more");
-        }
-    }
 
     /** 0 or 1, as nccl-tests writes no and yes. */
     static final class Flag implements ITypeConverter<Integer> {

@@ -1,4 +1,9 @@
-package io.jccl.bench;
+package io.jccl.cli.plan;
+
+import io.jccl.cli.shell.Count;
+
+import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.Version;
 
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Batch;
@@ -42,7 +47,7 @@ import picocli.CommandLine.TypeConversionException;
             "Exit status: 0; 2 for a mistake in the arguments; 4 if --require is given and the model"
                     + " does not fit.",
         })
-final class PlanCommand implements Callable<Integer> {
+public final class PlanCommand implements Callable<Integer> {
     /** Suggestions shown. */
     private static final int NEXT = 5;
 

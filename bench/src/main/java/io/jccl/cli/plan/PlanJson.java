@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli.plan;
+
+import io.jccl.cli.shell.Version;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;

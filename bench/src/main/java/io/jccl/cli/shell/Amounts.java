@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
 
 import java.math.BigDecimal;
 import java.util.Locale;
@@ -8,7 +8,7 @@ import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.TypeConversionException;
 
 /** Large numbers as people write them: memory and parameters. */
-final class Amounts {
+public final class Amounts {
     private static final Pattern BYTES =
             Pattern.compile("(\\d+(?:\\.\\d+)?)(?:([KMGTP])(I?B)?|B)?");
 
@@ -19,7 +19,7 @@ final class Amounts {
     private Amounts() {}
 
     /** Bytes of an option. */
-    static final class Bytes implements ITypeConverter<Long> {
+    public static final class Bytes implements ITypeConverter<Long> {
         @Override
         public Long convert(String value) {
             return bytes(value);
@@ -27,7 +27,7 @@ final class Amounts {
     }
 
     /** Parameters of an option. */
-    static final class Count implements ITypeConverter<Long> {
+    public static final class Count implements ITypeConverter<Long> {
         @Override
         public Long convert(String value) {
             return count(value);
@@ -42,7 +42,7 @@ final class Amounts {
      * @return bytes
      * @throws TypeConversionException if it is none
      */
-    static long bytes(String text) {
+    public static long bytes(String text) {
         Matcher m = BYTES.matcher(text.trim().toUpperCase(Locale.ROOT));
         if (m.matches()) {
             int power = m.group(2) == null ? 0 : 1 + "KMGTP".indexOf(m.group(2));
@@ -67,7 +67,7 @@ final class Amounts {
      * @return how many
      * @throws TypeConversionException if it is none
      */
-    static long count(String text) {
+    public static long count(String text) {
         Matcher m = COUNT.matcher(text.trim().toUpperCase(Locale.ROOT));
         // Longer ones make numbers that take long to write out.
         if (text.length() <= 30 && m.matches()) {
@@ -90,7 +90,7 @@ final class Amounts {
      * @param bytes how many
      * @return such as {@code 2.79 TB}; three digits, powers of 1000
      */
-    static String text(double bytes) {
+    public static String text(double bytes) {
         return scaled(bytes, new String[] {" B", " kB", " MB", " GB", " TB", " PB", " EB"});
     }
 
@@ -100,7 +100,7 @@ final class Amounts {
      * @param bytes how many
      * @return such as {@code 2.79 TB}; three digits, powers of 1000
      */
-    static String text(long bytes) {
+    public static String text(long bytes) {
         return text((double) bytes);
     }
 
@@ -110,7 +110,7 @@ final class Amounts {
      * @param flops how many
      * @return such as {@code 4.51 EFLOP}
      */
-    static String flops(double flops) {
+    public static String flops(double flops) {
         return scaled(
                         flops,
                         new String[] {
@@ -125,7 +125,7 @@ final class Amounts {
      * @param count how many
      * @return such as {@code 15.2B}
      */
-    static String parameters(long count) {
+    public static String parameters(long count) {
         return scaled((double) count, new String[] {"", "K", "M", "B", "T"});
     }
 

@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
 
 import io.jccl.offload.Budgets;
 import io.jccl.offload.TierStore;
@@ -12,19 +12,19 @@ import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.ParameterException;
 
 /** Drives that commands measure. */
-final class Drives {
+public final class Drives {
     /** Alignment of buffers that go to a drive without a copy. */
-    static final int ALIGNMENT = 4096;
+    public static final int ALIGNMENT = 4096;
 
     private Drives() {}
 
     /** Room under a folder for data that nobody needs afterwards. */
-    static TierStore scratch(Path folder) {
+    public static TierStore scratch(Path folder) {
         return NvmeStore.open(folder, new Budgets(Map.of()), NvmeOptions.DEFAULT.withScratch(true));
     }
 
     /** A folder from the command line. */
-    static void checkFolder(CommandSpec spec, String option, Path folder) {
+    public static void checkFolder(CommandSpec spec, String option, Path folder) {
         if (!Files.isDirectory(folder)) {
             throw new ParameterException(
                     spec.commandLine(),
@@ -36,11 +36,11 @@ final class Drives {
     }
 
     /** Why the drive is not read and written past the page cache; null if it is, or unknown. */
-    static @Nullable String bufferedBecause(@Nullable TierStore store) {
+    public static @Nullable String bufferedBecause(@Nullable TierStore store) {
         return store instanceof NvmeStore n ? n.bufferedBecause() : null;
     }
 
-    static void close(@Nullable TierStore store) throws Exception {
+    public static void close(@Nullable TierStore store) throws Exception {
         if (store instanceof AutoCloseable c) {
             c.close();
         }

@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
@@ -14,7 +14,7 @@ import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.TypeConversionException;
 
 /** What a command's ranks run on. */
-enum Engine {
+public enum Engine {
     /** CPU ranks. */
     HOST,
     /** GPUs. */
@@ -23,12 +23,12 @@ enum Engine {
     MPI;
 
     /** The variable that chooses where {@code --engine} does not. */
-    static final String VARIABLE = "JCCL_ENGINE";
+    public static final String VARIABLE = "JCCL_ENGINE";
 
     /** Says that NCCL may put several ranks on one GPU. */
     private static final String SHARED = "NCCL_MULTI_RANK_GPU_ENABLE";
 
-    static Engine of(String name) {
+    public static Engine of(String name) {
         return switch (name) {
             case "host" -> HOST;
             case "nccl" -> NCCL;
@@ -40,19 +40,19 @@ enum Engine {
     }
 
     /** What an option says, or without it the environment. */
-    static Engine of(@Nullable Engine option, Map<String, String> environment) {
+    public static Engine of(@Nullable Engine option, Map<String, String> environment) {
         return option != null ? option : of(environment.getOrDefault(VARIABLE, "host"));
     }
 
     /** Devices for ranks of this process. */
-    List<? extends Device> devices(int ranks) {
+    public List<? extends Device> devices(int ranks) {
         return this != NCCL
                 ? Collections.nCopies(ranks, Device.host())
                 : IntStream.range(0, ranks).mapToObj(Engine::gpu).toList();
     }
 
     /** The communicator of the one rank that this process is. */
-    Communicator join(Map<String, String> environment, CommunicatorOptions options) {
+    public Communicator join(Map<String, String> environment, CommunicatorOptions options) {
         return this == MPI
                 ? Communicator.mpi(options)
                 : Communicator.fromEnvironment(device(environment), options);
@@ -91,7 +91,7 @@ enum Engine {
     }
 
     /** For the command line. */
-    static final class Converter implements ITypeConverter<Engine> {
+    public static final class Converter implements ITypeConverter<Engine> {
         @Override
         public Engine convert(String value) {
             try {

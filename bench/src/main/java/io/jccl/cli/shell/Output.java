@@ -1,4 +1,4 @@
-package io.jccl.bench.topo;
+package io.jccl.cli.shell;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -83,7 +83,16 @@ public final class Output {
      * @return the text with a question mark for what a terminal would take for a command
      */
     public static String oneLine(String text) {
-        return TextReport.printable(text);
+        StringBuilder b = new StringBuilder(text.length());
+        text.codePoints()
+                .map(c ->
+                        Character.isISOControl(c)
+                                        || !Character.isDefined(c)
+                                        || Character.getType(c) == Character.FORMAT
+                                ? '?'
+                                : c)
+                .forEach(b::appendCodePoint);
+        return b.toString();
     }
 
     private static Path folder(Path file) {

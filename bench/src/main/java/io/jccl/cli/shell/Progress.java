@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
 
 import java.io.Console;
 import java.io.PrintWriter;
@@ -10,7 +10,7 @@ import java.util.function.LongSupplier;
  * One line on a terminal's standard error that says what a long run is at. It is erased before
  * anything else is printed, and never written to a pipe or a file.
  */
-final class Progress {
+public final class Progress {
     private static final long PATIENCE_NANOS = 1_000_000_000L;
     private static final String ERASE = "\r\033[K";
 
@@ -38,11 +38,11 @@ final class Progress {
         this.start = clock.getAsLong();
     }
 
-    static Progress to(PrintWriter err) {
+    public static Progress to(PrintWriter err) {
         return new Progress(err, Progress::isTerminal, System::nanoTime);
     }
 
-    static Progress none() {
+    public static Progress none() {
         return new Progress(new PrintWriter(Writer.nullWriter()), () -> false, () -> 0);
     }
 
@@ -53,7 +53,7 @@ final class Progress {
     }
 
     /** Shows a line, if the run has lasted a second. */
-    void show(String text) {
+    public void show(String text) {
         if (state == State.QUIET && clock.getAsLong() - start > PATIENCE_NANOS) {
             // Not asked before: it loads the console's classes.
             state = terminal.getAsBoolean() ? State.ON : State.OFF;
@@ -66,7 +66,7 @@ final class Progress {
     }
 
     /** Erases the line. */
-    void erase() {
+    public void erase() {
         if (state == State.SHOWN) {
             err.print(ERASE);
             err.flush();

@@ -1,15 +1,20 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
+
+
 
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 
 /** How many ranks a command starts, and what carries their data. */
-final class RankOptions {
+public final class RankOptions {
+    /** Ranks of one machine on the host engine. */
+    public static final int MOST_RANKS = 256;
+
     @Option(
             names = {"-g", "--ngpus"},
             paramLabel = "<count>",
-            converter = PerfCommand.Count.class,
+            converter = Count.class,
             description =
                     "Ranks in this process (default: 2; 1 where a launcher started several"
                             + " processes).")
@@ -24,11 +29,11 @@ final class RankOptions {
     private @Nullable Engine engine;
 
     /** Ranks in this process, where no launcher started it. */
-    int here() {
+    public int here() {
         return ranks > 0 ? ranks : 2;
     }
 
-    Engine engine(Map<String, String> environment) {
+    public Engine engine(Map<String, String> environment) {
         return Engine.of(engine, environment);
     }
 }

@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -10,7 +10,7 @@ import org.jspecify.annotations.Nullable;
 /**
  * A folder for tier NVME, which is removed with all that is in it, also if the process is ended.
  */
-final class Scratch implements AutoCloseable {
+public final class Scratch implements AutoCloseable {
     private final Path folder;
     private final Thread cleaner;
 
@@ -27,7 +27,7 @@ final class Scratch implements AutoCloseable {
      * @param prefix how its name begins
      * @throws IllegalArgumentException if {@code within} is no folder that can be written
      */
-    static Scratch in(@Nullable Path within, String prefix) throws IOException {
+    public static Scratch in(@Nullable Path within, String prefix) throws IOException {
         if (within == null) {
             return new Scratch(Files.createTempDirectory(prefix));
         }
@@ -40,7 +40,7 @@ final class Scratch implements AutoCloseable {
         return new Scratch(Files.createTempDirectory(within, prefix));
     }
 
-    Path folder() {
+    public Path folder() {
         return folder;
     }
 
@@ -50,7 +50,7 @@ final class Scratch implements AutoCloseable {
                 Files.deleteIfExists(p);
             }
         } catch (IOException e) {
-            System.getLogger("io.jccl.bench")
+            System.getLogger("io.jccl.cli")
                     .log(System.Logger.Level.WARNING, "cannot remove " + folder, e);
         }
     }

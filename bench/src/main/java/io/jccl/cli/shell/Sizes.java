@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -7,7 +7,7 @@ import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.TypeConversionException;
 
 /** Sizes in bytes as the command line takes them, and the sequences that a run goes through. */
-final class Sizes {
+public final class Sizes {
     /** More lines than anyone reads: a step that was meant to be larger. */
     private static final int MAX_LINES = 100_000;
 
@@ -16,7 +16,7 @@ final class Sizes {
     private Sizes() {}
 
     /** Turns an option's value into bytes. */
-    static final class Converter implements ITypeConverter<Long> {
+    public static final class Converter implements ITypeConverter<Long> {
         @Override
         public Long convert(String value) {
             return parse(value);
@@ -60,7 +60,7 @@ final class Sizes {
      * @return at least one size
      * @throws IllegalArgumentException if the sequence is empty, endless or absurdly long
      */
-    static List<Long> sequence(long min, long max, long stepBytes, int factor) {
+    public static List<Long> sequence(long min, long max, long stepBytes, int factor) {
         if (min > max) {
             throw new IllegalArgumentException(
                     "-b is "
@@ -112,7 +112,7 @@ final class Sizes {
      * @param bytes how many
      * @return such as {@code 64K}; exact numbers only
      */
-    static String format(long bytes) {
+    public static String format(long bytes) {
         int unit = 0;
         long number = bytes;
         while (unit < UNITS.length() && number != 0 && number % 1024 == 0) {

@@ -1,11 +1,11 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
 
 import picocli.CommandLine.IVersionProvider;
 
 /** What {@code --version} and the headers of reports say. */
 public final class Version implements IVersionProvider {
     /** This library's version. */
-    static final String TEXT = "0.1.0-SNAPSHOT";
+    public static final String TEXT = "0.1.0-SNAPSHOT";
 
     /** Creates it for picocli. */
     public Version() {}

@@ -1,4 +1,6 @@
-package io.jccl.bench.topo;
+package io.jccl.cli.topo;
+
+import io.jccl.cli.shell.Output;
 
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Nic;
@@ -464,7 +466,7 @@ public final class Analysis {
                                 String.format(
                                         Locale.ROOT,
                                         "busiest link: %s, %.0f%% of the time",
-                                        TextReport.printable(a.name()),
+                                        Output.oneLine(a.name()),
                                         100 * a.use())));
         simulation.add(
                 s.correct()

@@ -1,4 +1,4 @@
-package io.jccl.bench.topo;
+package io.jccl.cli.topo;
 
 import io.jccl.topology.Operation;
 import io.jccl.topology.cost.Crossover;

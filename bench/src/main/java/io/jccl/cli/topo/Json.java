@@ -1,4 +1,4 @@
-package io.jccl.bench.topo;
+package io.jccl.cli.topo;
 
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonGenerator;

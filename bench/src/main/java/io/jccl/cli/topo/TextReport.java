@@ -1,4 +1,6 @@
-package io.jccl.bench.topo;
+package io.jccl.cli.topo;
+
+import io.jccl.cli.shell.Output;
 
 import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
@@ -78,8 +80,8 @@ public final class TextReport {
                 continue;
             }
             String text =
-                    printable(nic.name())
-                            + (device == null ? "" : " " + printable(device))
+                    Output.oneLine(nic.name())
+                            + (device == null ? "" : " " + Output.oneLine(device))
                             + (gbps == null ? "" : " " + rate(gbps) + " GB/s");
             if (!b.isEmpty() && b.length() + text.length() + 2 > WIDTH) {
                 line(b.append(',').toString());
@@ -96,7 +98,7 @@ public final class TextReport {
     private String about(int place) {
         Findings.GpuRow gpu = f.gpus().get(place);
         List<String> columns = new ArrayList<>();
-        columns.add(gpu.model() == null ? "" : printable(gpu.model()));
+        columns.add(gpu.model() == null ? "" : Output.oneLine(gpu.model()));
         String cc = gpu.computeCapability();
         columns.add(cc == null ? "" : "compute " + cc);
         Integer links = gpu.nvlinks();
@@ -115,7 +117,7 @@ public final class TextReport {
     private static String known(String label, @Nullable String value) {
         return value == null || value.isEmpty() || value.equals("N/A")
                 ? ""
-                : label + cut(printable(value), 30);
+                : label + cut(Output.oneLine(value), 30);
     }
 
     /** The NICs that a GPU reaches by the shortest kind of path. */
@@ -134,7 +136,7 @@ public final class TextReport {
         List<String> names = new ArrayList<>();
         for (Findings.Pair p : f.links()) {
             if (p.toNic() && p.a().equals(gpu) && p.code().equals(code)) {
-                names.add(printable(p.b()));
+                names.add(Output.oneLine(p.b()));
             }
         }
         return cut(String.join(" ", names), 40) + " (" + code + ")";
@@ -164,7 +166,7 @@ public final class TextReport {
             }
             rows.add(
                     List.of(
-                            "  " + printable(sort.code),
+                            "  " + Output.oneLine(sort.code),
                             count(pairs.size(), "pair"),
                             sort.gbps == null ? "" : rate(sort.gbps) + " GB/s",
                             sort.kind.replace('_', ' '),
@@ -178,7 +180,7 @@ public final class TextReport {
     }
 
     private static String number(String name) {
-        return printable(name.startsWith("GPU") ? name.substring(3) : name);
+        return Output.oneLine(name.startsWith("GPU") ? name.substring(3) : name);
     }
 
     private void plan() {
@@ -217,11 +219,11 @@ public final class TextReport {
                                 + " GB/s  "
                                 + lower(r.shape()).replace('_', ' ')
                                 + " over machines: in by "
-                                + printable(f.nics().get(r.nicIn()).name())
+                                + Output.oneLine(f.nics().get(r.nicIn()).name())
                                 + ", GPUs "
                                 + sequence(inside(r))
                                 + ", out by "
-                                + printable(f.nics().get(r.nicOut()).name()));
+                                + Output.oneLine(f.nics().get(r.nicOut()).name()));
             }
             many(rails, "rail");
             figures(cluster.bandwidthGBps(), cluster.boundGBps(), cluster.bound());
@@ -298,7 +300,7 @@ public final class TextReport {
                         + " possible (ratio "
                         + format("%.3f", bound == 0 ? 1 : bandwidth / bound)
                         + ")");
-        line("  limited by " + printable(what));
+        line("  limited by " + Output.oneLine(what));
     }
 
     private void reasons() {
@@ -311,7 +313,7 @@ public final class TextReport {
         }
         line("");
         line("Why");
-        why.stream().limit(REASONS).forEach(w -> wrapped(printable(w)));
+        why.stream().limit(REASONS).forEach(w -> wrapped(Output.oneLine(w)));
     }
 
     /** Further lines are indented more. */
@@ -493,20 +495,6 @@ public final class TextReport {
 
     private static String cut(String text, int width) {
         return text.length() <= width ? text : text.substring(0, width - 3) + "...";
-    }
-
-    /** Nothing that a terminal would take for a command. */
-    static String printable(String text) {
-        StringBuilder b = new StringBuilder(text.length());
-        text.codePoints()
-                .map(c ->
-                        Character.isISOControl(c)
-                                        || !Character.isDefined(c)
-                                        || Character.getType(c) == Character.FORMAT
-                                ? '?'
-                                : c)
-                .forEach(b::appendCodePoint);
-        return b.toString();
     }
 
     @SuppressWarnings("AnnotateFormatMethod") // the annotation would be a dependency

@@ -1,10 +1,9 @@
-package io.jccl.bench;
+package io.jccl.cli.topo;
 
-import io.jccl.bench.topo.Analysis;
-import io.jccl.bench.topo.Findings;
-import io.jccl.bench.topo.Json;
-import io.jccl.bench.topo.Output;
-import io.jccl.bench.topo.TextReport;
+import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Version;
+
+import io.jccl.cli.shell.Output;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.draw.Dot;
@@ -47,7 +46,7 @@ import picocli.CommandLine.TypeConversionException;
             "Exit status: 0; 1 if something failed; 2 for a mistake in the arguments or a text that"
                     + " is no topology.",
         })
-final class TopoCommand implements Callable<Integer> {
+public final class TopoCommand implements Callable<Integer> {
     /** Stands for standard input or output. */
     private static final String STANDARD = "-";
 
@@ -188,7 +187,7 @@ final class TopoCommand implements Callable<Integer> {
             description = "Play the plan, chunk by chunk, and check that the data arrives.")
     private boolean simulate;
 
-    TopoCommand() {
+    public TopoCommand() {
         this(System.in, ThisMachine::read);
     }
 
@@ -198,7 +197,7 @@ final class TopoCommand implements Callable<Integer> {
      * @param input standard input
      * @param machine reads this machine
      */
-    TopoCommand(InputStream input, Function<ReadOptions, Topology> machine) {
+    public TopoCommand(InputStream input, Function<ReadOptions, Topology> machine) {
         this.input = input;
         this.machine = machine;
     }

@@ -1,13 +1,16 @@
-package io.jccl.bench;
+package io.jccl.cli.train;
+
+import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.Version;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.jccl.bench.fit.Attempt;
-import io.jccl.bench.fit.Chart;
-import io.jccl.bench.fit.Experiment;
-import io.jccl.bench.fit.Settings;
-import io.jccl.bench.fit.TechniqueSet;
+import io.jccl.train.fit.Attempt;
+import io.jccl.train.fit.Chart;
+import io.jccl.train.fit.Experiment;
+import io.jccl.train.fit.Settings;
+import io.jccl.train.fit.TechniqueSet;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.ArrayList;

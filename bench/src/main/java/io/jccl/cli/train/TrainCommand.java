@@ -1,15 +1,20 @@
-package io.jccl.bench;
+package io.jccl.cli.train;
+
+import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.Progress;
+import io.jccl.cli.shell.Scratch;
+import io.jccl.cli.shell.Version;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.bench.fit.Chart;
-import io.jccl.bench.topo.Output;
-import io.jccl.bench.train.Corpus;
-import io.jccl.bench.train.GptShape;
-import io.jccl.bench.train.RunSettings;
-import io.jccl.bench.train.Techniques;
-import io.jccl.bench.train.TrainResult;
-import io.jccl.bench.train.TrainRun;
+import io.jccl.train.fit.Chart;
+import io.jccl.cli.shell.Output;
+import io.jccl.train.Corpus;
+import io.jccl.train.GptShape;
+import io.jccl.train.RunSettings;
+import io.jccl.train.Techniques;
+import io.jccl.train.TrainResult;
+import io.jccl.train.TrainRun;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.IOException;

@@ -1,7 +1,7 @@
-package io.jccl.bench;
+package io.jccl.cli.train;
 
-import io.jccl.bench.train.GptShape;
-import io.jccl.bench.train.Techniques;
+import io.jccl.train.GptShape;
+import io.jccl.train.Techniques;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.Optimizer;

@@ -1,13 +1,15 @@
-package io.jccl.bench;
+package io.jccl.cli.train;
+
+import io.jccl.cli.shell.Version;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.jccl.bench.fit.Chart;
-import io.jccl.bench.train.GptShape;
-import io.jccl.bench.train.RunSettings;
-import io.jccl.bench.train.Techniques;
-import io.jccl.bench.train.TrainResult;
+import io.jccl.train.fit.Chart;
+import io.jccl.train.GptShape;
+import io.jccl.train.RunSettings;
+import io.jccl.train.Techniques;
+import io.jccl.train.TrainResult;
 import io.jccl.parallel.Compression;
 import java.io.PrintWriter;
 import java.io.StringWriter;

@@ -1,4 +1,4 @@
-package io.jccl.bench.fit;
+package io.jccl.train.fit;
 
 import io.jccl.error.JcclException;
 import java.util.ArrayList;

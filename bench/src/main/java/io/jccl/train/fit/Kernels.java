@@ -1,4 +1,4 @@
-package io.jccl.bench.fit;
+package io.jccl.train.fit;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT;

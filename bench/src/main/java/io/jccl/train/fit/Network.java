@@ -1,10 +1,10 @@
-package io.jccl.bench.fit;
+package io.jccl.train.fit;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 
-import io.jccl.bench.train.Functions;
-import io.jccl.bench.train.Grammar;
-import io.jccl.bench.train.Owned;
+import io.jccl.train.Functions;
+import io.jccl.train.Grammar;
+import io.jccl.train.Owned;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.BufferPool;

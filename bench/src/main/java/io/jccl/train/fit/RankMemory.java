@@ -1,4 +1,4 @@
-package io.jccl.bench.fit;
+package io.jccl.train.fit;
 
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;

@@ -1,8 +1,8 @@
-package io.jccl.bench.fit;
+package io.jccl.train.fit;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.bench.train.Owned;
+import io.jccl.train.Owned;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;

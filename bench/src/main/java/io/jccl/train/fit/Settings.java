@@ -1,4 +1,4 @@
-package io.jccl.bench.fit;
+package io.jccl.train.fit;
 
 import java.nio.file.Path;
 

@@ -1,11 +1,11 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bench.doctor.Facts.HostEngine;
-import io.jccl.bench.doctor.Facts.Space;
-import io.jccl.bench.doctor.Facts.Step;
+import io.jccl.cli.doctor.Facts.HostEngine;
+import io.jccl.cli.doctor.Facts.Space;
+import io.jccl.cli.doctor.Facts.Step;
 import io.jccl.bindings.Discovery;
 import io.jccl.bindings.NativeLibrary;
 import java.nio.file.Path;

@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli.doctor;
+
+import io.jccl.cli.Main;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -7,7 +9,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.LocalJob;
-import io.jccl.bench.doctor.FakeMachine;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;

@@ -1,11 +1,11 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bench.doctor.Facts.Cuda;
-import io.jccl.bench.doctor.Facts.CudaDevice;
+import io.jccl.cli.doctor.Facts.Cuda;
+import io.jccl.cli.doctor.Facts.CudaDevice;
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.LoadedLibrary;
 import io.jccl.bindings.NativeLibrary;

@@ -1,4 +1,4 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -6,13 +6,13 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeFalse;
 
-import io.jccl.bench.doctor.Facts.ConfigFile;
-import io.jccl.bench.doctor.Facts.Gpu;
-import io.jccl.bench.doctor.Facts.Library;
-import io.jccl.bench.doctor.Facts.Link;
-import io.jccl.bench.doctor.Facts.Nic;
-import io.jccl.bench.doctor.Facts.Setting;
-import io.jccl.bench.doctor.Facts.Variable;
+import io.jccl.cli.doctor.Facts.ConfigFile;
+import io.jccl.cli.doctor.Facts.Gpu;
+import io.jccl.cli.doctor.Facts.Library;
+import io.jccl.cli.doctor.Facts.Link;
+import io.jccl.cli.doctor.Facts.Nic;
+import io.jccl.cli.doctor.Facts.Setting;
+import io.jccl.cli.doctor.Facts.Variable;
 import io.jccl.bindings.Discovery;
 import io.jccl.bindings.NativeLibrary;
 import java.io.IOException;

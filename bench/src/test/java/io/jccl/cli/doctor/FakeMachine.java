@@ -1,11 +1,11 @@
-package io.jccl.bench.doctor;
+package io.jccl.cli.doctor;
 
-import io.jccl.bench.doctor.Facts.Cuda;
-import io.jccl.bench.doctor.Facts.CudaDevice;
-import io.jccl.bench.doctor.Facts.HostEngine;
-import io.jccl.bench.doctor.Facts.Java;
-import io.jccl.bench.doctor.Facts.Space;
-import io.jccl.bench.doctor.Facts.Step;
+import io.jccl.cli.doctor.Facts.Cuda;
+import io.jccl.cli.doctor.Facts.CudaDevice;
+import io.jccl.cli.doctor.Facts.HostEngine;
+import io.jccl.cli.doctor.Facts.Java;
+import io.jccl.cli.doctor.Facts.Space;
+import io.jccl.cli.doctor.Facts.Step;
 import io.jccl.bindings.Discovery;
 import io.jccl.bindings.LoadedLibrary;
 import io.jccl.bindings.NativeLibrary;

@@ -1,12 +1,12 @@
-package io.jccl.bench.flight;
+package io.jccl.cli.flight;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bench.flight.Findings.Lateness;
-import io.jccl.bench.flight.Findings.Link;
+import io.jccl.cli.flight.Findings.Lateness;
+import io.jccl.cli.flight.Findings.Link;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;

@@ -1,4 +1,4 @@
-package io.jccl.bench.flight;
+package io.jccl.cli.flight;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -8,7 +8,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.Communicator;
 import io.jccl.LocalJob;
-import io.jccl.bench.Main;
+import io.jccl.cli.Main;
 import java.io.File;
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -211,7 +211,7 @@ class FlightCommandTest {
         out.getBuffer().setLength(0);
         assertEquals(1, flight(histories, files.get(2)), err::toString);
         assertTrue(out.toString().contains(expected), out::toString);
-        assertTrue(out.toString().contains("; at io.jccl.bench.flight.FlightRank.run("));
+        assertTrue(out.toString().contains("; at io.jccl.cli.flight.FlightRank.run("));
     }
 
     @Test

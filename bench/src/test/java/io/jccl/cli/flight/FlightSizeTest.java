@@ -1,9 +1,9 @@
-package io.jccl.bench.flight;
+package io.jccl.cli.flight;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.bench.Main;
+import io.jccl.cli.Main;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;

@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli.launch;
+
+import io.jccl.cli.Main;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -29,14 +31,14 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(value = 180, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
-class RunCommandTest {
+public class RunCommandTest {
     private final StringWriter out = new StringWriter();
     private final StringWriter err = new StringWriter();
 
     private int run(String... arguments) {
         return Main.execute(
                 "run",
-                new RunCommand(jccl -> jccl ? jccl() : List.of(".")),
+                new RunCommand(jccl -> jccl ? jccl() : List.of("."), Main::isCommand),
                 arguments,
                 new PrintWriter(out),
                 new PrintWriter(err));
@@ -45,7 +47,7 @@ class RunCommandTest {
     /**
      * This JVM's classes, whether they are modules or not, with vectors as the launcher has them.
      */
-    static List<String> jccl() {
+    public static List<String> jccl() {
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
         List<String> command =
                 new ArrayList<>(List.of(java, "--add-modules", "jdk.incubator.vector"));
@@ -100,7 +102,7 @@ class RunCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> List.of(modulePath())),
+                        new RunCommand(jccl -> List.of(modulePath()), Main::isCommand),
                         new String[] {"-n", "2", "--grace", "4", "--", program.toString()},
                         new PrintWriter(out),
                         new PrintWriter(err));
@@ -140,7 +142,7 @@ class RunCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> List.of(modulePath())),
+                        new RunCommand(jccl -> List.of(modulePath()), Main::isCommand),
                         arguments.toArray(String[]::new),
                         new PrintWriter(out),
                         new PrintWriter(err));
@@ -190,7 +192,7 @@ class RunCommandTest {
             int status =
                     Main.execute(
                             "run",
-                            new RunCommand(jccl -> List.of(modulePath())),
+                            new RunCommand(jccl -> List.of(modulePath()), Main::isCommand),
                             new String[] {"-n", "2", "--no-prefix", "--", program.toString()},
                             new PrintWriter(out),
                             new PrintWriter(err));

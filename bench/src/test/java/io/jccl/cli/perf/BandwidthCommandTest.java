@@ -1,4 +1,7 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.bench.BandwidthCase;
+import io.jccl.cli.Main;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;

@@ -1,4 +1,11 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.bench.MatmulInputs;
+import io.jccl.bench.MatmulPlan;
+import io.jccl.cli.Main;
+import io.jccl.cli.launch.RunCommand;
+import io.jccl.cli.launch.RunCommandTest;
+import io.jccl.cli.shell.Sizes;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -136,7 +143,7 @@ class MatmulCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> jccl ? RunCommandTest.jccl() : List.of(".")),
+                        new RunCommand(jccl -> jccl ? RunCommandTest.jccl() : List.of("."), Main::isCommand),
                         new String[] {"-n", "3", "matmul", "-n", "150", "--device-memory", "64K"},
                         new PrintWriter(out),
                         new PrintWriter(err));

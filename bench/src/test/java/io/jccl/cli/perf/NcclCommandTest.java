@@ -1,11 +1,13 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.cli.OnDoubles;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.jccl.bench.OnDoubles.Result;
+import io.jccl.cli.OnDoubles.Result;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;

@@ -1,4 +1,7 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.cli.OnDoubles;
+import io.jccl.cli.shell.Sizes;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -6,7 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.jccl.bench.OnDoubles.Result;
+import io.jccl.cli.OnDoubles.Result;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;

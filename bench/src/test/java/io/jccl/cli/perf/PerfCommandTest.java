@@ -1,4 +1,9 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.bench.Collective;
+import io.jccl.bench.PerfRun;
+import io.jccl.cli.Main;
+import io.jccl.cli.shell.Version;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;

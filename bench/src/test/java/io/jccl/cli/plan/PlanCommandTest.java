@@ -1,4 +1,7 @@
-package io.jccl.bench;
+package io.jccl.cli.plan;
+
+import io.jccl.cli.Main;
+import io.jccl.cli.shell.Amounts;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;

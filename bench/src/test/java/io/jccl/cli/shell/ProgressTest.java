@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.cli.shell;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 

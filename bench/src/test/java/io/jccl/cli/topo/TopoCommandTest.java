@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli.topo;
+
+import io.jccl.cli.Main;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;

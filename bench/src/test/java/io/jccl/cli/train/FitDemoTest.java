@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli.train;
+
+import io.jccl.cli.Main;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -6,7 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.jccl.bench.fit.TechniqueSet;
+import io.jccl.train.fit.TechniqueSet;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;

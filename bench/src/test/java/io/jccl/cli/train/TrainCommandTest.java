@@ -1,4 +1,8 @@
-package io.jccl.bench;
+package io.jccl.cli.train;
+
+import io.jccl.cli.Main;
+import io.jccl.cli.launch.RunCommand;
+import io.jccl.cli.launch.RunCommandTest;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -449,7 +453,7 @@ class TrainCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> RunCommandTest.jccl()),
+                        new RunCommand(jccl -> RunCommandTest.jccl(), Main::isCommand),
                         arguments.toArray(String[]::new),
                         new PrintWriter(out),
                         new PrintWriter(err));

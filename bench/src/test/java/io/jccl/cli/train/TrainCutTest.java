@@ -1,4 +1,6 @@
-package io.jccl.bench;
+package io.jccl.cli.train;
+
+import io.jccl.cli.launch.RunCommandTest;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;

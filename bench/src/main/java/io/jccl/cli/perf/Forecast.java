@@ -1,7 +1,9 @@
-package io.jccl.bench;
+package io.jccl.cli.perf;
+
+import io.jccl.bench.Collective;
 
 import io.jccl.NcclSteering;
-import io.jccl.bench.topo.Analysis;
+import io.jccl.cli.topo.Analysis;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.CostModel;

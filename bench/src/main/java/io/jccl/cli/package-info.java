@@ -1,0 +1,5 @@
+/** The {@code jccl} command line. */
+@NullMarked
+package io.jccl.cli;
+
+import org.jspecify.annotations.NullMarked;

@@ -1,0 +1,5 @@
+/** The memory planner on the command line. */
+@NullMarked
+package io.jccl.cli.plan;
+
+import org.jspecify.annotations.NullMarked;
