@@ -92,10 +92,8 @@ class ReadmeProgramTest {
                             .redirectError(err.toFile());
             builder.environment()
                     .keySet()
-                    .removeIf(
-                            name ->
-                                    Workers.isLauncherVariable(name)
-                                            || name.startsWith("JDK_JAVA"));
+                    .removeIf(name ->
+                            Workers.isLauncherVariable(name) || name.startsWith("JDK_JAVA"));
             builder.environment().putAll(environment);
             process = builder.start();
             processes.add(process);
@@ -143,7 +141,9 @@ class ReadmeProgramTest {
         assertTrue(loaded.contains("io.jccl.CommunicatorOptions "), "the log of classes is empty");
         assertEquals(
                 List.of(),
-                loaded.lines().filter(line -> line.contains("io.jccl.bindings.generated")).toList());
+                loaded.lines()
+                        .filter(line -> line.contains("io.jccl.bindings.generated"))
+                        .toList());
     }
 
     @Test

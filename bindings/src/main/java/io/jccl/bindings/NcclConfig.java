@@ -223,10 +223,7 @@ public final class NcclConfig {
             Object value = values.get(field);
             switch (field.layout()) {
                 case ValueLayout.OfInt number ->
-                        config.set(
-                                number,
-                                field.offset(),
-                                value == null ? UNDEFINED : (int) value);
+                        config.set(number, field.offset(), value == null ? UNDEFINED : (int) value);
                 case AddressLayout text ->
                         config.set(
                                 text,

@@ -309,8 +309,7 @@ class BufferPoolTest {
             stale.set(ValueLayout.JAVA_BYTE, 399, (byte) 5);
             IllegalStateException e =
                     assertThrows(
-                            IllegalStateException.class,
-                            () -> pool.allocate(DataType.INT8, 1000));
+                            IllegalStateException.class, () -> pool.allocate(DataType.INT8, 1000));
             String message = String.valueOf(e.getMessage());
             for (String word :
                     List.of(
