@@ -199,7 +199,8 @@ class FaultTest {
                 for (Report report : reports) {
                     assertTrue(
                             report.type.equals("RankFailedException")
-                                    || starting && report.type.equals("CollectiveTimeoutException"),
+                                    || (starting
+                                            && report.type.equals("CollectiveTimeoutException")),
                             () -> what + ": " + report);
                 }
                 others.forEach(

@@ -661,9 +661,10 @@ public final class BufferPool implements AutoCloseable {
         }
         closed = true;
         List<Runnable> steps = new ArrayList<>();
+        Poison p = poison;
         for (int i = 0; i < blocks; i++) {
             int block = i;
-            if (poison instanceof Poison p && slabOf[block] >= 0 && isFree(block)) {
+            if (p != null && slabOf[block] >= 0 && isFree(block)) {
                 steps.add(() -> p.check(memory(block, size[block])));
             }
         }
