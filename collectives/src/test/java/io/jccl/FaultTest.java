@@ -15,9 +15,15 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -140,6 +146,73 @@ class FaultTest {
             assertEquals(0, stopped.join(PATIENCE));
         }
         assertNothingLeft(job);
+    }
+
+    /**
+     * Ranks are killed at any moment, in every fourth round while they start too: the others end
+     * with an error that names one who is dead, and nothing stays behind.
+     */
+    @Test
+    @Tag("exhaustive")
+    @Timeout(value = 15, unit = TimeUnit.MINUTES)
+    void killedAtAnyMoment() throws InterruptedException {
+        long seed = Long.getLong("jccl.seed", System.nanoTime());
+        System.out.println("FaultTest.killedAtAnyMoment: -Djccl.seed=" + seed);
+        Random random = new Random(seed);
+        List<String> programs = List.of("allReduce", "barrier", "sendRecv", "stream");
+        for (int round = 0; round < 32; round++) {
+            int size = 2 + random.nextInt(3);
+            List<Integer> ranks = new ArrayList<>(IntStream.range(0, size).boxed().toList());
+            Collections.shuffle(ranks, random);
+            List<Integer> victims = ranks.subList(0, 1 + random.nextInt(size - 1));
+            List<Integer> others = ranks.subList(victims.size(), size);
+            String program = programs.get(random.nextInt(programs.size()));
+            boolean starting = round % 4 == 3;
+            String what =
+                    "round %d: %s, victims %s of %d%s"
+                            .formatted(round, program, victims, size, starting ? ", starting" : "");
+            System.out.println(what);
+            String job = Workers.newJobId();
+            try (Workers workers = new Workers(size, job, List.of(), Map.of())) {
+                workers.startAll(FaultWorker.class, program, starting ? "5" : "100");
+                if (starting) {
+                    Thread.sleep(random.nextInt(1200));
+                } else {
+                    workers.all().forEach(worker -> worker.await("RUNNING", PATIENCE));
+                    Thread.sleep(random.nextInt(30), random.nextInt(999_999));
+                }
+                victims.forEach(rank -> workers.all().get(rank).kill());
+                long killed = System.nanoTime();
+                List<Report> reports =
+                        others.stream().map(rank -> Report.of(workers.all().get(rank))).toList();
+                long millis = (System.nanoTime() - killed) / 1_000_000;
+                assertTrue(millis < SOON_MILLIS, () -> what + ": after " + millis + " ms");
+                String named =
+                        victims.stream()
+                                .map(rank -> "rank " + rank + "\\b|\\[([0-9, ]* )?" + rank + "[],]")
+                                .collect(Collectors.joining("|", "(?s).*(", ").*"));
+                assertTrue(
+                        starting
+                                ? reports.stream().anyMatch(r -> r.message.matches(named))
+                                : reports.stream().allMatch(r -> r.message.matches(named)),
+                        () -> what + ": " + reports);
+                for (Report report : reports) {
+                    assertTrue(
+                            report.type.equals("RankFailedException")
+                                    || (starting
+                                            && report.type.equals("CollectiveTimeoutException")),
+                            () -> what + ": " + report);
+                }
+                others.forEach(
+                        rank -> assertEquals(0, workers.all().get(rank).join(PATIENCE), what));
+            }
+            if (victims.size() > 1) {
+                // One of them may have ended after the last that was not killed, which removes
+                // nothing while another lives: then the launcher does it.
+                LocalJob.cleanUp(job);
+            }
+            assertNothingLeft(job);
+        }
     }
 
     @Test

@@ -5,7 +5,7 @@ import io.jccl.bindings.generated.nccl.ncclSimInfo_t;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import java.lang.foreign.AddressLayout;
 import java.lang.foreign.Arena;
-import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.MemoryLayout.PathElement;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.EnumMap;
@@ -19,6 +19,10 @@ import java.util.stream.Collectors;
  * than the version the struct names; a field that it does not know it ignores without a word
  * (parseCommConfig of NCCL's init.cc). So the struct is built for the smaller of the loaded version
  * and the header's, and a field that the loaded version lacks is an error here.
+ *
+ * <p>Communicators of every engine have one in their options. So no generated class is initialised
+ * before {@link #allocate}: those call restricted methods, for which programs without NCCL need no
+ * permission.
  *
  * <p><b>Threads:</b> any; it cannot be changed.
  */
@@ -64,15 +68,10 @@ public final class NcclConfig {
 
         private final String cName;
         private final Version since;
-        private final ValueLayout layout;
-        private final long offset;
 
         Field(String cName, String since) {
-            MemoryLayout.PathElement path = MemoryLayout.PathElement.groupElement(cName);
             this.cName = cName;
             this.since = Version.of(since);
-            this.layout = (ValueLayout) ncclConfig_t.layout().select(path);
-            this.offset = ncclConfig_t.layout().byteOffset(path);
         }
 
         /**
@@ -94,12 +93,24 @@ public final class NcclConfig {
         }
 
         private boolean isText() {
-            return layout instanceof AddressLayout;
+            return this == NET_NAME || this == COMM_NAME;
+        }
+
+        private ValueLayout layout() {
+            return (ValueLayout) ncclConfig_t.layout().select(path());
+        }
+
+        private long offset() {
+            return ncclConfig_t.layout().byteOffset(path());
+        }
+
+        private PathElement path() {
+            return PathElement.groupElement(cName);
         }
     }
 
-    /** The version whose header our layout comes from. */
-    static final Version HEADER = Version.ofNccl(nccl_h.NCCL_VERSION_CODE());
+    /** INT_MIN, as nccl.h has it. */
+    private static final int UNDEFINED = Integer.MIN_VALUE;
 
     private static final List<Field> FIELDS = List.of(Field.values());
 
@@ -124,7 +135,7 @@ public final class NcclConfig {
      *     NCCL marks a field as not set
      */
     public NcclConfig with(Field field, int value) {
-        if (field.isText() || value == nccl_h.NCCL_CONFIG_UNDEF_INT()) {
+        if (field.isText() || value == UNDEFINED) {
             throw new IllegalArgumentException(
                     "ncclConfig_t."
                             + field.cName
@@ -203,23 +214,20 @@ public final class NcclConfig {
                     "ncclConfig_t.%s needs NCCL %s, loaded %s: do not set it"
                             .formatted(field.cName, field.since, runtime));
         }
-        Version built = runtime.atLeast(HEADER) ? HEADER : runtime;
+        Version built = built(runtime);
         MemorySegment config = arena.allocate(ncclConfig_t.layout());
         ncclConfig_t.size(config, size(built));
         ncclConfig_t.magic(config, nccl_h.NCCL_API_MAGIC());
         ncclConfig_t.version(config, built.ncclCode());
         for (Field field : FIELDS) {
             Object value = values.get(field);
-            switch (field.layout) {
+            switch (field.layout()) {
                 case ValueLayout.OfInt number ->
-                        config.set(
-                                number,
-                                field.offset,
-                                value == null ? nccl_h.NCCL_CONFIG_UNDEF_INT() : (int) value);
+                        config.set(number, field.offset(), value == null ? UNDEFINED : (int) value);
                 case AddressLayout text ->
                         config.set(
                                 text,
-                                field.offset,
+                                field.offset(),
                                 value == null
                                         ? MemorySegment.NULL
                                         : arena.allocateFrom((String) value));
@@ -240,6 +248,16 @@ public final class NcclConfig {
                 .collect(Collectors.joining(", ", "{", "}"));
     }
 
+    /** The version whose header our layout comes from. */
+    static Version header() {
+        return Version.ofNccl(nccl_h.NCCL_VERSION_CODE());
+    }
+
+    private static Version built(Version runtime) {
+        Version header = header();
+        return runtime.atLeast(header) ? header : runtime;
+    }
+
     /**
      * The struct's size in a version: up to its last field then, rounded up to a pointer's size.
      */
@@ -247,7 +265,7 @@ public final class NcclConfig {
         long end = 0;
         for (Field field : FIELDS) {
             if (version.atLeast(field.since)) {
-                end = field.offset + field.layout.byteSize();
+                end = field.offset() + field.layout().byteSize();
             }
         }
         long unit = ncclConfig_t.layout().byteAlignment();
@@ -255,7 +273,7 @@ public final class NcclConfig {
     }
 
     static MemorySegment simInfo(Arena arena, Version runtime) {
-        Version built = runtime.atLeast(HEADER) ? HEADER : runtime;
+        Version built = built(runtime);
         MemorySegment info = arena.allocate(ncclSimInfo_t.layout());
         ncclSimInfo_t.size(info, ncclSimInfo_t.sizeof());
         ncclSimInfo_t.magic(info, SIM_INFO_MAGIC);

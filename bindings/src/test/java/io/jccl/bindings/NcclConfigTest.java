@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.bindings.NcclConfig.Field;
 import io.jccl.bindings.generated.nccl.ncclConfig_t;
 import io.jccl.bindings.generated.nccl.ncclSimInfo_t;
+import io.jccl.bindings.generated.nccl.nccl_h;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemoryLayout.PathElement;
 import java.lang.foreign.MemorySegment;
@@ -270,6 +271,7 @@ class NcclConfigTest {
 
     @Test
     void theMarkOfAFieldThatIsNotSetIsNoValue() {
+        assertEquals(nccl_h.NCCL_CONFIG_UNDEF_INT(), UNDEF);
         NcclConfig config = new NcclConfig();
         assertEquals(
                 "ncclConfig_t.maxCTAs cannot be -2147483648: NCCL takes that for 'not set'",

@@ -127,7 +127,7 @@ class SignatureTest {
     void versionsMakeSense(BoundLibrary library) {
         Version header =
                 switch (library) {
-                    case NCCL -> NcclConfig.HEADER;
+                    case NCCL -> NcclConfig.header();
                     case CUDART, CUBLAS -> Version.of("13.1.1");
                     case MPI -> Version.of("4.1.4");
                 };

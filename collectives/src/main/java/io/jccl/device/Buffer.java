@@ -106,7 +106,10 @@ public interface Buffer extends AutoCloseable {
     Buffer lease(long fromByte, DataType type, long count, Runnable release);
 
     /**
-     * The memory itself, for code that works on it directly.
+     * The memory itself, for code that works on it directly. The segment may outlive the buffer: do
+     * not use it after {@link #close}. A buffer of {@link Device#host} alone has a segment that
+     * ends with it; {@linkplain #lease leased} memory and memory shared with other processes are
+     * reused, and a segment of a closed buffer then reads and writes what is another's by then.
      *
      * @return the elements in native byte order
      * @throws UnsupportedOperationException if the memory is not the host's

@@ -219,7 +219,13 @@ public final class Workers implements AutoCloseable {
         return String.join(File.pathSeparator, entries);
     }
 
-    private static String rootOf(Class<?> type) {
+    /**
+     * Where a class comes from.
+     *
+     * @param type a class of the class path or the module path
+     * @return its folder or archive
+     */
+    public static String rootOf(Class<?> type) {
         String file = type.getSimpleName() + ".class";
         URL url = type.getResource(file);
         if (url == null) {

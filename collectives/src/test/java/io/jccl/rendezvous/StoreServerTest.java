@@ -41,7 +41,9 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.LongStream;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -216,12 +218,23 @@ class StoreServerTest {
     @ParameterizedTest
     @EnumSource
     void garbageHarmsNobody(Garbage kind) throws IOException {
+        harm(kind, 50);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    @Tag("exhaustive")
+    void muchGarbageHarmsNobody(Garbage kind) throws IOException {
+        harm(kind, 1000);
+    }
+
+    private void harm(Garbage kind, int times) throws IOException {
         long seed = Long.getLong("jccl.seed", System.nanoTime());
         System.out.println("garbageHarmsNobody " + kind + ": -Djccl.seed=" + seed);
         Random random = new Random(seed);
         List<Socket> sockets = new ArrayList<>();
         try (Store good = client()) {
-            for (int i = 0; i < 50; i++) {
+            for (int i = 0; i < times; i++) {
                 Socket socket = new Socket(InetAddress.getLoopbackAddress(), server.port());
                 sockets.add(socket);
                 try {
@@ -232,7 +245,7 @@ class StoreServerTest {
                 assertEquals(i + 1, good.add("count", 1));
             }
             try (Store another = client()) {
-                assertEquals(50, another.add("count", 0));
+                assertEquals(times, another.add("count", 0));
             }
         } finally {
             for (Socket socket : sockets) {
@@ -268,6 +281,75 @@ class StoreServerTest {
             }
             good.set("key", bytes("value"));
             drip.join();
+        }
+    }
+
+    /**
+     * Strangers who say nothing, half of a greeting and no more, one byte at a time, or who close
+     * their end of the connection: meanwhile clients are served, and come anew.
+     */
+    @Test
+    @Tag("exhaustive")
+    void thousandsOfSlowStrangersDelayNobody() throws Exception {
+        long seed = Long.getLong("jccl.seed", System.nanoTime());
+        System.out.println("StoreServerTest.slowStrangers: -Djccl.seed=" + seed);
+        Random random = new Random(seed);
+        byte[] greeting = garbage(Garbage.WRONG_PROOF, random);
+        for (int round = 0; round < 3; round++) {
+            List<Socket> strangers = new ArrayList<>();
+            try (Store good = client()) {
+                List<Socket> dripping = new ArrayList<>();
+                for (int i = 0; i < 3000; i++) {
+                    Socket stranger = new Socket(InetAddress.getLoopbackAddress(), server.port());
+                    strangers.add(stranger);
+                    stranger.setSoTimeout(30_000);
+                    int said = random.nextInt(greeting.length);
+                    switch (random.nextInt(4)) {
+                        case 0 -> {
+                            // silent
+                        }
+                        case 1 -> stranger.getOutputStream().write(greeting, 0, said);
+                        case 2 -> dripping.add(stranger);
+                        default -> {
+                            stranger.getOutputStream().write(greeting, 0, said);
+                            stranger.shutdownOutput();
+                        }
+                    }
+                    if (i % 10 == 0) {
+                        good.set("key" + i, bytes("value" + i));
+                    }
+                }
+                for (int at = 0; !dripping.isEmpty() && at < greeting.length - 1; at++) {
+                    byte next = greeting[at];
+                    dripping.removeIf(stranger -> !reaches(stranger, next));
+                    try (Store another = client()) {
+                        assertEquals(at + 1, another.add("count" + round, 1));
+                    }
+                    assertArrayEquals(
+                            bytes("value" + at / 10 * 10), good.get("key" + at / 10 * 10));
+                    Thread.sleep(100);
+                }
+                assertEquals(List.of(), dripping, "strangers that are heard for ever");
+                for (Socket stranger : strangers) {
+                    byte[] heard = readToEnd(stranger.getInputStream());
+                    assertTrue(heard.length <= 4 + Wire.MAGIC.length + Wire.NONCE_BYTES);
+                }
+                good.set("last", bytes("value"));
+            } finally {
+                for (Socket stranger : strangers) {
+                    stranger.close();
+                }
+            }
+        }
+    }
+
+    /** Whether the other end still takes a byte. */
+    private static boolean reaches(Socket socket, byte next) {
+        try {
+            socket.getOutputStream().write(next);
+            return true;
+        } catch (IOException e) {
+            return false;
         }
     }
 
@@ -657,22 +739,51 @@ class StoreServerTest {
     /** Neither end is told that the link is cut; requests made meanwhile are answered later. */
     @Test
     void linkThatIsCutForFiveSecondsIsSurvived() throws Exception {
+        cutFor5Seconds(1);
+    }
+
+    @Test
+    @Tag("exhaustive")
+    void hundredsOfCutLinksDelayNobody() throws Exception {
+        cutFor5Seconds(500);
+    }
+
+    private void cutFor5Seconds(int clients) throws Exception {
+        List<Store> stores = new ArrayList<>();
         try (Cable cable = new Cable(server.port());
                 ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor();
-                Store store = Store.connect("127.0.0.1:" + cable.port(), SECRET, PATIENCE);
                 Store direct = client()) {
-            Future<byte[]> waiting = threads.submit(() -> store.await("late", PATIENCE));
+            List<Future<byte[]>> waiting = new ArrayList<>();
+            for (int i = 0; i < clients; i++) {
+                Store store = Store.connect("127.0.0.1:" + cable.port(), SECRET, PATIENCE);
+                stores.add(store);
+                waiting.add(threads.submit(() -> store.await("late", PATIENCE)));
+            }
             Thread.sleep(50);
             cable.cut();
-            Future<Long> counting = threads.submit(() -> store.add("count", 5));
+            List<Future<Long>> counting = new ArrayList<>();
+            stores.forEach(s -> counting.add(threads.submit(() -> s.add("count", 5))));
             direct.set("late", bytes("value"));
-            Thread.sleep(5_000);
-            assertFalse(counting.isDone());
-            assertFalse(waiting.isDone());
+            long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(5);
+            for (int i = 1; System.nanoTime() - end < 0; i++) {
+                assertEquals(i, direct.add("meanwhile", 1));
+                Thread.sleep(5);
+            }
+            assertFalse(counting.stream().anyMatch(Future::isDone));
+            assertFalse(waiting.stream().anyMatch(Future::isDone));
             cable.mend();
-            assertEquals(5, counting.get());
-            assertArrayEquals(bytes("value"), waiting.get());
-            assertEquals(5, direct.add("count", 0));
+            List<Long> counts = new ArrayList<>();
+            for (Future<Long> f : counting) {
+                counts.add(f.get());
+            }
+            assertEquals(
+                    LongStream.rangeClosed(1, clients).map(i -> 5 * i).boxed().toList(),
+                    counts.stream().sorted().toList());
+            for (Future<byte[]> f : waiting) {
+                assertArrayEquals(bytes("value"), f.get());
+            }
+            assertEquals(5L * clients, direct.add("count", 0));
+            stores.forEach(s -> threads.execute(s::close));
         }
     }
 }

@@ -5,6 +5,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
+import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -27,6 +28,14 @@ import org.jspecify.annotations.Nullable;
  * memory back once, and that throws if used afterwards. {@link #take} makes a handle without
  * creating any object, and {@link #give} refuses one that was given back before.
  *
+ * <p><b>Not checked</b> is a {@link Buffer#asSegment segment}: it lives as long as its slab, so
+ * that one used after its buffer was closed reads and writes the memory of the next owner. If
+ * {@value #POISON_PROPERTY} is {@code true} when a pool is made, it fills host memory that is given
+ * back with bytes of 0xff, which read as NaN, and throws an {@link IllegalStateException} with the
+ * stacks that took and gave the memory if some of it has changed when it is next handed out,
+ * trimmed, or the pool is closed. That costs a pass over the block each time; memory of a GPU is
+ * left alone.
+ *
  * <p>What is still out when the pool is closed is logged as a leak (logger {@code
  * io.jccl.offload}), with the stacks that took it if {@value #LEAK_PROPERTY} is {@code true}.
  *
@@ -47,6 +56,9 @@ public final class BufferPool implements AutoCloseable {
     /** The system property that makes pools remember who took what. */
     public static final String LEAK_PROPERTY = "jccl.offload.leaks";
 
+    /** The system property that makes pools find writes to memory that was given back. */
+    public static final String POISON_PROPERTY = "jccl.offload.poison";
+
     /** As many leaks as a log can use. */
     private static final int LOGGED_LEAKS = 10;
 
@@ -56,9 +68,14 @@ public final class BufferPool implements AutoCloseable {
     private final LongFunction<Buffer> source;
     private final int unitLog2;
     private final Path proc;
-    private final boolean tracking = Boolean.getBoolean(LEAK_PROPERTY);
+    private final boolean tracking =
+            Boolean.getBoolean(LEAK_PROPERTY) || Boolean.getBoolean(POISON_PROPERTY);
 
     // All below is guarded by this.
+
+    /** Null unless asked for, and for memory of a GPU. */
+    private @Nullable Poison poison;
+
     private final List<@Nullable Slab> slabs = new ArrayList<>();
 
     /** First free block of each size class. */
@@ -139,6 +156,7 @@ public final class BufferPool implements AutoCloseable {
         this.options = Objects.requireNonNull(options, "options");
         this.source = source;
         this.unitLog2 = Integer.numberOfTrailingZeros(options.alignment());
+        this.poison = Boolean.getBoolean(POISON_PROPERTY) ? new Poison(tier) : null;
         for (int[] row : heads) {
             Arrays.fill(row, NONE);
         }
@@ -213,6 +231,8 @@ public final class BufferPool implements AutoCloseable {
      * @param bytes how much, 0 or more
      * @return a handle for {@link #give} and {@link #address}
      * @throws OffloadMemoryException if the budget or the system has no room
+     * @throws IllegalStateException if the pool is closed, or, with {@value #POISON_PROPERTY}, the
+     *     memory was written to after it was given back
      */
     public synchronized long take(long bytes) {
         if (bytes < 0) {
@@ -225,6 +245,9 @@ public final class BufferPool implements AutoCloseable {
         int block = find(units);
         if (block == NONE) {
             block = grow(bytes, units);
+        }
+        if (poison != null) {
+            poison.check(memory(block, units));
         }
         unlink(block);
         if (size[block] > units) {
@@ -265,6 +288,9 @@ public final class BufferPool implements AutoCloseable {
         out--;
         outBytes -= size[block] << unitLog2;
         askedBytes -= asked[block];
+        if (poison != null) {
+            poison.give(memory(block, size[block]), asked[block], takers[block]);
+        }
         if (tracking) {
             takers[block] = null;
         }
@@ -306,6 +332,11 @@ public final class BufferPool implements AutoCloseable {
             Slab slab = slabOf[block] < 0 ? null : slabs.get(slabOf[block]);
             if (slab == null || !isFree(block) || size[block] != slab.units) {
                 continue;
+            }
+            if (poison != null) {
+                MemorySegment memory = memory(block, slab.units);
+                poison.check(memory);
+                poison.forget(memory);
             }
             unlink(block);
             slabs.set(slabOf[block], null);
@@ -507,7 +538,21 @@ public final class BufferPool implements AutoCloseable {
         before[block] = NONE;
         after[block] = NONE;
         link(block);
+        if (memory.device().kind() != Device.Kind.HOST) {
+            poison = null;
+        }
+        if (poison != null) {
+            poison.fill(memory(block, size[block]));
+        }
         return block;
+    }
+
+    /** The first units of a block, in host memory. */
+    private MemorySegment memory(int block, long units) {
+        return Objects.requireNonNull(slabs.get(slabOf[block]))
+                .memory
+                .asSegment()
+                .asSlice(start[block] << unitLog2, units << unitLog2);
     }
 
     /** Takes memory from the budget and the system. */
@@ -615,13 +660,24 @@ public final class BufferPool implements AutoCloseable {
             log(leaks);
         }
         closed = true;
-        RuntimeException failure = null;
-        for (Slab slab : slabs) {
-            if (slab == null) {
-                continue;
+        List<Runnable> steps = new ArrayList<>();
+        Poison p = poison;
+        for (int i = 0; i < blocks; i++) {
+            int block = i;
+            if (p != null && slabOf[block] >= 0 && isFree(block)) {
+                steps.add(() -> p.check(memory(block, size[block])));
             }
+        }
+        for (Slab slab : slabs) {
+            if (slab != null) {
+                steps.add(slab.memory::close);
+                steps.add(() -> budgets.give(tier, slab.bytes));
+            }
+        }
+        RuntimeException failure = null;
+        for (Runnable step : steps) {
             try {
-                slab.memory.close();
+                step.run();
             } catch (RuntimeException e) {
                 if (failure == null) {
                     failure = e;
@@ -629,7 +685,6 @@ public final class BufferPool implements AutoCloseable {
                     failure.addSuppressed(e);
                 }
             }
-            budgets.give(tier, slab.bytes);
         }
         slabs.clear();
         if (failure != null) {

@@ -9,6 +9,8 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
 import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -19,10 +21,13 @@ import java.util.Random;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
 class BufferPoolTest {
     private static final long MIB = 1 << 20;
@@ -31,15 +36,34 @@ class BufferPoolTest {
         return new Budgets(Map.of(Tier.PINNED, bytes));
     }
 
+    /** Makes a pool under a property. */
+    private static BufferPool with(String property, Supplier<BufferPool> maker) {
+        System.setProperty(property, "true");
+        try {
+            return maker.get();
+        } finally {
+            System.clearProperty(property);
+        }
+    }
+
+    private static BufferPool poisoned() {
+        return with(
+                BufferPool.POISON_PROPERTY,
+                () -> BufferPool.pinned(Device.host(), pinned(MIB), PoolOptions.DEFAULT));
+    }
+
     @ParameterizedTest
-    @ValueSource(ints = {64, 256, 4096})
-    void blocksNeverOverlapAndBecomeOneAgain(int alignment) {
+    @CsvSource({"64, false", "256, false", "4096, false", "64, true", "4096, true"})
+    void blocksNeverOverlapAndBecomeOneAgain(int alignment, boolean poison) {
         long seed = System.nanoTime();
         System.out.println("seed " + seed);
         Random random = new Random(seed);
         Budgets budgets = pinned(64 * MIB);
         PoolOptions options = PoolOptions.DEFAULT.withSlabBytes(16 * MIB).withAlignment(alignment);
-        try (BufferPool pool = BufferPool.pinned(Device.host(), budgets, options)) {
+        try (BufferPool pool =
+                with(
+                        poison ? BufferPool.POISON_PROPERTY : BufferPool.LEAK_PROPERTY,
+                        () -> BufferPool.pinned(Device.host(), budgets, options))) {
             List<Buffer> out = new ArrayList<>();
             for (int i = 0; i < 4000; i++) {
                 if (out.isEmpty() || random.nextInt(5) < 3) {
@@ -232,26 +256,101 @@ class BufferPoolTest {
 
     @Test
     void leaksAreKnownWithTheirStacks() {
-        System.setProperty(BufferPool.LEAK_PROPERTY, "true");
-        BufferPool pool;
-        try {
-            pool = BufferPool.pinned(Device.host(), pinned(MIB), PoolOptions.DEFAULT);
-        } finally {
-            System.clearProperty(BufferPool.LEAK_PROPERTY);
-        }
+        BufferPool pool =
+                with(
+                        BufferPool.LEAK_PROPERTY,
+                        () -> BufferPool.pinned(Device.host(), pinned(MIB), PoolOptions.DEFAULT));
         pool.allocate(DataType.FLOAT32, 10).close();
         Buffer leaked = pool.allocate(DataType.FLOAT32, 11);
         List<BufferPool.Leak> leaks = pool.leaks();
         assertEquals(1, leaks.size());
         assertEquals(44, leaks.getFirst().bytes());
-        Throwable taken = leaks.getFirst().taken();
-        assertTrue(
-                taken != null
-                        && Arrays.stream(taken.getStackTrace())
-                                .anyMatch(f -> f.getMethodName().startsWith("leaksAreKnown")));
+        assertFrom("leaksAreKnownWithTheirStacks", leaks.getFirst().taken());
         leaked.close();
         assertEquals(List.of(), pool.leaks());
         pool.close();
+    }
+
+    private static void assertFrom(String method, @Nullable Throwable stack) {
+        assertTrue(
+                stack != null
+                        && Arrays.stream(stack.getStackTrace())
+                                .anyMatch(f -> f.getMethodName().equals(method)),
+                () -> "not from " + method + ": " + stack);
+    }
+
+    private static MemorySegment stale(BufferPool pool) {
+        try (Buffer b = pool.allocate(DataType.FLOAT32, 100)) {
+            b.set(3, 7);
+            return b.asSegment();
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void staleReadsSeeNoNumber(DataType type) {
+        try (BufferPool pool = poisoned()) {
+            Buffer before = pool.allocate(type, 100);
+            Buffer stale = Buffer.wrap(before.asSegment(), type);
+            before.zero();
+            assertEquals(0, stale.get(99));
+            before.close();
+            double read = stale.get(99);
+            assertTrue(Double.isNaN(read) || read == -1 || read > 200, type + " " + read);
+            assertEquals(!type.isInteger(), Double.isNaN(read));
+        }
+    }
+
+    @Test
+    void staleWritesAreFoundByTheNextOwner() {
+        try (BufferPool pool = poisoned()) {
+            Buffer neighbour = pool.allocate(DataType.UINT8, 64);
+            MemorySegment stale = stale(pool);
+            stale.set(ValueLayout.JAVA_BYTE, 399, (byte) 5);
+            IllegalStateException e =
+                    assertThrows(
+                            IllegalStateException.class, () -> pool.allocate(DataType.INT8, 1000));
+            String message = String.valueOf(e.getMessage());
+            for (String word :
+                    List.of(
+                            "PINNED, 400 bytes at 0x" + Long.toHexString(stale.address()),
+                            "byte 399 is 0x05, expected 0xff")) {
+                assertTrue(message.contains(word), message);
+            }
+            assertFrom("stale", e.getCause());
+            assertFrom("stale", e.getSuppressed()[0]);
+            // Said once, and nothing is lost by it.
+            assertEquals(1, pool.stats().blocks());
+            pool.allocate(DataType.INT8, 1000).close();
+            neighbour.close();
+            assertEquals(0, pool.stats().blocks());
+        }
+    }
+
+    @Test
+    void staleWritesAreFoundWhenMemoryGoesBackToTheSystem() {
+        BufferPool pool = poisoned();
+        stale(pool).set(ValueLayout.JAVA_BYTE, 0, (byte) 5);
+        assertThrows(IllegalStateException.class, pool::trim);
+        assertEquals(MIB, pool.trim());
+        stale(pool).set(ValueLayout.JAVA_BYTE, 1, (byte) 5);
+        IllegalStateException e = assertThrows(IllegalStateException.class, pool::close);
+        assertTrue(String.valueOf(e.getMessage()).contains("byte 1 is 0x05"), e::toString);
+        assertThrows(IllegalStateException.class, () -> pool.take(1));
+        assertEquals(0, pool.stats().slabs());
+    }
+
+    /** What the Javadoc warns of. */
+    @Test
+    void withoutThePropertyTheNextOwnerIsReached() {
+        try (BufferPool pool = BufferPool.pinned(Device.host(), pinned(MIB), PoolOptions.DEFAULT)) {
+            MemorySegment stale = stale(pool);
+            Buffer next = pool.allocate(DataType.FLOAT32, 100);
+            assertEquals(7, next.get(3));
+            stale.set(ValueLayout.JAVA_FLOAT, 0, 8);
+            assertEquals(8, next.get(0));
+            next.close();
+        }
     }
 
     @Test

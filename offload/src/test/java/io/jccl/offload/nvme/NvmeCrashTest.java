@@ -23,13 +23,13 @@ import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Stores in processes of their own, which are killed. */
 class NvmeCrashTest {
     private static final int COUNT = 400_001;
-    private static final int KILLS = 12;
 
     @TempDir private Path folder;
 
@@ -128,12 +128,22 @@ class NvmeCrashTest {
 
     @Test
     void killedAtAnyTime() throws Exception {
-        long seed = System.nanoTime();
-        System.out.println("seed " + seed);
+        kill(12);
+    }
+
+    @Test
+    @Tag("exhaustive")
+    void killedVeryOften() throws Exception {
+        kill(60);
+    }
+
+    private void kill(int kills) throws Exception {
+        long seed = Long.getLong("jccl.seed", System.nanoTime());
+        System.out.println("NvmeCrashTest: -Djccl.seed=" + seed);
         Random random = new Random(seed);
         long last = 0;
         try (Buffer state = Device.host().allocate(DataType.INT64, COUNT)) {
-            for (int i = 0; i < KILLS; i++) {
+            for (int i = 0; i < kills; i++) {
                 Process child = start();
                 try (BufferedReader said = output(child)) {
                     // What the child found, and verified, is what was there when the last died.
@@ -160,7 +170,7 @@ class NvmeCrashTest {
                 }
             }
         }
-        System.out.println(last + " steps, " + KILLS + " kills");
+        System.out.println(last + " steps, " + kills + " kills");
         assertTrue(last > 0);
     }
 

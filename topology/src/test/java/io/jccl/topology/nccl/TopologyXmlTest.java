@@ -27,6 +27,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Random;
 import java.util.TreeMap;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -646,8 +647,18 @@ class TopologyXmlTest {
 
     @Test
     void mutatedFilesGiveATopologyOrAFormatError() {
-        long seed = System.nanoTime();
-        System.out.println("TopologyXmlTest.mutatedFiles seed " + seed);
+        mutatedFiles(100_000);
+    }
+
+    @Test
+    @Tag("exhaustive")
+    void veryManyMutatedFilesGiveATopologyOrAFormatError() {
+        mutatedFiles(400_000);
+    }
+
+    private static void mutatedFiles(int n) {
+        long seed = Long.getLong("jccl.seed", System.nanoTime());
+        System.out.println("TopologyXmlTest.mutatedFiles: -Djccl.seed=" + seed);
         Random random = new Random(seed);
         List<String> originals = new ArrayList<>(List.of(SMALL, TopologyXml.write(grace())));
         for (int i = 0; i < 8; i++) {
@@ -656,7 +667,6 @@ class TopologyXmlTest {
         String tiny = SMALL.substring(0, SMALL.indexOf("  <cpu numaid=\"1\"")) + "</system>";
         int graphs = 0;
         long start = System.nanoTime();
-        int n = 100_000;
         for (int i = 0; i < n; i++) {
             String original = i % 50 == 0 ? originals.get(random.nextInt(originals.size())) : tiny;
             String xml = mutate(original, random);

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.TopologyFormatException;
 import java.util.Random;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -67,13 +68,25 @@ class FuzzTest {
     @Test
     @Timeout(3000)
     void damageIsToldOrBridged() {
+        damaged(RUNS, SEED);
+    }
+
+    @Test
+    @Tag("exhaustive")
+    @Timeout(3000)
+    void damageInEverNewPlaces() {
+        damaged(4 * RUNS, Long.getLong("jccl.seed", System.nanoTime()));
+    }
+
+    private static void damaged(int runs, long seed) {
+        System.out.println("FuzzTest: -Djccl.seed=" + seed);
         long graphs = 0;
         long slowest = 0;
         DumpPrinter.Style[] styles = DumpPrinter.Style.values();
         DumpPrinter.Wrap[] wraps = DumpPrinter.Wrap.values();
         String text = "";
-        for (int run = 0; run < RUNS; run++) {
-            Random random = new Random(SEED + run);
+        for (int run = 0; run < runs; run++) {
+            Random random = new Random(seed + run);
             if (run % 8 == 0 || text.length() > 20_000) {
                 DumpPrinter p = new DumpPrinter(random, 6, 4);
                 text =
@@ -97,15 +110,15 @@ class FuzzTest {
                 int length = e.toString().length();
                 assertTrue(length > 60 && length < 4000, length + " characters");
             } catch (RuntimeException | StackOverflowError e) {
-                throw new AssertionError("seed " + (SEED + run) + ", text:\n" + text, e);
+                throw new AssertionError("seed " + (seed + run) + ", text:\n" + text, e);
             }
             slowest = Math.max(slowest, System.nanoTime() - start);
         }
         System.out.printf(
                 "seed %d: %d damaged dumps, %d of them gave a graph; the slowest took %.1f ms%n",
-                SEED, RUNS, graphs, slowest / 1e6);
-        assertTrue(graphs > RUNS / 20, "hardly any damage was survived");
-        assertTrue(graphs < RUNS, "no damage was found");
+                seed, runs, graphs, slowest / 1e6);
+        assertTrue(graphs > runs / 20, "hardly any damage was survived");
+        assertTrue(graphs < runs, "no damage was found");
     }
 
     private static String mutate(String text, Random random) {

@@ -17,6 +17,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -153,10 +154,20 @@ class SysFsMachineTest {
     /** Whatever is damaged, it gives a machine. */
     @Test
     void damagedTrees() throws IOException {
-        long seed = System.nanoTime();
-        System.out.println("SysFsMachineTest.damagedTrees seed " + seed);
+        damagedTrees(60);
+    }
+
+    @Test
+    @Tag("exhaustive")
+    void veryManyDamagedTrees() throws IOException {
+        damagedTrees(120);
+    }
+
+    private void damagedTrees(int rounds) throws IOException {
+        long seed = Long.getLong("jccl.seed", System.nanoTime());
+        System.out.println("SysFsMachineTest.damagedTrees: -Djccl.seed=" + seed);
         Random random = new Random(seed);
-        for (int round = 0; round < 60; round++) {
+        for (int round = 0; round < rounds; round++) {
             FakeSys s = FakeSys.twoSockets(temp.resolve("t" + round));
             List<Path> files = new ArrayList<>();
             try (Stream<Path> all = Files.walk(s.root)) {
