@@ -17,22 +17,44 @@ public final class Interrupts {
 
     private Interrupts() {}
 
-    /** Clears the thread's flag; the time of its first interrupt, which the wait passes again. */
+    /**
+     * Clears the thread's flag.
+     *
+     * @param since what the last call returned, at first 0
+     * @param now of {@link System#nanoTime}
+     * @return when the first interrupt was noticed; 0 if there was none
+     */
     public static long notice(long since, long now) {
         return Thread.interrupted() ? caught(since, now) : since;
     }
 
-    /** The same after an {@link InterruptedException}, which has cleared the flag. */
+    /**
+     * The same after an {@link InterruptedException}, which has cleared the flag.
+     *
+     * @param since what the last call returned, at first 0
+     * @param now of {@link System#nanoTime}
+     * @return when the first interrupt was noticed
+     */
     public static long caught(long since, long now) {
         return since == 0 ? now | 1 : since;
     }
 
-    /** Whether an interrupt came, and so long ago that the wait has to end. */
+    /**
+     * Whether an interrupt came, and so long ago that the wait has to end.
+     *
+     * @param since of {@link #notice}
+     * @param now of {@link System#nanoTime}
+     * @return true if the wait ends
+     */
     public static boolean overdue(long since, long now) {
         return since != 0 && now - since > GRACE_NANOS;
     }
 
-    /** Gives the thread its flag back when the wait has ended, however it did. */
+    /**
+     * Gives the thread its flag back when the wait has ended, however it did.
+     *
+     * @param since of {@link #notice}
+     */
     public static void restore(long since) {
         if (since != 0) {
             Thread.currentThread().interrupt();
@@ -44,6 +66,7 @@ public final class Interrupts {
      *
      * @param wait who waited for what
      * @param consequence what becomes of the rest
+     * @return the error
      */
     public static JcclException error(String wait, String consequence) {
         return new JcclException(
