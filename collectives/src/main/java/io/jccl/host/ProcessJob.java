@@ -134,7 +134,10 @@ final class ProcessJob {
         }
     }
 
-    /** Removes what this process and dead ones have in the folder. */
+    /**
+     * Removes what this process and dead ones have in the folder. Who has not joined, and said
+     * nothing, leaves its lock's file: by that the others see it.
+     */
     private synchronized void leave() {
         if (left) {
             return;
@@ -237,11 +240,13 @@ final class ProcessJob {
         }
     }
 
-    /** Tells the others why this rank fails to join. */
+    /** Tells the others why this rank fails to join, unless they know. */
     private void tell(Throwable why) {
+        if (arrivals.isTold()) {
+            return;
+        }
         try {
-            boolean refuses = !joined && !arrivals.isTold();
-            if (refuses) {
+            if (!joined) {
                 arrivals.refuse(lock.token(), why);
             }
             Control c = control;
@@ -254,7 +259,7 @@ final class ProcessJob {
                                 : Control.AbortKind.FAILED,
                         arrivals.story(why));
             }
-            if (refuses) {
+            if (!joined) {
                 arrivals.awaitLate(why);
             }
         } catch (RuntimeException e) {
