@@ -334,7 +334,7 @@ public final class NcclSteering implements AutoCloseable {
                         folder = Files.createTempDirectory("jccl-steering");
                     }
                     String variable = file.getKey();
-                    Path written = file(folder, variable);
+                    Path written = xml(folder, variable);
                     Files.writeString(written, file.getValue());
                     settings.add(
                             new Setting(
@@ -493,7 +493,7 @@ public final class NcclSteering implements AutoCloseable {
         }
     }
 
-    private static Path file(Path folder, String variable) {
+    private static Path xml(Path folder, String variable) {
         return folder.resolve(variable.toLowerCase(Locale.ROOT).replace('_', '-') + ".xml");
     }
 
@@ -501,7 +501,7 @@ public final class NcclSteering implements AutoCloseable {
         try {
             // By name: whatever else may be there is not ours.
             for (String variable : List.of(GRAPH_FILE, TOPO_FILE)) {
-                Files.deleteIfExists(file(folder, variable));
+                Files.deleteIfExists(xml(folder, variable));
             }
             Files.deleteIfExists(folder);
         } catch (IOException e) {

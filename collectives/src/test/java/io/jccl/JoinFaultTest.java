@@ -180,20 +180,15 @@ class JoinFaultTest {
             workers.startAll(FaultWorker.class, "hello", LONG);
             List<Report> reports = workers.all().stream().map(Report::of).toList();
             List<Report> first =
-                    reports.stream()
-                            .filter(r -> !r.type.equals("RankFailedException"))
-                            .toList();
+                    reports.stream().filter(r -> !r.type.equals("RankFailedException")).toList();
             assertFalse(first.isEmpty(), reports::toString);
             for (Report report : reports) {
                 assertTrue(
                         first.contains(report)
                                 || first.stream()
-                                        .anyMatch(
-                                                f ->
-                                                        report.message.contains(
-                                                                "rank "
-                                                                        + f.worker.rank()
-                                                                        + " (")),
+                                        .anyMatch(f ->
+                                                report.message.contains(
+                                                        "rank " + f.worker.rank() + " (")),
                         reports::toString);
                 assertTrue(report.message.contains(folder.toString()), report::toString);
             }

@@ -112,8 +112,8 @@ class SharedFolderTest {
     private static void age(Path top) throws IOException {
         FileTime hourAgo = FileTime.from(Instant.now().minus(Duration.ofHours(1)));
         try (var files = Files.walk(top)) {
-            for (Path f : files.filter(f -> Files.isDirectory(f, LinkOption.NOFOLLOW_LINKS))
-                    .toList()) {
+            for (Path f :
+                    files.filter(f -> Files.isDirectory(f, LinkOption.NOFOLLOW_LINKS)).toList()) {
                 Files.setLastModifiedTime(f, hourAgo);
             }
         }

@@ -234,8 +234,7 @@ final class Arrivals {
                 }
             } else if (look.token() != 0 && look.token() == tokens[r]) {
                 killed = r;
-            } else if (met != null
-                    && (r == 0 || met.acquire(met.state(r) + Control.JOIN) != 0)) {
+            } else if (met != null && (r == 0 || met.acquire(met.state(r) + Control.JOIN) != 0)) {
                 left = r;
             }
         }

@@ -267,8 +267,7 @@ final class ProcessJob {
         }
     }
 
-    private Control host(
-            Arena arena, long deadline, CommunicatorOptions options, boolean store) {
+    private Control host(Arena arena, long deadline, CommunicatorOptions options, boolean store) {
         folder.deleteLeftovers(size);
         Arrivals.forget(folder);
         long number = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);

@@ -89,8 +89,7 @@ final class SharedFolder {
 
     /** What a store in a folder makes of keys such as {@code world/card-0}. */
     private static final Pattern STORE_FILES =
-            Pattern.compile(
-                    MARKER + "|\\.lock-\\d+|\\.part-[0-9a-f-]{36}|[\\w*+%-]+%2F[\\w*+%-]+");
+            Pattern.compile(MARKER + "|\\.lock-\\d+|\\.part-[0-9a-f-]{36}|[\\w*+%-]+%2F[\\w*+%-]+");
 
     /** Who files made in a folder belong to. */
     private static final Map<Path, UserPrincipal> OWNERS = new ConcurrentHashMap<>();
@@ -160,8 +159,7 @@ final class SharedFolder {
     }
 
     private static PosixFileAttributes attributes(Path file) throws IOException {
-        return Files.readAttributes(
-                file, PosixFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+        return Files.readAttributes(file, PosixFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
     }
 
     /** The user to whom files belong that this process makes: asked of the file system itself. */
@@ -212,9 +210,7 @@ final class SharedFolder {
     }
 
     private static boolean isPrivateFolder(PosixFileAttributes a, UserPrincipal self) {
-        return a.isDirectory()
-                && a.owner().equals(self)
-                && a.permissions().equals(FOLDER_MODE);
+        return a.isDirectory() && a.owner().equals(self) && a.permissions().equals(FOLDER_MODE);
     }
 
     private static boolean isOwnFile(Path file, UserPrincipal self) throws IOException {
@@ -388,8 +384,7 @@ final class SharedFolder {
     }
 
     /** Opens and locks a file; null if somebody else holds it. */
-    private static @Nullable FileChannel lock(Path file, OpenOption... options)
-            throws IOException {
+    private static @Nullable FileChannel lock(Path file, OpenOption... options) throws IOException {
         synchronized (OWN) {
             if (OWN.putIfAbsent(file, 0L) != null) {
                 return null;
@@ -491,8 +486,7 @@ final class SharedFolder {
                 return new Look(true, own);
             }
             try (FileChannel c =
-                    FileChannel.open(
-                            file, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
+                    FileChannel.open(file, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
                 // A shared lock, so that several ranks may look at the same time. Who is dead
                 // writes no token any more, so that is read afterwards.
                 FileLock lock = c.tryLock(0, Long.MAX_VALUE, true);
@@ -568,10 +562,7 @@ final class SharedFolder {
             }
             MemorySegment memory;
             try (FileChannel c =
-                    open(
-                            part,
-                            StandardOpenOption.CREATE,
-                            StandardOpenOption.TRUNCATE_EXISTING)) {
+                    open(part, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING)) {
                 // Writing reserves the pages: a sparse file would end in SIGBUS when memory is out.
                 fill(c, bytes);
                 memory = c.map(MapMode.READ_WRITE, 0, bytes, arena);
