@@ -23,7 +23,7 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any.
  */
 public final class RollCall {
-    /** How often who waits looks whether a rank has died, where that can be seen. */
+    /** How often who waits looks whether a rank has died. */
     private static final Duration LOOK = Duration.ofMillis(200);
 
     /**
@@ -199,7 +199,6 @@ public final class RollCall {
 
     private String await(
             long deadline, Duration timeout, @Nullable Supplier<@Nullable String> broken) {
-        Duration look = broken == null ? SIGNS : LOOK;
         while (true) {
             String silent = silent();
             if (silent != null) {
@@ -207,7 +206,7 @@ public final class RollCall {
             }
             Duration left = Duration.ofNanos(Math.max(deadline - System.nanoTime(), 0));
             try {
-                byte[] said = store.await(key("verdict"), left.compareTo(look) < 0 ? left : look);
+                byte[] said = store.await(key("verdict"), left.compareTo(LOOK) < 0 ? left : LOOK);
                 return new String(said, StandardCharsets.UTF_8);
             } catch (CollectiveTimeoutException e) {
                 String b = broken == null ? null : broken.get();
