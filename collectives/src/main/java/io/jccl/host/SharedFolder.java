@@ -750,7 +750,7 @@ final class SharedFolder {
         try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
             for (Path f : files) {
                 boolean ours =
-                        names == FILES && isNamed(f, STORES)
+                        (names == FILES && isNamed(f, STORES))
                                 ? isPrivateFolder(attributes(f), self) && collectStore(f, found)
                                 : isNamed(f, names) && isOwnFile(f, self);
                 if (!ours) {
