@@ -62,7 +62,14 @@ public final class HostWorld {
         checkOneMachine(launch);
         checkSize(launch.sizeVariable(), launch.size());
         Fabric fabric = ProcessJob.join(launch.jobId(), launch.rank(), launch.size(), options);
-        HostCommunicator c = new HostCommunicator(fabric, launch.rank(), options);
+        HostCommunicator c;
+        try {
+            c = new HostCommunicator(fabric, launch.rank(), options);
+        } catch (RuntimeException | Error e) {
+            fabric.control.abort(launch.rank(), Control.AbortKind.FAILED, "cannot join: " + e);
+            fabric.leave(launch.rank());
+            throw e;
+        }
         boolean ready = false;
         try {
             // Everyone has written where its scratch memory is when all have come here.

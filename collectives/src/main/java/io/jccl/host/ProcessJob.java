@@ -7,7 +7,6 @@ import io.jccl.engine.Streams;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -34,7 +33,7 @@ final class ProcessJob {
     private final SharedFolder folder;
     private final int rank;
     private final int size;
-    private final FileChannel lock;
+    private final SharedFolder.Lock lock;
     private final SharedHeap heap;
     private final HostDevice device;
     private final Thread hook;
@@ -47,16 +46,24 @@ final class ProcessJob {
     /** Communicators that use this job. */
     private final AtomicInteger users = new AtomicInteger();
 
+    /** The memory of the communicator of all, while this process joins. */
+    private volatile @Nullable Control control;
+
     /** Tells this run from others of the same name. */
     private volatile long nonce;
 
+    /** Needed until this process has joined. */
+    private final Arrivals arrivals;
+
+    private volatile boolean joined;
     private boolean left;
 
-    private ProcessJob(SharedFolder folder, int rank, int size, FileChannel lock) {
+    private ProcessJob(SharedFolder folder, int rank, int size, SharedFolder.Lock lock) {
         this.folder = folder;
         this.rank = rank;
         this.size = size;
         this.lock = lock;
+        this.arrivals = new Arrivals(folder, rank, size);
         // Own chunks are unmapped when no buffer refers to them any more, so that results stay
         // readable after the communicator is closed.
         this.heap =
@@ -79,6 +86,11 @@ final class ProcessJob {
         return folder;
     }
 
+    /** The folder of this run's store. */
+    Path store() {
+        return folder.store(nonce);
+    }
+
     HostDevice device() {
         return device;
     }
@@ -91,17 +103,19 @@ final class ProcessJob {
         return folder.isHeld(jobRank);
     }
 
-    /** The mapping of a chunk of a rank's heap. */
-    MemorySegment chunk(int jobRank, int chunk) {
-        if (jobRank == rank) {
-            return heap.chunk(chunk);
-        }
-        Long key = (long) jobRank << 32 | chunk;
-        MemorySegment s = chunks.get(key);
-        if (s == null) {
-            s = chunks.computeIfAbsent(key, k -> folder.map(heapFile(jobRank, chunk), -1, peers));
-        }
-        return s;
+    /** The mapping of a chunk of a rank's heap; null if it was not needed before. */
+    @Nullable MemorySegment chunk(int jobRank, int chunk) {
+        return jobRank == rank ? heap.chunk(chunk) : chunks.get(key(jobRank, chunk));
+    }
+
+    /** Maps a chunk of another rank's heap. */
+    MemorySegment map(int jobRank, int chunk) {
+        return chunks.computeIfAbsent(
+                key(jobRank, chunk), k -> folder.map(heapFile(jobRank, chunk), -1, peers));
+    }
+
+    private static Long key(int jobRank, int chunk) {
+        return (long) jobRank << 32 | chunk;
     }
 
     void retain() {
@@ -120,14 +134,17 @@ final class ProcessJob {
         }
     }
 
-    /** Removes what this process and dead ones have in the folder. */
+    /**
+     * Removes what this process and dead ones have in the folder. Who has not joined, and said
+     * nothing, leaves its lock's file: by that the others see it.
+     */
     private synchronized void leave() {
         if (left) {
             return;
         }
         left = true;
         folder.deleteAll("heap-" + rank + "-");
-        folder.unlock(rank, lock);
+        folder.unlock(rank, lock, joined || arrivals.isTold());
         folder.deleteIfAbandoned();
     }
 
@@ -143,6 +160,7 @@ final class ProcessJob {
                 rank,
                 size,
                 options,
+                false,
                 (job, control, arena) -> {
                     int[] members = new int[size];
                     for (int i = 0; i < size; i++) {
@@ -159,20 +177,30 @@ final class ProcessJob {
                 rank,
                 size,
                 options,
+                true,
                 (job, control, arena) -> {
-                    Path own = job.folder.path().resolve("store-" + control.nonce());
                     arena.close();
                     job.retain();
-                    return new Meeting(rank, size, own, job);
+                    return new Meeting(rank, size, job);
                 });
     }
 
+    /**
+     * Meets the others.
+     *
+     * @param store whether they need a folder for a store
+     */
     private static <T> T join(
-            String jobId, int rank, int size, CommunicatorOptions options, Use<T> use) {
+            String jobId,
+            int rank,
+            int size,
+            CommunicatorOptions options,
+            boolean store,
+            Use<T> use) {
         long deadline = System.nanoTime() + Streams.nanos(options.timeout());
         SharedFolder.removeStale();
         SharedFolder folder = new SharedFolder(jobId);
-        FileChannel lock = folder.tryLock(rank);
+        SharedFolder.Lock lock = folder.tryLock(rank);
         while (lock == null) {
             if (System.nanoTime() > deadline) {
                 throw new JcclException(
@@ -187,19 +215,24 @@ final class ProcessJob {
             lock = folder.tryLock(rank);
         }
         ProcessJob job = new ProcessJob(folder, rank, size, lock);
-        boolean joined = false;
+        boolean done = false;
         Arena arena = Arena.ofShared();
         try {
             Control control =
                     rank == 0
-                            ? job.host(arena, deadline, options)
+                            ? job.host(arena, deadline, options, store)
                             : job.attach(arena, deadline, options);
             job.nonce = control.nonce();
+            job.joined = true;
+            folder.joined(rank, lock);
             T made = use.of(job, control, arena);
-            joined = true;
+            done = true;
             return made;
+        } catch (RuntimeException | Error e) {
+            job.tell(e);
+            throw e;
         } finally {
-            if (!joined) {
+            if (!done) {
                 arena.close();
                 job.retain();
                 job.release();
@@ -207,18 +240,48 @@ final class ProcessJob {
         }
     }
 
-    private Control host(Arena arena, long deadline, CommunicatorOptions options) {
+    /** Tells the others why this rank fails to join, unless they know. */
+    private void tell(Throwable why) {
+        if (arrivals.isTold()) {
+            return;
+        }
+        try {
+            if (!joined) {
+                arrivals.refuse(lock.token(), why);
+            }
+            Control c = control;
+            if (c != null) {
+                // Some may have joined already, and some hear of it only when they go on.
+                c.abort(
+                        rank,
+                        why instanceof CollectiveTimeoutException
+                                ? Control.AbortKind.TIMEOUT
+                                : Control.AbortKind.FAILED,
+                        arrivals.story(why));
+            }
+            if (!joined) {
+                arrivals.awaitLate(why);
+            }
+        } catch (RuntimeException e) {
+            why.addSuppressed(e);
+        }
+    }
+
+    private Control host(Arena arena, long deadline, CommunicatorOptions options, boolean store) {
         folder.deleteLeftovers(size);
         Arrivals.forget(folder);
         long number = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
-        Arrivals arrivals = new Arrivals(folder, rank, size);
         arrivals.come(number);
+        if (store) {
+            folder.makeStore(number);
+        }
         MemorySegment memory =
                 folder.create(CONTROL, Control.size(size), arena, "the control memory");
         Control control = new Control(memory, size);
         control.set(Control.RANKS_AT, size);
         control.set(Control.MAGIC_AT, Control.MAGIC);
         control.release(Control.NONCE_AT, number);
+        this.control = control;
         List<Integer> missing = new ArrayList<>();
         do {
             missing.clear();
@@ -233,6 +296,7 @@ final class ProcessJob {
             }
             if (!missing.isEmpty()) {
                 arrivals.checkVerdict(number);
+                arrivals.checkOthers(control);
                 if (System.nanoTime() > deadline) {
                     folder.delete(CONTROL);
                     throw absent(missing, options);
@@ -248,7 +312,6 @@ final class ProcessJob {
 
     private Control attach(Arena arena, long deadline, CommunicatorOptions options) {
         long token = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
-        Arrivals arrivals = new Arrivals(folder, rank, size);
         @Nullable Control control = null;
         long nonce = 0;
         while (true) {
@@ -258,6 +321,7 @@ final class ProcessJob {
                 arrivals.come(now);
                 if (arrivals.fits(now)) {
                     control = open(arena);
+                    this.control = control;
                     if (control != null) {
                         nonce = now;
                         control.release(control.state(rank) + Control.JOIN, token);
@@ -266,14 +330,19 @@ final class ProcessJob {
                     arrivals.judge(now, deadline);
                 }
             }
-            if (control != null
-                    && control.acquire(control.state(rank) + Control.JOIN_ECHO) == token
-                    && control.acquire(Control.GO_AT) == 1) {
-                return control;
+            Control met =
+                    control != null
+                                    && control.acquire(control.state(rank) + Control.JOIN_ECHO)
+                                            == token
+                            ? control
+                            : null;
+            if (met != null && met.acquire(Control.GO_AT) == 1) {
+                return met;
             }
             if (now != 0) {
                 arrivals.checkVerdict(now);
             }
+            arrivals.checkOthers(met);
             if (System.nanoTime() > deadline) {
                 List<Integer> missing = new ArrayList<>();
                 for (int r = 0; r < size; r++) {
