@@ -121,6 +121,9 @@ public final class NcclSteering implements AutoCloseable {
             Set.of("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat");
     private static final Set<String> PROTOCOLS = Set.of("ll", "ll128", "simple");
 
+    private static final String TOPO_FILE = "NCCL_TOPO_FILE";
+    private static final String GRAPH_FILE = "NCCL_GRAPH_FILE";
+
     private static final Object PROCESS = new Object();
 
     /** Whether a communicator of NCCL was made, or is being made; guarded by {@link #PROCESS}. */
@@ -274,7 +277,7 @@ public final class NcclSteering implements AutoCloseable {
                 return this;
             }
             return file(
-                    "NCCL_TOPO_FILE",
+                    TOPO_FILE,
                     () -> TopologyXml.write(plan.topology()),
                     "links and bandwidths of " + plan.topology().name() + " as the plan has them");
         }
@@ -287,7 +290,7 @@ public final class NcclSteering implements AutoCloseable {
          */
         public Builder graphFile() {
             return file(
-                    "NCCL_GRAPH_FILE",
+                    GRAPH_FILE,
                     () -> GraphXml.write(plan),
                     plan.channels().size()
                             + " channels with "
@@ -331,8 +334,7 @@ public final class NcclSteering implements AutoCloseable {
                         folder = Files.createTempDirectory("jccl-steering");
                     }
                     String variable = file.getKey();
-                    String name = variable.toLowerCase(Locale.ROOT).replace('_', '-') + ".xml";
-                    Path written = folder.resolve(name);
+                    Path written = xml(folder, variable);
                     Files.writeString(written, file.getValue());
                     settings.add(
                             new Setting(
@@ -491,10 +493,15 @@ public final class NcclSteering implements AutoCloseable {
         }
     }
 
+    private static Path xml(Path folder, String variable) {
+        return folder.resolve(variable.toLowerCase(Locale.ROOT).replace('_', '-') + ".xml");
+    }
+
     private static void delete(Path folder) {
-        try (var files = Files.list(folder)) {
-            for (Path file : files.toList()) {
-                Files.deleteIfExists(file);
+        try {
+            // By name: whatever else may be there is not ours.
+            for (String variable : List.of(GRAPH_FILE, TOPO_FILE)) {
+                Files.deleteIfExists(xml(folder, variable));
             }
             Files.deleteIfExists(folder);
         } catch (IOException e) {

@@ -406,7 +406,7 @@ class FaultTest {
     }
 
     /** A file system in memory, for as long as it is open. */
-    private record Tmpfs(Path folder) implements AutoCloseable {
+    record Tmpfs(Path folder) implements AutoCloseable {
         Tmpfs(Path folder, String size) throws IOException {
             this(folder);
             String path = folder.toString();

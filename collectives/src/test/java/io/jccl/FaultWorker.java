@@ -39,6 +39,7 @@ final class FaultWorker {
                 case "sendRecv" -> sendRecv(comm);
                 case "stream" -> stream(comm);
                 case "early" -> early(comm, Integer.parseInt(args[2]));
+                case "late" -> late(comm, Integer.parseInt(args[2]));
                 case "exit" -> exit(comm, Integer.parseInt(args[2]));
                 case "allocate" -> allocate(comm, Long.parseLong(args[2]));
                 default -> throw new IllegalArgumentException(args[0]);
@@ -149,6 +150,16 @@ final class FaultWorker {
         barrierOnce(comm);
     }
 
+    /** One rank calls the first operation when it is told to. */
+    private static void late(Communicator comm, int late) throws IOException {
+        if (comm.rank() == late) {
+            awaitEnd();
+        } else {
+            System.out.println("GOES ON");
+        }
+        allReduce(comm, 3);
+    }
+
     /**
      * Lets one rank leave when it is told to: when it is through the last allReduce, the others may
      * still be in it.
@@ -159,11 +170,15 @@ final class FaultWorker {
             System.out.println("GOES ON");
             return false;
         }
+        awaitEnd();
+        return true;
+    }
+
+    private static void awaitEnd() throws IOException {
         int end = System.in.read();
         if (end >= 0) {
             throw new IllegalStateException("read " + end + ", expected the end of the input");
         }
-        return true;
     }
 
     private static void allocate(Communicator comm, long bytes) {

@@ -19,6 +19,7 @@ import io.jccl.topology.Topology;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Hop;
 import io.jccl.topology.plan.Plan;
+import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -109,6 +110,21 @@ class NcclSteeringTest {
             NcclRanks.close(ranks);
         }
         assertFalse(Files.exists(file.getParent()));
+    }
+
+    @Test
+    void whatOthersPutBesideTheFilesStays() throws IOException {
+        Path foreign;
+        try (NcclSteering steering =
+                NcclSteering.builder(plan(4, true)).topologyFile().graphFile().build()) {
+            Path file = Path.of(steering.advice().settings().getFirst().value());
+            foreign = Files.writeString(file.resolveSibling("notes.txt"), "notes");
+        }
+        try (var left = Files.list(foreign.getParent())) {
+            assertEquals(List.of(foreign), left.toList());
+        }
+        Files.delete(foreign);
+        Files.delete(foreign.getParent());
     }
 
     @Test

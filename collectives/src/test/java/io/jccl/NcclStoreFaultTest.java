@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.jccl.contract.Workers;
 import io.jccl.contract.Workers.Worker;
 import io.jccl.error.JcclException;
+import io.jccl.rendezvous.Store;
+import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServerWorker;
 import io.jccl.testdouble.TestDouble;
 import java.io.IOException;
@@ -193,6 +195,25 @@ class NcclStoreFaultTest {
             Report.of(one).is(JcclException.class, "another secret", "JCCL_STORE_SECRET", store);
             oneStory(good.all().stream().map(Report::of).toList())
                     .is(CollectiveTimeoutException.class, "rank(s) 1 of 3");
+        }
+        startsAgain();
+    }
+
+    /** Rank 2 does not come, so all would wait for it for long. */
+    @Test
+    void killedWhileOthersComeIsNamed() throws InterruptedException {
+        try (Workers workers = world(3)) {
+            Worker first = workers.start(0, FaultWorker.class, "hello", LONG);
+            Worker killed = workers.start(1, FaultWorker.class, "hello", LONG);
+            StoreSecret secret = StoreSecret.of("of this test");
+            try (Store client = Store.connect(store, secret, PATIENCE)) {
+                byte[] card = client.await("world/card-1", PATIENCE);
+                assertTrue(card.length > 0);
+                Thread.sleep(3_000);
+            }
+            killed.kill();
+            Report.of(first)
+                    .is(RankFailedException.class, "rank 1 (", ":" + killed.pid(), "sign of life");
         }
         startsAgain();
     }

@@ -1,14 +1,14 @@
 package io.jccl.bootstrap;
 
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.RankFailedException;
 import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.DirectoryStream;
-import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -21,6 +21,10 @@ import org.jspecify.annotations.Nullable;
  * that ranks which do not fit each other all fail at once with one story, before any of them maps
  * memory that others lay out differently. Files carry the number of the run ({@link
  * Control#NONCE_AT}): those of an earlier one mean nothing.
+ *
+ * <p>While it waits, a rank also watches the others. One that cannot join leaves its reason in a
+ * file, with the token of its lock; it counts for those who have seen that rank join with that
+ * token, so not for a later run. One that is killed leaves its lock free and the token in it.
  *
  * <p><b>Threads:</b> one.
  */
@@ -35,19 +39,39 @@ final class Arrivals {
 
     private static final long LOOK_NANOS = 5_000_000;
     private static final long SETTLE_NANOS = 20_000_000;
+    private static final long WATCH_NANOS = 50_000_000;
+    private static final long WATCH_NANOS_EACH = 4_000_000;
+
+    private static final long PAUSE_NANOS = 1_000_000_000;
+    private static final long OWN_PAUSE_NANOS = 5_000_000_000L;
+
+    /** Marks a refusal of a rank that has waited too long. */
+    private static final String LATE = "late";
 
     private final SharedFolder folder;
     private final RankCard own;
     private long lastLook = System.nanoTime() - LOOK_NANOS;
 
+    /** The token of each rank that was seen joining; 0 for others. */
+    private final long[] tokens;
+
+    private final long watchNanos;
+    private long lastWatch;
+    private long lastNew;
+    private boolean told;
+
     Arrivals(SharedFolder folder, int rank, int size) {
         this.folder = folder;
         this.own = RankCard.own(rank, size, List.of());
+        this.tokens = new long[size];
+        // Every rank opens every other one's file.
+        this.watchNanos = Math.max(WATCH_NANOS, size * WATCH_NANOS_EACH);
+        this.lastWatch = System.nanoTime() - watchNanos;
     }
 
     /** Says that this rank is here. */
     void come(long nonce) {
-        put(CARDS + nonce + "-" + own.rank(), own.write());
+        folder.put(CARDS + nonce + "-" + own.rank(), own.write(), own.rank());
     }
 
     /** Forgets a run that all have joined, or all runs. */
@@ -58,7 +82,7 @@ final class Arrivals {
 
     /** Whether this rank fits rank 0, or rank 0 says nothing of itself. */
     boolean fits(long nonce) {
-        String first = read(CARDS + nonce + "-0");
+        String first = folder.read(CARDS + nonce + "-0");
         return first == null || own.fits(RankCard.read(0, first));
     }
 
@@ -72,7 +96,7 @@ final class Arrivals {
     }
 
     private void throwVerdict(long nonce) {
-        String verdict = read(VERDICT + nonce);
+        String verdict = folder.read(VERDICT + nonce);
         if (verdict == null) {
             return;
         }
@@ -85,6 +109,7 @@ final class Arrivals {
                 return;
             }
         }
+        told = true;
         throw new JcclException(verdict);
     }
 
@@ -118,7 +143,7 @@ final class Arrivals {
         }
         String story = RankCard.differences("this job in " + folder.path(), cards);
         if (story != null && isCurrent(nonce)) {
-            link(VERDICT + nonce, story);
+            folder.putFirst(VERDICT + nonce, story, own.rank());
         }
         throwVerdict(nonce);
     }
@@ -130,7 +155,7 @@ final class Arrivals {
                 Files.newDirectoryStream(folder.path(), prefix + "*[0-9]")) {
             for (Path f : files) {
                 String name = String.valueOf(f.getFileName());
-                String text = read(name);
+                String text = folder.read(name);
                 if (text != null) {
                     int rank = Integer.parseInt(name.substring(prefix.length()));
                     cards.add(RankCard.read(rank, text));
@@ -145,46 +170,137 @@ final class Arrivals {
         return cards;
     }
 
-    private @Nullable String read(String name) {
-        try {
-            return Files.readString(folder.path().resolve(name));
-        } catch (NoSuchFileException e) {
-            return null;
-        } catch (IOException e) {
-            throw new UncheckedIOException("cannot read " + name + " in " + folder.path(), e);
+    // ---- who cannot come
+
+    /** The file in which a rank says why it cannot join. */
+    static String refusal(int rank) {
+        return "refused-" + rank;
+    }
+
+    /**
+     * Looks at the other ranks, at their files only now and then.
+     *
+     * @param met the memory of this run, once rank 0 has been met in it; null before
+     * @throws RankFailedException if one has said that it cannot join, or ended without a word
+     * @throws CollectiveTimeoutException if one has waited too long
+     */
+    void checkOthers(@Nullable Control met) {
+        if (met != null && met.aborted()) {
+            told = true;
+            throw met.ended();
+        }
+        long now = System.nanoTime();
+        if (now - lastWatch < watchNanos) {
+            return;
+        }
+        lastWatch = now;
+        int dead = look(met);
+        for (int r = 0; r < tokens.length; r++) {
+            // Read after the look: who refuses says so before it lets go of its lock.
+            String said = tokens[r] == 0 || r == own.rank() ? null : folder.read(refusal(r));
+            if (said != null && said.startsWith(Long.toHexString(tokens[r]) + " ")) {
+                told = true;
+                String story = said.substring(said.indexOf('\n') + 1);
+                throw said.substring(0, said.indexOf('\n')).endsWith(LATE)
+                        ? new CollectiveTimeoutException(story)
+                        : new RankFailedException(story);
+            }
+        }
+        // All may have met since: then this one only has not seen it yet.
+        if (dead >= 0 && (met == null || met.acquire(Control.GO_AT) != 1)) {
+            long pid = SharedFolder.pid(tokens[dead]);
+            throw new RankFailedException(
+                    "rank "
+                            + dead
+                            + (pid == 0 ? "" : " (process " + pid + ")")
+                            + " ended while the ranks of the job in "
+                            + folder.path()
+                            + " were joining: look at its output");
         }
     }
 
-    /** Writes a file that nobody sees half written. */
-    private void put(String name, String text) {
-        Path part = part(name, text);
-        try {
-            Files.move(part, folder.path().resolve(name), StandardCopyOption.ATOMIC_MOVE);
-        } catch (IOException e) {
-            throw new UncheckedIOException("cannot write " + name + " in " + folder.path(), e);
+    /** Looks at all; returns one that was here and is no more, or -1. */
+    private int look(@Nullable Control met) {
+        int left = -1;
+        int killed = -1;
+        for (int r = 0; r < tokens.length; r++) {
+            SharedFolder.Look look =
+                    r == own.rank() ? new SharedFolder.Look(true, 0) : folder.look(r);
+            if (look.held()) {
+                if (look.token() != 0 && tokens[r] != look.token()) {
+                    tokens[r] = look.token();
+                    lastNew = System.nanoTime();
+                }
+            } else if (look.token() != 0 && look.token() == tokens[r]) {
+                killed = r;
+            } else if (met != null && (r == 0 || met.acquire(met.state(r) + Control.JOIN) != 0)) {
+                left = r;
+            }
+        }
+        return killed >= 0 ? killed : left;
+    }
+
+    /** Whether this rank ends by what all others hear too. */
+    boolean isTold() {
+        return told;
+    }
+
+    /**
+     * Says why this rank cannot join. Who is here reads it, even after this process has ended.
+     *
+     * @param token of this rank's lock
+     */
+    void refuse(long token, Throwable why) {
+        String late = why instanceof CollectiveTimeoutException ? LATE : "";
+        folder.put(
+                refusal(own.rank()),
+                Long.toHexString(token) + " " + late + "\n" + story(why),
+                own.rank());
+    }
+
+    /**
+     * Waits a moment for those who are on their way, so that they read the reason as well: longer
+     * if it is this rank's own, which only it knows; not at all if they had the time to come.
+     */
+    void awaitLate(Throwable why) {
+        long pause =
+                why instanceof CollectiveTimeoutException
+                        ? 0
+                        : why instanceof RankFailedException ? PAUSE_NANOS : OWN_PAUSE_NANOS;
+        long since = System.nanoTime();
+        int unused = look(null);
+        // Who has just come has to see this rank's lock: only then it believes its words.
+        while (System.nanoTime() - (isMissing() ? since + pause : lastNew + 2 * watchNanos) < 0) {
+            LockSupport.parkNanos(LOOK_NANOS);
+            unused = look(null);
         }
     }
 
-    /** The same, unless somebody was first. */
-    private void link(String name, String text) {
-        Path part = part(name, text);
-        try {
-            Files.createLink(folder.path().resolve(name), part);
-        } catch (FileAlreadyExistsException e) {
-            // Then that counts.
-        } catch (IOException e) {
-            throw new UncheckedIOException("cannot write " + name + " in " + folder.path(), e);
-        } finally {
-            folder.delete(String.valueOf(part.getFileName()));
-        }
+    /** What others are told of an error of this rank. */
+    String story(Throwable why) {
+        String message = String.valueOf(why.getMessage());
+        return why instanceof CollectiveTimeoutException || why instanceof RankFailedException
+                ? message
+                : "rank "
+                        + own.rank()
+                        + " ("
+                        + own.process()
+                        + ") cannot join the job in "
+                        + folder.path()
+                        + ": "
+                        + (why instanceof JcclException
+                                ? message
+                                : why instanceof UncheckedIOException io
+                                        ? message + ": " + io.getCause()
+                                        : why.toString());
     }
 
-    private Path part(String name, String text) {
-        Path part = folder.path().resolve(name + "." + own.rank() + ".part");
-        try {
-            return Files.writeString(part, text);
-        } catch (IOException e) {
-            throw new UncheckedIOException("cannot write " + part, e);
+    private boolean isMissing() {
+        for (int r = 0; r < tokens.length; r++) {
+            if (r != own.rank() && tokens[r] == 0) {
+                return true;
+            }
         }
+        return false;
     }
 }

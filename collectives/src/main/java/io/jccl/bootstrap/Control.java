@@ -1,5 +1,9 @@
 package io.jccl.bootstrap;
 
+import io.jccl.CollectiveMismatchException;
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.RankFailedException;
+import io.jccl.error.JcclException;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.VarHandle;
@@ -231,6 +235,16 @@ public final class Control {
 
     public String abortText() {
         return text(ABORT_TEXT_AT);
+    }
+
+    /** The error of a rank that finds the communicator ended by another one. */
+    public JcclException ended() {
+        String text = "rank " + abortRank() + " gave up: " + abortText();
+        return switch (abortKind()) {
+            case MISMATCH -> new CollectiveMismatchException(text);
+            case TIMEOUT -> new CollectiveTimeoutException(text);
+            case FAILED -> new RankFailedException(text);
+        };
     }
 
     private void setText(long at, byte[] text, int room) {

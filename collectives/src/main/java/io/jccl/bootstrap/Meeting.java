@@ -2,7 +2,6 @@ package io.jccl.bootstrap;
 
 import io.jccl.CommunicatorOptions;
 import io.jccl.rendezvous.LaunchEnvironment;
-import java.io.IOException;
 import java.nio.file.Path;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
@@ -17,13 +16,11 @@ import org.jspecify.annotations.Nullable;
 public final class Meeting implements AutoCloseable {
     private final int rank;
     private final int size;
-    private final @Nullable Path folder;
     private final @Nullable ProcessJob job;
 
-    Meeting(int rank, int size, @Nullable Path folder, @Nullable ProcessJob job) {
+    Meeting(int rank, int size, @Nullable ProcessJob job) {
         this.rank = rank;
         this.size = size;
-        this.folder = folder;
         this.job = job;
     }
 
@@ -37,7 +34,7 @@ public final class Meeting implements AutoCloseable {
     public static Meeting join(Map<String, String> env, CommunicatorOptions options) {
         LaunchEnvironment launch = LaunchEnvironment.of(env);
         if (launch.size() == 1) {
-            return new Meeting(0, 1, null, null);
+            return new Meeting(0, 1, null);
         }
         ProcessJob.checkOneMachine(launch);
         ProcessJob.checkSize(launch.sizeVariable(), launch.size());
@@ -54,9 +51,9 @@ public final class Meeting implements AutoCloseable {
         return size;
     }
 
-    /** A folder of this meeting alone, which may not be made yet; null for a single process. */
+    /** A folder for the store of this meeting alone; null for a single process. */
     public @Nullable Path folder() {
-        return folder;
+        return job == null ? null : job.store();
     }
 
     /** Whether a process still takes part. */
@@ -66,12 +63,8 @@ public final class Meeting implements AutoCloseable {
 
     /** Deletes the folder; only when nobody uses it any more. */
     public void deleteFolder() {
-        if (folder != null) {
-            try {
-                SharedFolder.deleteWithFiles(folder);
-            } catch (IOException e) {
-                // It goes when the last process leaves.
-            }
+        if (job != null) {
+            job.folder().deleteStore(job.store());
         }
     }
 

@@ -10,7 +10,6 @@ import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -37,7 +36,7 @@ public final class ProcessJob {
     private final SharedFolder folder;
     private final int rank;
     private final int size;
-    private final FileChannel lock;
+    private final SharedFolder.Lock lock;
     private final SharedHeap heap;
     private final HostDevice device;
     private final Thread hook;
@@ -50,16 +49,24 @@ public final class ProcessJob {
     /** Communicators that use this job. */
     private final AtomicInteger users = new AtomicInteger();
 
+    /** The memory of the communicator of all, while this process joins. */
+    private volatile @Nullable Control control;
+
     /** Tells this run from others of the same name. */
     private volatile long nonce;
 
+    /** Needed until this process has joined. */
+    private final Arrivals arrivals;
+
+    private volatile boolean joined;
     private boolean left;
 
-    private ProcessJob(SharedFolder folder, int rank, int size, FileChannel lock) {
+    private ProcessJob(SharedFolder folder, int rank, int size, SharedFolder.Lock lock) {
         this.folder = folder;
         this.rank = rank;
         this.size = size;
         this.lock = lock;
+        this.arrivals = new Arrivals(folder, rank, size);
         // Own chunks are unmapped when no buffer refers to them any more, so that results stay
         // readable after the communicator is closed.
         this.heap =
@@ -82,6 +89,11 @@ public final class ProcessJob {
         return folder;
     }
 
+    /** The folder of this run's store. */
+    Path store() {
+        return folder.store(nonce);
+    }
+
     public HostDevice device() {
         return device;
     }
@@ -94,17 +106,19 @@ public final class ProcessJob {
         return folder.isHeld(jobRank);
     }
 
-    /** The mapping of a chunk of a rank's heap. */
-    public MemorySegment chunk(int jobRank, int chunk) {
-        if (jobRank == rank) {
-            return heap.chunk(chunk);
-        }
-        Long key = (long) jobRank << 32 | chunk;
-        MemorySegment s = chunks.get(key);
-        if (s == null) {
-            s = chunks.computeIfAbsent(key, k -> folder.map(heapFile(jobRank, chunk), -1, peers));
-        }
-        return s;
+    /** The mapping of a chunk of a rank's heap; null if it was not needed before. */
+    public @Nullable MemorySegment chunk(int jobRank, int chunk) {
+        return jobRank == rank ? heap.chunk(chunk) : chunks.get(key(jobRank, chunk));
+    }
+
+    /** Maps a chunk of another rank's heap. */
+    public MemorySegment map(int jobRank, int chunk) {
+        return chunks.computeIfAbsent(
+                key(jobRank, chunk), k -> folder.map(heapFile(jobRank, chunk), -1, peers));
+    }
+
+    private static Long key(int jobRank, int chunk) {
+        return (long) jobRank << 32 | chunk;
     }
 
     public void retain() {
@@ -123,14 +137,17 @@ public final class ProcessJob {
         }
     }
 
-    /** Removes what this process and dead ones have in the folder. */
+    /**
+     * Removes what this process and dead ones have in the folder. Who has not joined, and said
+     * nothing, leaves its lock's file: by that the others see it.
+     */
     private synchronized void leave() {
         if (left) {
             return;
         }
         left = true;
         folder.deleteAll("heap-" + rank + "-");
-        folder.unlock(rank, lock);
+        folder.unlock(rank, lock, joined || arrivals.isTold());
         folder.deleteIfAbandoned();
     }
 
@@ -172,25 +189,31 @@ public final class ProcessJob {
                 rank,
                 size,
                 options,
+                true,
                 (job, control, arena) -> {
-                    Path own = job.folder.path().resolve("store-" + control.nonce());
                     arena.close();
                     job.retain();
-                    return new Meeting(rank, size, own, job);
+                    return new Meeting(rank, size, job);
                 });
     }
 
     /**
      * Meets the other processes of a job.
      *
+     * @param store whether they need a folder for a store
      * @param use makes what the caller wants of it
      */
     public static <T> T join(
-            String jobId, int rank, int size, CommunicatorOptions options, Use<T> use) {
+            String jobId,
+            int rank,
+            int size,
+            CommunicatorOptions options,
+            boolean store,
+            Use<T> use) {
         long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
         SharedFolder.removeStale();
         SharedFolder folder = new SharedFolder(jobId);
-        FileChannel lock = folder.tryLock(rank);
+        SharedFolder.Lock lock = folder.tryLock(rank);
         while (lock == null) {
             if (System.nanoTime() > deadline) {
                 throw new JcclException(
@@ -205,19 +228,24 @@ public final class ProcessJob {
             lock = folder.tryLock(rank);
         }
         ProcessJob job = new ProcessJob(folder, rank, size, lock);
-        boolean joined = false;
+        boolean done = false;
         Arena arena = Arena.ofShared();
         try {
             Control control =
                     rank == 0
-                            ? job.host(arena, deadline, options)
+                            ? job.host(arena, deadline, options, store)
                             : job.attach(arena, deadline, options);
             job.nonce = control.nonce();
+            job.joined = true;
+            folder.joined(rank, lock);
             T made = use.of(job, control, arena);
-            joined = true;
+            done = true;
             return made;
+        } catch (RuntimeException | Error e) {
+            job.tell(e);
+            throw e;
         } finally {
-            if (!joined) {
+            if (!done) {
                 arena.close();
                 job.retain();
                 job.release();
@@ -225,18 +253,48 @@ public final class ProcessJob {
         }
     }
 
-    private Control host(Arena arena, long deadline, CommunicatorOptions options) {
+    /** Tells the others why this rank fails to join, unless they know. */
+    private void tell(Throwable why) {
+        if (arrivals.isTold()) {
+            return;
+        }
+        try {
+            if (!joined) {
+                arrivals.refuse(lock.token(), why);
+            }
+            Control c = control;
+            if (c != null) {
+                // Some may have joined already, and some hear of it only when they go on.
+                c.abort(
+                        rank,
+                        why instanceof CollectiveTimeoutException
+                                ? Control.AbortKind.TIMEOUT
+                                : Control.AbortKind.FAILED,
+                        arrivals.story(why));
+            }
+            if (!joined) {
+                arrivals.awaitLate(why);
+            }
+        } catch (RuntimeException e) {
+            why.addSuppressed(e);
+        }
+    }
+
+    private Control host(Arena arena, long deadline, CommunicatorOptions options, boolean store) {
         folder.deleteLeftovers(size);
         Arrivals.forget(folder);
         long number = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
-        Arrivals arrivals = new Arrivals(folder, rank, size);
         arrivals.come(number);
+        if (store) {
+            folder.makeStore(number);
+        }
         MemorySegment memory =
                 folder.create(CONTROL, Control.size(size), arena, "the control memory");
         Control control = new Control(memory, size);
         control.set(Control.RANKS_AT, size);
         control.set(Control.MAGIC_AT, Control.MAGIC);
         control.release(Control.NONCE_AT, number);
+        this.control = control;
         List<Integer> missing = new ArrayList<>();
         do {
             missing.clear();
@@ -251,6 +309,7 @@ public final class ProcessJob {
             }
             if (!missing.isEmpty()) {
                 arrivals.checkVerdict(number);
+                arrivals.checkOthers(control);
                 if (System.nanoTime() > deadline) {
                     folder.delete(CONTROL);
                     throw absent(missing, options);
@@ -266,7 +325,6 @@ public final class ProcessJob {
 
     private Control attach(Arena arena, long deadline, CommunicatorOptions options) {
         long token = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
-        Arrivals arrivals = new Arrivals(folder, rank, size);
         @Nullable Control control = null;
         long nonce = 0;
         while (true) {
@@ -276,6 +334,7 @@ public final class ProcessJob {
                 arrivals.come(now);
                 if (arrivals.fits(now)) {
                     control = open(arena);
+                    this.control = control;
                     if (control != null) {
                         nonce = now;
                         control.release(control.state(rank) + Control.JOIN, token);
@@ -284,14 +343,19 @@ public final class ProcessJob {
                     arrivals.judge(now, deadline);
                 }
             }
-            if (control != null
-                    && control.acquire(control.state(rank) + Control.JOIN_ECHO) == token
-                    && control.acquire(Control.GO_AT) == 1) {
-                return control;
+            Control met =
+                    control != null
+                                    && control.acquire(control.state(rank) + Control.JOIN_ECHO)
+                                            == token
+                            ? control
+                            : null;
+            if (met != null && met.acquire(Control.GO_AT) == 1) {
+                return met;
             }
             if (now != 0) {
                 arrivals.checkVerdict(now);
             }
+            arrivals.checkOthers(met);
             if (System.nanoTime() > deadline) {
                 List<Integer> missing = new ArrayList<>();
                 for (int r = 0; r < size; r++) {

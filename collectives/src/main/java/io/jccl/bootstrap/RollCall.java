@@ -11,6 +11,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
@@ -19,18 +20,24 @@ import org.jspecify.annotations.Nullable;
  * The first phase of making a communicator of processes, before any native library waits for
  * anybody: are all here, with the same size, versions and settings, and each number once? The
  * answer is one verdict, which whoever knows it first puts into the store, and which all ranks
- * read: so one bad rank fails all of them at once, and all tell the same story.
+ * read: so one bad rank fails all of them at once, and all tell the same story. Those who wait give
+ * signs of life, so that one that ends meanwhile is missed after 15 seconds.
  *
  * <p><b>Threads:</b> any.
  */
 public final class RollCall {
-    /** How often who waits looks whether a rank has died, where that can be seen. */
+    /** How often who waits looks whether a rank has died. */
     private static final Duration LOOK = Duration.ofMillis(200);
 
     /**
      * How long others may still come, when it is known that ranks differ, so as to name them all.
      */
     private static final Duration REST = Duration.ofSeconds(2);
+
+    /** How often who waits gives a sign of life, and for how long another may give none. */
+    private static final Duration SIGNS = Duration.ofSeconds(2);
+
+    private static final Duration SILENCE = Duration.ofSeconds(15);
 
     private static final int MOST_RANKS = 1 << 20;
 
@@ -47,6 +54,13 @@ public final class RollCall {
     private final String name;
     private final int rank;
     private final int size;
+
+    // Of the next rank that is here, as seen from this one.
+    private long signs;
+    private long nextSign = System.nanoTime();
+    private int watched = -1;
+    private @Nullable String lastSign;
+    private long lastHeard;
 
     /**
      * The roll call of one communicator.
@@ -189,10 +203,13 @@ public final class RollCall {
     private String await(
             long deadline, Duration timeout, @Nullable Supplier<@Nullable String> broken) {
         while (true) {
+            String silent = silent();
+            if (silent != null) {
+                return verdict(Verdict.FAILED, silent);
+            }
             Duration left = Duration.ofNanos(Math.max(deadline - System.nanoTime(), 0));
             try {
-                boolean all = broken == null || left.compareTo(LOOK) < 0;
-                byte[] said = store.await(key("verdict"), all ? left : LOOK);
+                byte[] said = store.await(key("verdict"), left.compareTo(LOOK) < 0 ? left : LOOK);
                 return new String(said, StandardCharsets.UTF_8);
             } catch (JcclTimeoutException e) {
                 String b = broken == null ? null : broken.get();
@@ -204,6 +221,45 @@ public final class RollCall {
                 }
             }
         }
+    }
+
+    /**
+     * Gives a sign of life now and then, and looks for those of the next rank that is here: so
+     * every rank is watched by one, and nobody reads the signs of all.
+     *
+     * @return which rank gives none any more; null if that is not known
+     */
+    private @Nullable String silent() {
+        long now = System.nanoTime();
+        if (now - nextSign < 0) {
+            return null;
+        }
+        // If this rank itself was stopped, the others may have been, too.
+        boolean late = now - nextSign > SIGNS.toNanos();
+        nextSign = now + SIGNS.toNanos();
+        store.set(key("sign-" + rank), bytes(Long.toString(++signs)));
+        String card = null;
+        int next = rank;
+        for (int i = 1; i < size && card == null; i++) {
+            next = (rank + i) % size;
+            card = read("card-" + next);
+        }
+        String sign = card == null ? null : read("sign-" + next);
+        if (card == null || late || next != watched || !Objects.equals(sign, lastSign)) {
+            watched = next;
+            lastSign = sign;
+            lastHeard = now;
+            return null;
+        }
+        return now - lastHeard < SILENCE.toNanos()
+                ? null
+                : "rank "
+                        + next
+                        + " ("
+                        + RankCard.read(next, card).process()
+                        + ") came and then gave no sign of life for "
+                        + SILENCE.toSeconds()
+                        + " s: its process ended, is stopped, or has lost the store";
     }
 
     private String missing(Duration timeout) {

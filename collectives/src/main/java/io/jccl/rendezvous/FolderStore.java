@@ -12,8 +12,10 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
@@ -76,9 +78,7 @@ final class FolderStore implements Store {
         int number = Math.floorMod(key.hashCode(), LOCKS);
         Path file = folder.resolve(".lock-" + number);
         synchronized (TURNS[number]) {
-            try (FileChannel channel =
-                            FileChannel.open(
-                                    file, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+            try (FileChannel channel = open(file);
                     FileLock lock = lock(channel, file)) {
                 if (!lock.isValid()) {
                     throw new IOException("the lock of " + file + " was lost");
@@ -88,6 +88,17 @@ final class FolderStore implements Store {
                 throw failed(what + " '" + key + "'", e);
             }
         }
+    }
+
+    /** Opens a file, which is made if need be, for this user alone. */
+    private static FileChannel open(Path file) throws IOException {
+        return FileChannel.open(
+                file,
+                Set.of(
+                        StandardOpenOption.CREATE,
+                        StandardOpenOption.READ,
+                        StandardOpenOption.WRITE),
+                PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
     }
 
     /** A process that was stopped while it held the lock must not stop all others. */
@@ -118,7 +129,12 @@ final class FolderStore implements Store {
 
     private boolean replace(Path file, byte[] value) throws IOException {
         Path part = folder.resolve(".part-" + UUID.randomUUID());
-        Files.write(part, value);
+        try (FileChannel channel = open(part)) {
+            ByteBuffer bytes = ByteBuffer.wrap(value);
+            while (bytes.hasRemaining()) {
+                channel.write(bytes);
+            }
+        }
         Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
         return true;
     }
@@ -156,12 +172,7 @@ final class FolderStore implements Store {
                 "count",
                 () -> {
                     // Written in place: who reads it has the lock.
-                    try (FileChannel channel =
-                            FileChannel.open(
-                                    file,
-                                    StandardOpenOption.CREATE,
-                                    StandardOpenOption.READ,
-                                    StandardOpenOption.WRITE)) {
+                    try (FileChannel channel = open(file)) {
                         ByteBuffer number = ByteBuffer.allocate(Long.BYTES);
                         int read = channel.read(number, 0);
                         long value = (read == Long.BYTES ? number.getLong(0) : 0) + delta;

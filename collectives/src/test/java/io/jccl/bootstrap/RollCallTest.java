@@ -9,6 +9,7 @@ import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -120,6 +121,32 @@ class RollCallTest {
             List<@Nullable Throwable> told =
                     call(store, LONG, world(3, new Rank(1, 3, "2.30.7", 700)));
             assertTrue(told.stream().allMatch(Objects::isNull), told::toString);
+        }
+    }
+
+    /** One that has come and was killed; another has not come, so that all would wait for long. */
+    @ParameterizedTest
+    @CsvSource({"4, 1, 2", "4, 2, 1", "4, 0, 3"})
+    void rankThatEndsWhileOthersWaitIsNamedByAll(int size, int killed, int missing)
+            throws InterruptedException {
+        try (Store store = Store.inMemory()) {
+            RollCall.Fact fact =
+                    new RollCall.Fact(
+                            "versions of NCCL", "2.30.7", "install one version everywhere");
+            store.set(
+                    "world/card-" + killed,
+                    RankCard.own(killed, size, List.of(fact))
+                            .write()
+                            .getBytes(StandardCharsets.UTF_8));
+            long here = store.add("world/here", 1);
+            assertEquals(1, here);
+            List<Rank> ranks = world(size);
+            ranks.removeIf(r -> r.rank == killed || r.rank == missing);
+            names(
+                    story(call(store, LONG, ranks), RankFailedException.class),
+                    "rank " + killed + " (" + HERE + ") came",
+                    "no sign of life for 15 s",
+                    "'world'");
         }
     }
 

@@ -1,16 +1,23 @@
 package io.jccl.cli.shell;
 
 import java.io.IOException;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
-import java.util.Comparator;
-import java.util.stream.Stream;
+import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A folder for tier NVME, which is removed with all that is in it, also if the process is ended.
+ * A folder for tier NVME, which is removed with all that this process makes in it, also if the
+ * process is ended. If anybody has put something else there, that stays, and the folder with it.
  */
 public final class Scratch implements AutoCloseable {
+    private static final Pattern FOLDERS = Pattern.compile("rank-\\d+|state[^/]*");
+
+    /** A store's file, between being made and losing its name. */
+    private static final String FILE = "scratch-" + ProcessHandle.current().pid() + "-";
+
     private final Path folder;
     private final Thread cleaner;
 
@@ -45,14 +52,29 @@ public final class Scratch implements AutoCloseable {
     }
 
     private void remove() {
-        try (Stream<Path> all = Files.walk(folder)) {
-            for (Path p : all.sorted(Comparator.reverseOrder()).toList()) {
-                Files.deleteIfExists(p);
-            }
+        try {
+            remove(folder);
         } catch (IOException e) {
             System.getLogger("io.jccl.cli")
                     .log(System.Logger.Level.WARNING, "cannot remove " + folder, e);
         }
+    }
+
+    /** Removes the folders that ranks make and their stores' files; what else is there stays. */
+    private static void remove(Path folder) throws IOException {
+        try (DirectoryStream<Path> all = Files.newDirectoryStream(folder)) {
+            for (Path p : all) {
+                String name = String.valueOf(p.getFileName());
+                if (FOLDERS.matcher(name).matches()
+                        && Files.isDirectory(p, LinkOption.NOFOLLOW_LINKS)) {
+                    remove(p);
+                } else if (name.startsWith(FILE)
+                        && Files.isRegularFile(p, LinkOption.NOFOLLOW_LINKS)) {
+                    Files.deleteIfExists(p);
+                }
+            }
+        }
+        Files.deleteIfExists(folder);
     }
 
     @Override

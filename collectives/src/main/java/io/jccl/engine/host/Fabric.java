@@ -1,12 +1,16 @@
 package io.jccl.engine.host;
 
+import io.jccl.RankFailedException;
 import io.jccl.bootstrap.Control;
 import io.jccl.bootstrap.ProcessJob;
 import io.jccl.device.DataType;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.device.host.HostDevice;
+import io.jccl.error.JcclException;
+import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.nio.file.NoSuchFileException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -280,7 +284,41 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
         @Override
         MemorySegment published(int rank, int parity, boolean recv, long chunk) {
-            return job.chunk(members[rank], (int) chunk);
+            return chunk(rank, (int) chunk);
+        }
+
+        private MemorySegment chunk(int r, int chunk) {
+            MemorySegment known = job.chunk(members[r], chunk);
+            return known != null ? known : map(r, chunk);
+        }
+
+        /**
+         * Maps memory for the first time. If this process was stopped for long, its peer may have
+         * given up and left, and may even have joined the next run with a file of the same name.
+         */
+        private MemorySegment map(int r, int chunk) {
+            MemorySegment mapped = null;
+            UncheckedIOException missing = null;
+            try {
+                mapped = job.map(members[r], chunk);
+            } catch (UncheckedIOException e) {
+                if (!(e.getCause() instanceof NoSuchFileException)) {
+                    throw e;
+                }
+                missing = e;
+            }
+            if (mapped != null && !control.aborted()) {
+                return mapped;
+            }
+            JcclException gone =
+                    control.aborted()
+                            ? control.ended()
+                            : new RankFailedException(
+                                    nameOf(r) + " has left while rank " + rank + " needs its data");
+            if (missing != null) {
+                gone.initCause(missing);
+            }
+            throw gone;
         }
 
         @Override
@@ -290,7 +328,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
         @Override
         MemorySegment publishedCell(int source, int target, int cell, long chunk) {
-            return job.chunk(members[source], (int) chunk);
+            return chunk(source, (int) chunk);
         }
 
         @Override
@@ -298,7 +336,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
             MemorySegment s = scratch[rank];
             if (s == null) {
                 long chunk = control.get(control.state(rank) + Control.SCRATCH_CHUNK);
-                s = job.chunk(members[rank], (int) chunk);
+                s = chunk(rank, (int) chunk);
                 scratch[rank] = s;
             }
             return s;

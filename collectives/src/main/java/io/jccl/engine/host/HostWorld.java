@@ -1,5 +1,6 @@
 package io.jccl.engine.host;
 
+import io.jccl.bootstrap.Control;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.bootstrap.ProcessJob;
@@ -44,10 +45,18 @@ public final class HostWorld {
                         launch.rank(),
                         size,
                         options,
+                        false,
                         (job, control, arena) ->
                                 new Fabric.Processes(
                                         job, control, arena, "0", members, launch.rank()));
-        HostCommunicator c = new HostCommunicator(fabric, launch.rank(), options);
+        HostCommunicator c;
+        try {
+            c = new HostCommunicator(fabric, launch.rank(), options);
+        } catch (RuntimeException | Error e) {
+            fabric.control.abort(launch.rank(), Control.AbortKind.FAILED, "cannot join: " + e);
+            fabric.leave(launch.rank());
+            throw e;
+        }
         boolean ready = false;
         try {
             // Everyone has written where its scratch memory is when all have come here.
