@@ -51,9 +51,9 @@ public final class LocalJob {
      * @param size number of ranks, 1 to 256
      * @param options settings, the same on all ranks
      * @return this rank's end
-     * @throws io.jccl.error.JcclException if the other ranks do not come within the timeout, one
-     *     of them ends or cannot join, there is too little shared memory, or something that is not
-     *     a run's folder of this user is in its place
+     * @throws io.jccl.error.JcclException if the other ranks do not come within the timeout, one of
+     *     them ends or cannot join, there is too little shared memory, or something that is not a
+     *     run's folder of this user is in its place
      * @see Communicator#fromEnvironment(CommunicatorOptions)
      */
     public static Communicator join(String id, int rank, int size, CommunicatorOptions options) {

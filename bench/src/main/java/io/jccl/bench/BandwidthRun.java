@@ -1,7 +1,6 @@
 package io.jccl.bench;
 
 import io.jccl.cli.shell.Drives;
-
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;

@@ -1,11 +1,9 @@
 package io.jccl.bench;
 
-import io.jccl.cli.shell.Drives;
-import io.jccl.cli.shell.Progress;
-
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.train.Owned;
+import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.Progress;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -28,6 +26,7 @@ import io.jccl.offload.Transfer;
 import io.jccl.offload.TransferEngine;
 import io.jccl.offload.TransferOptions;
 import io.jccl.parallel.Part;
+import io.jccl.train.Owned;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;

@@ -1,10 +1,9 @@
 package io.jccl.bench;
 
-import io.jccl.cli.shell.Drives;
-
 import io.jccl.bindings.CublasApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cublas.cublas_h;
+import io.jccl.cli.shell.Drives;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -234,7 +233,8 @@ public final class OffloadRun implements AutoCloseable {
      * @param afterFill sees the parameters once their checksums are known; for tests that spoil
      *     them
      */
-    public OffloadRun(OffloadConfig config, @Nullable TierStore store, Consumer<List<Buffer>> afterFill) {
+    public OffloadRun(
+            OffloadConfig config, @Nullable TierStore store, Consumer<List<Buffer>> afterFill) {
         this.config = config;
         this.budgets = new Budgets(Map.of(Tier.DEVICE, config.deviceBudget()));
         this.sums = new long[config.layers()];

@@ -1,12 +1,11 @@
 package io.jccl.bench;
 
-import io.jccl.cli.shell.Progress;
-import io.jccl.cli.shell.Sizes;
-
 import io.jccl.Communicator;
 import io.jccl.Group;
 import io.jccl.ReduceOp;
 import io.jccl.bench.Collective.Operands;
+import io.jccl.cli.shell.Progress;
+import io.jccl.cli.shell.Sizes;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;

@@ -2,11 +2,11 @@ package io.jccl.bench;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
+import io.jccl.error.JcclException;
 import io.jccl.train.CharModel;
 import io.jccl.train.Trainer;
 import io.jccl.train.Trainer.Result;
 import io.jccl.train.Trainer.Settings;
-import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;

@@ -12,6 +12,7 @@ import io.jccl.bench.TrainDemo;
 import io.jccl.cli.check.SelfTestCommand;
 import io.jccl.cli.check.SoakCommand;
 import io.jccl.cli.doctor.DoctorCommand;
+import io.jccl.cli.flight.FlightCommand;
 import io.jccl.cli.launch.ParentWatch;
 import io.jccl.cli.launch.RunCommand;
 import io.jccl.cli.launch.StoreCommand;
@@ -24,8 +25,6 @@ import io.jccl.cli.shell.Version;
 import io.jccl.cli.topo.TopoCommand;
 import io.jccl.cli.train.FitDemo;
 import io.jccl.cli.train.TrainCommand;
-
-import io.jccl.cli.flight.FlightCommand;
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -78,7 +77,10 @@ public final class Main {
                         "Train a small GPT with every technique of parallelism by a flag.",
                         args -> new TrainCommand()));
         COMMANDS.put(
-                "run", new Entry("Start one process per rank on this machine.", args -> new RunCommand(args, Main::isCommand)));
+                "run",
+                new Entry(
+                        "Start one process per rank on this machine.",
+                        args -> new RunCommand(args, Main::isCommand)));
         COMMANDS.put(
                 "selftest",
                 new Entry(

@@ -1,7 +1,6 @@
 package io.jccl.cli;
 
 import io.jccl.cli.shell.Version;
-
 import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;

@@ -2,7 +2,6 @@ package io.jccl.train;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.train.GptShape.Weight;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
@@ -10,6 +9,7 @@ import io.jccl.parallel.ExpertDispatch;
 import io.jccl.parallel.ExpertOptions;
 import io.jccl.parallel.ExpertStatistics;
 import io.jccl.parallel.RouterOptions;
+import io.jccl.train.GptShape.Weight;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 

@@ -1,8 +1,6 @@
 package io.jccl.train;
 
 import io.jccl.Communicator;
-import io.jccl.train.GptShape.Split;
-import io.jccl.train.GptShape.Weight;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
@@ -10,6 +8,8 @@ import io.jccl.gemm.Matrix;
 import io.jccl.parallel.ColumnLinear;
 import io.jccl.parallel.LinearWeights;
 import io.jccl.parallel.RowLinear;
+import io.jccl.train.GptShape.Split;
+import io.jccl.train.GptShape.Weight;
 import java.util.HashMap;
 import java.util.Map;
 

@@ -1,12 +1,12 @@
 package io.jccl.train;
 
 import io.jccl.Communicator;
-import io.jccl.train.GptShape.Weight;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.parallel.PipelineStage;
+import io.jccl.train.GptShape.Weight;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;

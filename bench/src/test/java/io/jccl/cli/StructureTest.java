@@ -176,21 +176,29 @@ class StructureTest {
     void whatIsExportedHasAUser() {
         List<String> wrong = new ArrayList<>();
         REFERENCES.forEach((name, reference) ->
-                reference.descriptor().exports().forEach(e -> {
-                    if (e.targets().isEmpty()) {
-                        if (!PUBLIC.contains(e.source())) {
-                            wrong.add(e.source() + " is exported to all");
-                        }
-                        return;
-                    }
-                    for (String to : e.targets()) {
-                        // Spark's tests and modules compiled later are not in this layer.
-                        if (!MODULES.containsKey(to)
-                                || !USED.getOrDefault(to, new TreeSet<>()).contains(e.source())) {
-                            wrong.add(e.source() + " is exported to " + to + ", which ignores it");
-                        }
-                    }
-                }));
+                reference
+                        .descriptor()
+                        .exports()
+                        .forEach(e -> {
+                            if (e.targets().isEmpty()) {
+                                if (!PUBLIC.contains(e.source())) {
+                                    wrong.add(e.source() + " is exported to all");
+                                }
+                                return;
+                            }
+                            for (String to : e.targets()) {
+                                // Spark's tests and modules compiled later are not in this layer.
+                                if (!MODULES.containsKey(to)
+                                        || !USED.getOrDefault(to, new TreeSet<>())
+                                                .contains(e.source())) {
+                                    wrong.add(
+                                            e.source()
+                                                    + " is exported to "
+                                                    + to
+                                                    + ", which ignores it");
+                                }
+                            }
+                        }));
         assertEquals(List.of(), wrong);
     }
 
@@ -217,7 +225,10 @@ class StructureTest {
         String[] native_ = out.toString().strip().split(",");
         assertEquals(0, status, out::toString);
         List<String> ours =
-                List.of(native_).stream().map(String::strip).filter(m -> m.startsWith(OURS)).toList();
+                List.of(native_).stream()
+                        .map(String::strip)
+                        .filter(m -> m.startsWith(OURS))
+                        .toList();
         assertEquals(List.of("io.jccl.bindings"), ours, out::toString);
     }
 }

@@ -1,13 +1,12 @@
 package io.jccl.cli;
 
-import io.jccl.bench.TrainDemo;
-
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
+import io.jccl.bench.TrainDemo;
 import io.jccl.train.Trainer;
 import io.jccl.train.Trainer.Result;
 import io.jccl.train.Trainer.Settings;

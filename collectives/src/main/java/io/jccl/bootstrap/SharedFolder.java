@@ -1,7 +1,7 @@
 package io.jccl.bootstrap;
 
-import io.jccl.error.JcclException;
 import io.jccl.device.host.SharedMemoryFullException;
+import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;

@@ -1,11 +1,8 @@
 package io.jccl.rendezvous;
 
-import io.jccl.internal.Waits;
-
-import io.jccl.internal.Deadline;
-
 import io.jccl.error.JcclException;
-import java.io.IOException;
+import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.time.Duration;

@@ -7,7 +7,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveMismatchException;
-import io.jccl.error.JcclTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
@@ -16,6 +15,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.parallel.GradientReducer.Parameter;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -223,8 +223,7 @@ class GradientReducerTest {
                     if (c.rank() == 0) {
                         r.ready(0);
                         assertThrows(
-                                JcclTimeoutException.class,
-                                () -> r.finish(Duration.ofMillis(300)));
+                                JcclTimeoutException.class, () -> r.finish(Duration.ofMillis(300)));
                         Agreement.gather(c, 1);
                     } else {
                         Agreement.gather(c, 1);

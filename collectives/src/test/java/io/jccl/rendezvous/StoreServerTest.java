@@ -8,8 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.error.JcclTimeoutException;
 import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;

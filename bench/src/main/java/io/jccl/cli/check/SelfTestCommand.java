@@ -1,15 +1,12 @@
 package io.jccl.cli.check;
 
-import io.jccl.cli.shell.Count;
-import io.jccl.cli.shell.RankOptions;
-
-import io.jccl.cli.perf.PerfCommand;
-import io.jccl.cli.shell.Engine;
-import io.jccl.cli.shell.Version;
-
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
+import io.jccl.cli.shell.Count;
+import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Version;
 import io.jccl.contract.Case;
 import io.jccl.contract.Cases;
 import io.jccl.contract.Collective;

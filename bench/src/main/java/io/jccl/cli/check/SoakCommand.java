@@ -1,15 +1,12 @@
 package io.jccl.cli.check;
 
-import io.jccl.cli.shell.Count;
-
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
 import io.jccl.bench.Soak;
-import io.jccl.cli.perf.PerfCommand;
+import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Version;
-
-import io.jccl.Communicator;
-import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;

@@ -1,12 +1,12 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.bindings.Version;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Gpu;
 import io.jccl.cli.doctor.Facts.Library;
 import io.jccl.cli.doctor.Facts.Nic;
 import io.jccl.cli.doctor.Facts.Space;
 import io.jccl.cli.doctor.Facts.Variable;
-import io.jccl.bindings.Version;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;

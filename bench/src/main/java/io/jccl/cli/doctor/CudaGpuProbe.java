@@ -1,12 +1,12 @@
 package io.jccl.cli.doctor;
 
-import io.jccl.cli.doctor.Facts.Cuda;
-import io.jccl.cli.doctor.Facts.CudaDevice;
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.bindings.Version;
 import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.cli.doctor.Facts.Cuda;
+import io.jccl.cli.doctor.Facts.CudaDevice;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

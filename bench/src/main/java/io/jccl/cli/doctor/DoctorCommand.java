@@ -1,7 +1,6 @@
 package io.jccl.cli.doctor;
 
 import io.jccl.cli.shell.Version;
-
 import java.io.PrintWriter;
 import java.util.ArrayList;
 import java.util.List;

@@ -1,5 +1,6 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.bindings.Discovery;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Cpu;
 import io.jccl.cli.doctor.Facts.Driver;
@@ -11,7 +12,6 @@ import io.jccl.cli.doctor.Facts.Nic;
 import io.jccl.cli.doctor.Facts.Setting;
 import io.jccl.cli.doctor.Facts.Space;
 import io.jccl.cli.doctor.Facts.Variable;
-import io.jccl.bindings.Discovery;
 import java.util.List;
 import java.util.function.LongFunction;
 import java.util.stream.Collectors;

@@ -2,8 +2,8 @@ package io.jccl.cli.flight;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
-import io.jccl.cli.shell.Version;
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Version;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Path;

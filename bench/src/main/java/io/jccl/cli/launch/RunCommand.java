@@ -1,12 +1,9 @@
 package io.jccl.cli.launch;
 
+import io.jccl.LocalJob;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.RankOptions;
-
-import io.jccl.cli.perf.PerfCommand;
 import io.jccl.cli.shell.Version;
-
-import io.jccl.LocalJob;
 import io.jccl.rendezvous.StoreSecret;
 import java.io.BufferedReader;
 import java.io.File;
@@ -115,10 +112,11 @@ public final class RunCommand implements Callable<Integer> {
      * @param isCommand whether a word is a command of jccl
      */
     public RunCommand(String[] arguments, Predicate<String> isCommand) {
-        this(jccl ->
-                jccl
-                        ? JavaCommand.jccl(System.getenv(), arguments)
-                        : List.of(System.getProperty("jdk.module.path", "")),
+        this(
+                jccl ->
+                        jccl
+                                ? JavaCommand.jccl(System.getenv(), arguments)
+                                : List.of(System.getProperty("jdk.module.path", "")),
                 isCommand);
     }
 

@@ -1,7 +1,6 @@
 package io.jccl.cli.launch;
 
 import io.jccl.cli.shell.Version;
-
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
 import java.util.concurrent.Callable;

@@ -1,14 +1,13 @@
 package io.jccl.cli.perf;
 
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.BandwidthCase;
 import io.jccl.bench.BandwidthRun;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
-
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import io.jccl.offload.TierStore;

@@ -1,8 +1,7 @@
 package io.jccl.cli.perf;
 
-import io.jccl.bench.Collective;
-
 import io.jccl.NcclSteering;
+import io.jccl.bench.Collective;
 import io.jccl.cli.topo.Analysis;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;

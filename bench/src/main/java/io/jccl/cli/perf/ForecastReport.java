@@ -2,7 +2,6 @@ package io.jccl.cli.perf;
 
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.Report;
-
 import io.jccl.topology.cost.Prediction;
 import java.io.PrintWriter;
 import java.util.ArrayList;

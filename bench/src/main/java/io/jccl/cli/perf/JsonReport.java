@@ -1,14 +1,13 @@
 package io.jccl.cli.perf;
 
-import io.jccl.bench.PerfConfig;
-import io.jccl.bench.Report;
-import io.jccl.cli.shell.Version;
-
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bench.PerfConfig;
+import io.jccl.bench.Report;
+import io.jccl.cli.shell.Version;
 import io.jccl.topology.cost.Prediction;
 import java.io.IOException;
 import java.nio.file.Files;

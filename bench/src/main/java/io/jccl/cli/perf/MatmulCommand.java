@@ -1,22 +1,20 @@
 package io.jccl.cli.perf;
 
-import io.jccl.cli.shell.Count;
-
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
 import io.jccl.bench.MatmulInputs;
 import io.jccl.bench.MatmulPlan;
 import io.jccl.bench.MatmulRun;
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
-
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.jccl.Communicator;
-import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.offload.TierStore;

@@ -1,16 +1,15 @@
 package io.jccl.cli.perf;
 
-import io.jccl.bench.OffloadConfig;
-import io.jccl.bench.OffloadRun;
-import io.jccl.cli.shell.Drives;
-import io.jccl.cli.shell.Sizes;
-import io.jccl.cli.shell.Version;
-
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bench.OffloadConfig;
+import io.jccl.bench.OffloadRun;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NativeLibraryUnavailableException;
+import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;

@@ -1,23 +1,21 @@
 package io.jccl.cli.perf;
 
-import io.jccl.cli.shell.Count;
-import io.jccl.cli.shell.RankOptions;
-
-import io.jccl.bench.Collective;
-import io.jccl.bench.Patterns;
-import io.jccl.bench.PerfConfig;
-import io.jccl.bench.PerfRun;
-import io.jccl.bench.Report;
-import io.jccl.cli.shell.Engine;
-import io.jccl.cli.shell.Progress;
-import io.jccl.cli.shell.Sizes;
-import io.jccl.cli.shell.Version;
-
 import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclSteering;
 import io.jccl.ReduceOp;
+import io.jccl.bench.Collective;
+import io.jccl.bench.Patterns;
+import io.jccl.bench.PerfConfig;
+import io.jccl.bench.PerfRun;
+import io.jccl.bench.Report;
+import io.jccl.cli.shell.Count;
+import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.Progress;
+import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Version;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.rendezvous.LaunchEnvironment;

@@ -1,10 +1,8 @@
 package io.jccl.cli.perf;
 
-import io.jccl.bench.Collective;
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.Report;
 import io.jccl.cli.shell.Version;
-
 import java.io.PrintWriter;
 import java.math.BigDecimal;
 import java.math.MathContext;

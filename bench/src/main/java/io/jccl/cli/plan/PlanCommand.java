@@ -1,10 +1,7 @@
 package io.jccl.cli.plan;
 
-import io.jccl.cli.shell.Count;
-
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Version;
-
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Batch;
 import io.jccl.offload.memplan.Job;

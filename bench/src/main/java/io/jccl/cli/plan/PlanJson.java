@@ -1,13 +1,12 @@
 package io.jccl.cli.plan;
 
-import io.jccl.cli.shell.Version;
-
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.cli.shell.Version;
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Formula;
 import io.jccl.offload.memplan.Job;

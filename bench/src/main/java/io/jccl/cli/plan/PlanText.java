@@ -2,7 +2,6 @@ package io.jccl.cli.plan;
 
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Version;
-
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Compute;
 import io.jccl.offload.memplan.Formula;

@@ -1,7 +1,5 @@
 package io.jccl.cli.shell;
 
-
-
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;

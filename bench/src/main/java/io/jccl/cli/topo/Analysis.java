@@ -1,7 +1,6 @@
 package io.jccl.cli.topo;
 
 import io.jccl.cli.shell.Output;
-
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;

@@ -1,7 +1,6 @@
 package io.jccl.cli.topo;
 
 import io.jccl.cli.shell.Output;
-
 import io.jccl.topology.cost.Crossover;
 import io.jccl.topology.cost.Prediction;
 import io.jccl.topology.plan.Channel;

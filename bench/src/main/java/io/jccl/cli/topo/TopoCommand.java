@@ -1,9 +1,8 @@
 package io.jccl.cli.topo;
 
+import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
-
-import io.jccl.cli.shell.Output;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.draw.Dot;

@@ -1,16 +1,15 @@
 package io.jccl.cli.train;
 
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
 import io.jccl.cli.shell.Version;
-
 import io.jccl.train.fit.Chart;
 import io.jccl.train.fit.Experiment;
 import io.jccl.train.fit.Network;
 import io.jccl.train.fit.Settings;
 import io.jccl.train.fit.TechniqueSet;
-import io.jccl.cli.shell.Output;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Path;

@@ -1,11 +1,10 @@
 package io.jccl.cli.train;
 
-import io.jccl.cli.shell.Amounts;
-import io.jccl.cli.shell.Version;
-
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.Version;
 import io.jccl.train.fit.Attempt;
 import io.jccl.train.fit.Chart;
 import io.jccl.train.fit.Experiment;

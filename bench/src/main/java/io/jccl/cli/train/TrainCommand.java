@@ -1,22 +1,21 @@
 package io.jccl.cli.train;
 
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
 import io.jccl.cli.shell.Version;
-
-import io.jccl.Communicator;
-import io.jccl.CommunicatorOptions;
-import io.jccl.train.fit.Chart;
-import io.jccl.cli.shell.Output;
+import io.jccl.error.JcclException;
+import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.train.Corpus;
 import io.jccl.train.GptShape;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
 import io.jccl.train.TrainRun;
-import io.jccl.error.JcclException;
-import io.jccl.rendezvous.LaunchEnvironment;
+import io.jccl.train.fit.Chart;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;

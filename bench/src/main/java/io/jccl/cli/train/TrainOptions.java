@@ -1,11 +1,11 @@
 package io.jccl.cli.train;
 
-import io.jccl.train.GptShape;
-import io.jccl.train.Techniques;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.Sgd;
+import io.jccl.train.GptShape;
+import io.jccl.train.Techniques;
 import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;

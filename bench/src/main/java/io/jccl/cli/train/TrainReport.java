@@ -1,16 +1,15 @@
 package io.jccl.cli.train;
 
-import io.jccl.cli.shell.Version;
-
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.jccl.train.fit.Chart;
+import io.jccl.cli.shell.Version;
+import io.jccl.parallel.Compression;
 import io.jccl.train.GptShape;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
-import io.jccl.parallel.Compression;
+import io.jccl.train.fit.Chart;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.ArrayList;

@@ -2,13 +2,13 @@ package io.jccl.train.fit;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 
-import io.jccl.train.Functions;
-import io.jccl.train.Grammar;
-import io.jccl.train.Owned;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.zero.Layer;
+import io.jccl.train.Functions;
+import io.jccl.train.Grammar;
+import io.jccl.train.Owned;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;

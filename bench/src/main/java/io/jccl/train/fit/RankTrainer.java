@@ -2,7 +2,6 @@ package io.jccl.train.fit;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
-import io.jccl.train.Owned;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
@@ -17,6 +16,7 @@ import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.zero.Layer;
 import io.jccl.offload.zero.StepResult;
 import io.jccl.offload.zero.ZeroOptimizer;
+import io.jccl.train.Owned;
 import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;

@@ -1,11 +1,10 @@
 package io.jccl.cli.check;
 
-import io.jccl.cli.Main;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.jccl.cli.Main;
 import io.jccl.device.Cuda;
 import java.io.PrintWriter;
 import java.io.StringWriter;

@@ -1,11 +1,10 @@
 package io.jccl.cli.check;
 
-import io.jccl.bench.Soak;
-import io.jccl.cli.Main;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.bench.Soak;
+import io.jccl.cli.Main;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.ArrayList;

@@ -3,11 +3,11 @@ package io.jccl.cli.doctor;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.bindings.Discovery;
+import io.jccl.bindings.NativeLibrary;
 import io.jccl.cli.doctor.Facts.HostEngine;
 import io.jccl.cli.doctor.Facts.Space;
 import io.jccl.cli.doctor.Facts.Step;
-import io.jccl.bindings.Discovery;
-import io.jccl.bindings.NativeLibrary;
 import java.nio.file.Path;
 import java.util.List;
 import org.junit.jupiter.api.Test;

@@ -4,14 +4,14 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.cli.doctor.Facts.Cuda;
-import io.jccl.cli.doctor.Facts.CudaDevice;
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.LoadedLibrary;
 import io.jccl.bindings.NativeLibrary;
 import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.bindings.Version;
 import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.cli.doctor.Facts.Cuda;
+import io.jccl.cli.doctor.Facts.CudaDevice;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.reflect.InvocationHandler;

@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeFalse;
 
+import io.jccl.bindings.Discovery;
+import io.jccl.bindings.NativeLibrary;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Gpu;
 import io.jccl.cli.doctor.Facts.Library;
@@ -13,8 +15,6 @@ import io.jccl.cli.doctor.Facts.Link;
 import io.jccl.cli.doctor.Facts.Nic;
 import io.jccl.cli.doctor.Facts.Setting;
 import io.jccl.cli.doctor.Facts.Variable;
-import io.jccl.bindings.Discovery;
-import io.jccl.bindings.NativeLibrary;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;

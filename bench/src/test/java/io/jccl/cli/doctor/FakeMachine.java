@@ -1,15 +1,15 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.bindings.Discovery;
+import io.jccl.bindings.LoadedLibrary;
+import io.jccl.bindings.NativeLibrary;
+import io.jccl.bindings.Version;
 import io.jccl.cli.doctor.Facts.Cuda;
 import io.jccl.cli.doctor.Facts.CudaDevice;
 import io.jccl.cli.doctor.Facts.HostEngine;
 import io.jccl.cli.doctor.Facts.Java;
 import io.jccl.cli.doctor.Facts.Space;
 import io.jccl.cli.doctor.Facts.Step;
-import io.jccl.bindings.Discovery;
-import io.jccl.bindings.LoadedLibrary;
-import io.jccl.bindings.NativeLibrary;
-import io.jccl.bindings.Version;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;

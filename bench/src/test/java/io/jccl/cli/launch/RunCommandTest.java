@@ -1,13 +1,12 @@
 package io.jccl.cli.launch;
 
-import io.jccl.cli.Main;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.jccl.cli.Main;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.PrintWriter;

@@ -1,13 +1,12 @@
 package io.jccl.cli.perf;
 
-import io.jccl.bench.BandwidthCase;
-import io.jccl.cli.Main;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.bench.BandwidthCase;
+import io.jccl.cli.Main;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.Completion;

@@ -1,18 +1,16 @@
 package io.jccl.cli.perf;
 
-import io.jccl.bench.MatmulInputs;
-import io.jccl.bench.MatmulPlan;
-import io.jccl.cli.Main;
-import io.jccl.cli.launch.RunCommand;
-import io.jccl.cli.launch.RunCommandTest;
-import io.jccl.cli.shell.Sizes;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.bench.MatmulInputs;
+import io.jccl.bench.MatmulPlan;
+import io.jccl.cli.Main;
+import io.jccl.cli.launch.RunCommand;
+import io.jccl.cli.launch.RunCommandTest;
 import io.jccl.device.Buffer;
 import io.jccl.parallel.Part;
 import java.io.IOException;
@@ -143,7 +141,9 @@ class MatmulCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> jccl ? RunCommandTest.jccl() : List.of("."), Main::isCommand),
+                        new RunCommand(
+                                jccl -> jccl ? RunCommandTest.jccl() : List.of("."),
+                                Main::isCommand),
                         new String[] {"-n", "3", "matmul", "-n", "150", "--device-memory", "64K"},
                         new PrintWriter(out),
                         new PrintWriter(err));

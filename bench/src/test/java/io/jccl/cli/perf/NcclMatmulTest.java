@@ -1,14 +1,12 @@
 package io.jccl.cli.perf;
 
-import io.jccl.cli.OnDoubles;
-import io.jccl.cli.shell.Sizes;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.OnDoubles;
 import io.jccl.cli.OnDoubles.Result;
 import java.io.IOException;
 import java.nio.file.Files;

@@ -1,10 +1,5 @@
 package io.jccl.cli.perf;
 
-import io.jccl.bench.Collective;
-import io.jccl.bench.PerfRun;
-import io.jccl.cli.Main;
-import io.jccl.cli.shell.Version;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
@@ -12,6 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.bench.Collective;
+import io.jccl.bench.PerfRun;
+import io.jccl.cli.Main;
+import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
 import java.io.IOException;
 import java.io.PrintWriter;

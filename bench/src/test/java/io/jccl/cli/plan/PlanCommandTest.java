@@ -1,8 +1,5 @@
 package io.jccl.cli.plan;
 
-import io.jccl.cli.Main;
-import io.jccl.cli.shell.Amounts;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
@@ -11,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.Main;
+import io.jccl.cli.shell.Amounts;
 import io.jccl.offload.memplan.Formula;
 import io.jccl.offload.memplan.Presets;
 import java.io.IOException;

@@ -1,7 +1,5 @@
 package io.jccl.cli.topo;
 
-import io.jccl.cli.Main;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
@@ -13,6 +11,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.networknt.schema.JsonSchema;
 import com.networknt.schema.JsonSchemaFactory;
 import com.networknt.schema.SpecVersion;
+import io.jccl.cli.Main;
 import io.jccl.topology.Topology;
 import io.jccl.topology.read.ReadOptions;
 import io.jccl.topology.read.TopologyReader;

@@ -1,13 +1,12 @@
 package io.jccl.cli.train;
 
-import io.jccl.cli.Main;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.Main;
 import io.jccl.train.fit.TechniqueSet;
 import java.io.IOException;
 import java.io.PrintWriter;

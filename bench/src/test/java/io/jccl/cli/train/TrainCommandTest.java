@@ -1,9 +1,5 @@
 package io.jccl.cli.train;
 
-import io.jccl.cli.Main;
-import io.jccl.cli.launch.RunCommand;
-import io.jccl.cli.launch.RunCommandTest;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -12,6 +8,9 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.LocalJob;
+import io.jccl.cli.Main;
+import io.jccl.cli.launch.RunCommand;
+import io.jccl.cli.launch.RunCommandTest;
 import java.io.File;
 import java.io.IOException;
 import java.io.PrintWriter;

@@ -1,7 +1,5 @@
 package io.jccl.cli.train;
 
-import io.jccl.cli.launch.RunCommandTest;
-
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
@@ -9,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.cli.launch.RunCommandTest;
 import io.jccl.testkit.MpiProgram;
 import io.jccl.testkit.TwoHosts;
 import java.io.File;

@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.train.Owned;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -15,6 +14,7 @@ import io.jccl.offload.BufferPool;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.PoolOptions;
 import io.jccl.offload.Tier;
+import io.jccl.train.Owned;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;

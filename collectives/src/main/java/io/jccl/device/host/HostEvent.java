@@ -2,9 +2,9 @@ package io.jccl.device.host;
 
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
-import io.jccl.internal.Interrupts;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
+import io.jccl.internal.Interrupts;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 

@@ -1,8 +1,8 @@
 package io.jccl.engine.host;
 
-import io.jccl.bootstrap.Control;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
+import io.jccl.bootstrap.Control;
 import io.jccl.bootstrap.ProcessJob;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.util.ArrayList;

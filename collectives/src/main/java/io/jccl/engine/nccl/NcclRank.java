@@ -1,6 +1,5 @@
 package io.jccl.engine.nccl;
 
-import io.jccl.internal.Deadline;
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
@@ -26,6 +25,7 @@ import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
 import io.jccl.flight.Collective;
 import io.jccl.flight.Standing;
+import io.jccl.internal.Deadline;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;

@@ -1,6 +1,5 @@
 package io.jccl.engine.nccl;
 
-import io.jccl.internal.Deadline;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
@@ -11,6 +10,7 @@ import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.error.JcclException;
 import io.jccl.flight.Standing;
+import io.jccl.internal.Deadline;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;

@@ -8,7 +8,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveTimeoutException;
-import io.jccl.error.JcclTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.Group;
@@ -22,6 +21,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.testdouble.TestDouble;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
@@ -283,8 +283,7 @@ class CudaStreamTest {
             end.record(stream);
             start.synchronize(PATIENCE);
             assertFalse(end.query());
-            String message =
-                    Messages.of(JcclTimeoutException.class, () -> end.synchronize(SHORT));
+            String message = Messages.of(JcclTimeoutException.class, () -> end.synchronize(SHORT));
             assertTrue(message.contains("PT0.06S"), message);
             message = Messages.of(IllegalStateException.class, () -> end.elapsedSince(start));
             assertTrue(message.contains("has not completed"), message);

@@ -7,7 +7,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.management.ThreadMXBean;
-import io.jccl.error.JcclTimeoutException;
 import io.jccl.PeerCopies;
 import io.jccl.bindings.CudaException;
 import io.jccl.contract.Messages;
@@ -18,6 +17,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.device.cuda.Gpus;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.testdouble.TestDouble;
 import io.jccl.topology.Hub;
 import io.jccl.topology.LinkKind;
@@ -527,8 +527,7 @@ class CopyCollectivesTest {
             run.call(copies);
             run.streams.get(0).copy(run.recv.get(0), out);
             assertFalse(run.streams.get(0).query(), "rank 0 needs what rank 1 has not got yet");
-            assertThrows(
-                    JcclTimeoutException.class, () -> run.streams.get(0).synchronize(SHORT));
+            assertThrows(JcclTimeoutException.class, () -> run.streams.get(0).synchronize(SHORT));
             gate.open();
             run.check();
             assertEquals(-1, Arrays.mismatch(run.expected(0), bytes(out)), "the stream's next");

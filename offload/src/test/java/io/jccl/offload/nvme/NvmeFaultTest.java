@@ -11,11 +11,11 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.error.JcclTimeoutException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
@@ -365,8 +365,7 @@ class NvmeFaultTest {
             assertFalse(first.isDone());
             JcclTimeoutException e =
                     assertThrows(
-                            JcclTimeoutException.class,
-                            () -> first.await(Duration.ofMillis(1)));
+                            JcclTimeoutException.class, () -> first.await(Duration.ofMillis(1)));
             assertTrue(String.valueOf(e.getMessage()).contains("region 'r'"), e.getMessage());
             faults.gate = null;
             gate.countDown();
