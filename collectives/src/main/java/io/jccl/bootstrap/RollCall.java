@@ -41,6 +41,9 @@ public final class RollCall {
 
     private static final int MOST_RANKS = 1 << 20;
 
+    /** Ranks that one looks for in a row: a size may be a number that nobody can mean. */
+    private static final int MOST_LOOKS = 256;
+
     /**
      * What a rank says of itself that all ranks have to say alike.
      *
@@ -240,8 +243,8 @@ public final class RollCall {
         store.set(key("sign-" + rank), bytes(Long.toString(++signs)));
         String card = null;
         int next = rank;
-        for (int i = 1; i < size && card == null; i++) {
-            next = (rank + i) % size;
+        for (int i = 1; i < size && i <= MOST_LOOKS && card == null; i++) {
+            next = (int) (((long) rank + i) % size);
             card = read("card-" + next);
         }
         String sign = card == null ? null : read("sign-" + next);
