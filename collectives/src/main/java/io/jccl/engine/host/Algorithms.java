@@ -19,6 +19,7 @@ final class Algorithms {
     private final HostCommunicator comm;
     private final PointToPoint messages;
     private final Fabric fabric;
+    private final Slots slots;
     private final Reducer reducer;
 
     /** The rank this is. */
@@ -50,11 +51,13 @@ final class Algorithms {
             HostCommunicator comm,
             PointToPoint messages,
             Fabric fabric,
+            Slots slots,
             Reducer reducer,
             int rank) {
         this.comm = comm;
         this.messages = messages;
         this.fabric = fabric;
+        this.slots = slots;
         this.reducer = reducer;
         this.self = rank;
         this.n = fabric.ranks;
@@ -130,7 +133,7 @@ final class Algorithms {
 
     /** Elements that one rank gives to another. */
     private long blockCount(int from, int to) {
-        return q.op.vector() ? comm.table(at(from), parity, 0, at(to)) : q.count;
+        return q.op.vector() ? slots.table(at(from), parity, 0, at(to)) : q.count;
     }
 
     /** The longest block of any pair, which says how many chunks there are. */
@@ -240,7 +243,7 @@ final class Algorithms {
                             send(), element * size, own, ownAt + slot + b * slotBytes, m * size);
                 }
             }
-            comm.barrierTick();
+            comm.waiter().barrier();
             long m = clip(end, c, chunk);
             if (q.op.reduces() && !q.op.manySend()) {
                 stagedReduce(slot, c, m, target);
@@ -258,7 +261,7 @@ final class Algorithms {
             }
         }
         // The communicator may be closed next, and its scratch memory used for something else.
-        comm.barrierTick();
+        comm.waiter().barrier();
     }
 
     /** Length of block b of this rank's send buffer: that for rank b, or the only one. */
@@ -273,7 +276,7 @@ final class Algorithms {
         reducer.begin(q.type, q.reduceOp.kind());
         for (int p = 0; p < n; p++) {
             reducer.addSource(
-                    scratch(p), fabric.scratchAt(at(p)) + slot, comm.factor(at(p), parity));
+                    scratch(p), fabric.scratchAt(at(p)) + slot, slots.factor(at(p), parity));
         }
     }
 
@@ -282,12 +285,12 @@ final class Algorithms {
         long results = slot + 2 * HALF;
         stagedSources(slot);
         reducer.addTarget(own, ownAt + results);
-        reducer.run(comm.share(m, rank), comm.share(m, rank + 1));
-        comm.barrierTick();
+        reducer.run(DirectAlgorithm.share(m, rank, n), DirectAlgorithm.share(m, rank + 1, n));
+        comm.waiter().barrier();
         for (int i = 0; i < n && target; i++) {
             int p = wrap(rank + i);
-            long from = comm.share(m, p);
-            long to = comm.share(m, p + 1);
+            long from = DirectAlgorithm.share(m, p, n);
+            long to = DirectAlgorithm.share(m, p + 1, n);
             if (to > from) {
                 MemorySegment.copy(
                         scratch(p),
