@@ -21,6 +21,7 @@ import io.jccl.internal.Interrupts;
 import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
+import java.util.stream.IntStream;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
@@ -54,14 +55,16 @@ final class HostCommunicator extends HostRank {
     private final long eagerLimit;
 
     private final Slots slots;
+    private final Reducer reducer;
     private final DirectAlgorithm direct;
     private final PointToPoint messages;
-    private final Algorithms algorithms;
     private final DesyncReport desync;
     private final Waiter waiter;
 
     /** Of where all ranks are; the same on all of them. */
     private HostPlan plan = HostPlan.FLAT;
+
+    private Algorithms algorithms;
 
     private long sequence;
     private long splits;
@@ -89,14 +92,14 @@ final class HostCommunicator extends HostRank {
         this.n = fabric.ranks;
         this.eagerLimit = AlgorithmTable.eagerLimit(n);
         this.slots = new Slots(fabric, rank);
-        Reducer reducer = new Reducer(n);
+        this.reducer = new Reducer(n);
         this.direct = new DirectAlgorithm(fabric, slots, reducer, rank);
         this.messages = new PointToPoint(this, fabric, rank);
         this.desync =
                 new DesyncReport(
                         this, fabric, slots, messages, rank, options.timeout(), this::attend);
         this.waiter = new Waiter(fabric, messages, desync, rank, timeoutNanos);
-        this.algorithms = new Algorithms(this, messages, fabric, slots, reducer, rank);
+        this.algorithms = inOrder(IntStream.range(0, n).toArray());
         FlightAttendant.attend(attended);
     }
 
@@ -106,9 +109,15 @@ final class HostCommunicator extends HostRank {
     HostCommunicator plan(HostPlan made) {
         plan = made;
         if (made.order().length == n) {
-            algorithms.order(made.order());
+            algorithms = inOrder(made.order());
         }
         return this;
+    }
+
+    private Algorithms inOrder(int[] order) {
+        return new Algorithms(
+                new ChunkedAlgorithm.Context(
+                        fabric, messages, slots, waiter, reducer, rank, order));
     }
 
     // ---- what the base class asks for
@@ -274,7 +283,7 @@ final class HostCommunicator extends HostRank {
         switch (algorithm) {
             case DIRECT -> {
                 if (slots.anyForeign(parity)) {
-                    algorithms.staged(q, parity);
+                    algorithms.staged().run(q, parity);
                 } else {
                     direct.run(q, parity, target, size);
                     // Where ranks only read each other's buffers, the next one's meeting says as
@@ -286,10 +295,10 @@ final class HostCommunicator extends HostRank {
                     }
                 }
             }
-            case RING -> algorithms.ring(q, parity);
-            case TREE -> algorithms.tree(q, parity);
-            case RECURSIVE_DOUBLING -> algorithms.doubling(q);
-            default -> algorithms.pairwise(q, parity);
+            case RING -> algorithms.ring().run(q, parity);
+            case TREE -> algorithms.tree().run(q, parity);
+            case RECURSIVE_DOUBLING -> algorithms.doubling().run(q, parity);
+            default -> algorithms.pairwise().run(q, parity);
         }
     }
 
