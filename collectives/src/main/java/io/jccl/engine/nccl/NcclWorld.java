@@ -416,7 +416,7 @@ public final class NcclWorld {
                 // soon.
                 long since = System.nanoTime();
                 while (NcclCodes.mayBeAnothers(e.result())
-                        && System.nanoTime() - since < NcclRank.BLAME_NANOS) {
+                        && System.nanoTime() - since < Failures.BLAME_NANOS) {
                     throwIfBroken(members, operation);
                     LockSupport.parkNanos(10_000_000);
                 }
@@ -470,7 +470,7 @@ public final class NcclWorld {
         return () -> {
             boolean done = false;
             try {
-                done = ended.await(NcclRank.ABORT_WAIT.toNanos(), TimeUnit.NANOSECONDS);
+                done = ended.await(NcclHandle.ABORT_WAIT.toNanos(), TimeUnit.NANOSECONDS);
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
             }
