@@ -1,9 +1,9 @@
 package io.jccl.engine;
 
 import io.jccl.device.Stream;
+import io.jccl.internal.Waits;
 import java.util.ArrayDeque;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.locks.LockSupport;
 
 /**
  * The order of one communicator's operations, and the requests and batches that carry them.
@@ -88,17 +88,12 @@ final class OperationQueue {
 
     /** Waits until everything called before has completed, on whatever stream. */
     void awaitTurn(long ticket) {
-        boolean interrupted = false;
         for (int i = 0; executed.get() != ticket; i++) {
             if (i < TURN_SPINS) {
                 Thread.onSpinWait();
             } else {
-                interrupted |= Thread.interrupted();
-                LockSupport.parkNanos(TURN_PARK_NANOS);
+                Waits.park(TURN_PARK_NANOS);
             }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
         }
     }
 

@@ -1,6 +1,7 @@
 package io.jccl.engine.nccl;
 
 import io.jccl.bindings.NcclApi;
+import io.jccl.internal.Waits;
 import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -133,20 +134,7 @@ final class NcclHandle {
 
     /** Whether NCCL is done with this communicator; waits for that, but not for ever. */
     boolean awaitEnd() {
-        boolean interrupted = false;
-        boolean done = false;
-        long deadline = System.nanoTime() + ABORT_WAIT.toNanos();
-        for (long left = 1; !done && left > 0; left = deadline - System.nanoTime()) {
-            try {
-                done = ended.await(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
         // NCCL that hangs still has our memory: better to leak it.
-        return done;
+        return Waits.await(ended, ABORT_WAIT.toNanos());
     }
 }
