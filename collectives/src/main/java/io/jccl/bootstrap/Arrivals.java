@@ -208,7 +208,7 @@ final class Arrivals {
         }
         // All may have met since: then this one only has not seen it yet.
         if (dead >= 0 && (met == null || met.acquire(Control.GO_AT) != 1)) {
-            long pid = SharedFolder.pid(tokens[dead]);
+            long pid = FileLocks.pid(tokens[dead]);
             throw new RankFailedException(
                     "rank "
                             + dead
@@ -224,8 +224,8 @@ final class Arrivals {
         int left = -1;
         int killed = -1;
         for (int r = 0; r < tokens.length; r++) {
-            SharedFolder.Look look =
-                    r == own.rank() ? new SharedFolder.Look(true, 0) : folder.look(r);
+            FileLocks.Look look =
+                    r == own.rank() ? new FileLocks.Look(true, 0) : folder.look(r);
             if (look.held()) {
                 if (look.token() != 0 && tokens[r] != look.token()) {
                     tokens[r] = look.token();

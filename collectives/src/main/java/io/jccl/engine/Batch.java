@@ -46,6 +46,6 @@ public final class Batch extends QueuedWork {
 
     @Override
     void recycle() {
-        owner.free(this);
+        owner.queue.free(this);
     }
 }

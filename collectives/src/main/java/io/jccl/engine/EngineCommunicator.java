@@ -4,7 +4,6 @@ import io.jccl.Communicator;
 import io.jccl.FlightHistory;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.flight.Collective;
@@ -15,47 +14,27 @@ import io.jccl.flight.FlightRing;
 import io.jccl.flight.FlightSettings;
 import io.jccl.flight.Standing;
 import java.lang.foreign.MemorySegment;
-import java.util.ArrayDeque;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The part of a communicator that does not depend on the engine: checks every argument, turns the
- * call into a {@link Request} and records groups.
+ * The part of a communicator that does not depend on the engine: checks every argument ({@link
+ * ArgumentChecks}) and turns the call into a {@link Request}, which runs when its turn comes ({@link
+ * OperationQueue}) or is recorded with its group ({@link GroupRecorder}). Keeps the flight record.
  *
  * <p><b>Threads:</b> as {@link Communicator} says.
  */
 public abstract class EngineCommunicator implements Communicator {
     private static final System.Logger LOG = System.getLogger("io.jccl");
-    private static final int MAX_POOLED = 1024;
-    private static final int TURN_SPINS = 1000;
-    private static final long TURN_PARK_NANOS = 20_000;
 
     private final int rank;
     private final int size;
 
-    /** The request of operations that run on the caller; free again when the call returns. */
-    private final Request inline;
-
-    /** Requests and batches not in use; shared with stream threads, guarded by itself. */
-    private final ArrayDeque<Request> freeRequests = new ArrayDeque<>();
-
-    private final ArrayDeque<Batch> freeBatches = new ArrayDeque<>();
-
-    /** Operations called and completed; those that run on the caller alone are not counted. */
-    private volatile long issued;
-
-    private final AtomicLong executed = new AtomicLong();
-
-    private int groupDepth;
-    private @Nullable Batch recording;
-    private @Nullable Stream recordingStream;
-    private boolean poisoned;
+    private final ArgumentChecks checks;
+    final OperationQueue queue;
+    final GroupRecorder group;
 
     /** What is always written down. */
     private final FlightRing flight = new FlightRing(FlightSettings.capacity());
@@ -79,7 +58,9 @@ public abstract class EngineCommunicator implements Communicator {
         this.rank = rank;
         this.size = size;
         this.completesLater = completesLater;
-        this.inline = new Request(this, size);
+        this.checks = new ArgumentChecks(this, rank, size);
+        this.queue = new OperationQueue(this);
+        this.group = new GroupRecorder(this, queue);
     }
 
     /** The engine behind a communicator. */
@@ -339,12 +320,7 @@ public abstract class EngineCommunicator implements Communicator {
     public final void barrier(Stream stream) {
         checkUsable();
         Request r = begin(stream);
-        r.op = Collective.BARRIER;
-        r.type = DataType.INT8;
-        r.reduceOp = ReduceOp.SUM;
-        r.count = 0;
-        r.root = 0;
-        r.inPlace = false;
+        r.set(Collective.BARRIER, null, null, null, 0, 0);
         submit(r, stream);
     }
 
@@ -366,7 +342,7 @@ public abstract class EngineCommunicator implements Communicator {
             long @Nullable [] recvDispls,
             int root,
             Stream stream) {
-        checkRank("root", root);
+        checks.rank("root", root);
         Objects.requireNonNull(send, "send");
         if (rank == root) {
             Objects.requireNonNull(recvCounts, "recvCounts");
@@ -393,7 +369,7 @@ public abstract class EngineCommunicator implements Communicator {
             Buffer recv,
             int root,
             Stream stream) {
-        checkRank("root", root);
+        checks.rank("root", root);
         Objects.requireNonNull(recv, "recv");
         if (rank == root) {
             Objects.requireNonNull(sendCounts, "sendCounts");
@@ -464,7 +440,7 @@ public abstract class EngineCommunicator implements Communicator {
                 stream);
     }
 
-    // ---- checks
+    // ---- from a call to a request
 
     private void uniform(
             Collective op,
@@ -475,42 +451,14 @@ public abstract class EngineCommunicator implements Communicator {
             Stream stream) {
         checkUsable();
         if (op.rooted()) {
-            checkRank("root", root);
+            checks.rank("root", root);
         }
-        Buffer s = op.sends(rank, root) ? present(send, "send") : null;
-        Buffer r = op.receives(rank, root) ? present(recv, "recv") : null;
-        Buffer any = s != null ? s : Objects.requireNonNull(r);
-        if (s != null && r != null) {
-            checkSameType(s, r);
-        }
-        long block = -1;
-        if (s != null) {
-            block = blockOf(s, "send", op.manySend());
-        }
-        if (r != null) {
-            long recvBlock = blockOf(r, "recv", op.manyRecv());
-            if (s != null && recvBlock != block) {
-                throw otherBlocks(op, s, block, r, recvBlock);
-            }
-            block = recvBlock;
-        }
-        boolean inPlace = false;
-        if (s != null && r != null && overlap(s, r)) {
-            long sendAt = op.manySend() && !op.manyRecv() ? rank * block : 0;
-            long recvAt = op.manyRecv() && !op.manySend() ? rank * block : 0;
-            if (!samePlace(s, sendAt, r, recvAt)) {
-                throw overlapping(op, s, r);
-            }
-            inPlace = true;
-        }
+        Buffer s = op.sends(rank, root) ? checks.present(send, "send") : null;
+        Buffer r = op.receives(rank, root) ? checks.present(recv, "recv") : null;
+        long block = checks.uniform(op, s, r);
+        boolean inPlace = checks.inPlace(op, s, r, block);
         Request q = begin(stream);
-        q.op = op;
-        q.send = s;
-        q.recv = r;
-        q.type = any.dataType();
-        q.reduceOp = reduceOp == null ? ReduceOp.SUM : reduceOp;
-        q.count = block;
-        q.root = root;
+        q.set(op, s, r, reduceOp, block, root);
         q.inPlace = inPlace;
         submit(q, stream);
     }
@@ -527,108 +475,29 @@ public abstract class EngineCommunicator implements Communicator {
             int root,
             Stream stream) {
         checkUsable();
-        Buffer s = op.sends(rank, root) ? present(send, "send") : null;
-        Buffer r = op.receives(rank, root) ? present(recv, "recv") : null;
-        Buffer any = s != null ? s : Objects.requireNonNull(r);
-        if (s != null && r != null) {
-            checkSameType(s, r);
-        }
-        if (sendCounts != null) {
-            checkBlocks(op, "send", Objects.requireNonNull(s), sendCounts, sendDispls);
-        }
-        if (recvCounts != null) {
-            checkBlocks(op, "recv", Objects.requireNonNull(r), recvCounts, recvDispls);
-            checkDisjoint(op, recvCounts, Objects.requireNonNull(recvDispls));
-        }
-        if (recvCounts != null && op != Collective.ALL_TO_ALLV) {
-            long own = recvCounts[rank];
-            if (s != null && s.count() != own) {
-                throw new IllegalArgumentException(
-                        op.method()
-                                + ": send's count is "
-                                + s.count()
-                                + ", but recvCounts["
-                                + rank
-                                + "] for this rank is "
-                                + own);
-            }
-        }
-        if (sendCounts != null && op != Collective.ALL_TO_ALLV && r != null) {
-            long own = sendCounts[rank];
-            if (r.count() != own) {
-                throw new IllegalArgumentException(
-                        op.method()
-                                + ": recv's count is "
-                                + r.count()
-                                + ", but counts["
-                                + rank
-                                + "] for this rank is "
-                                + own);
-            }
-        }
+        Buffer s = op.sends(rank, root) ? checks.present(send, "send") : null;
+        Buffer r = op.receives(rank, root) ? checks.present(recv, "recv") : null;
+        checks.vector(op, s, sendCounts, sendDispls, r, recvCounts, recvDispls);
         Request q = begin(stream);
-        q.op = op;
-        q.send = s;
-        q.recv = r;
-        q.type = any.dataType();
-        q.reduceOp = reduceOp == null ? ReduceOp.SUM : reduceOp;
-        q.count = 0;
-        q.root = root;
-        long prefix = 0;
-        for (int i = 0; i < size; i++) {
-            boolean to = op.receives(i, root);
-            boolean from = op.sends(i, root);
-            q.sendCounts[i] = s == null || !to ? 0 : sendCounts != null ? sendCounts[i] : s.count();
-            q.sendDispls[i] =
-                    sendDispls != null && sendCounts != null
-                            ? sendDispls[i]
-                            : sendCounts != null ? prefix : 0;
-            q.recvCounts[i] =
-                    r == null || !from ? 0 : recvCounts != null ? recvCounts[i] : r.count();
-            q.recvDispls[i] = recvDispls != null && recvCounts != null ? recvDispls[i] : 0;
-            prefix += q.sendCounts[i];
-        }
+        q.set(op, s, r, reduceOp, 0, root);
+        q.setTables(sendCounts, sendDispls, recvCounts, recvDispls);
         q.inPlace = s != null && r != null && overlap(s, r);
         if (q.inPlace) {
             try {
-                checkVectorInPlace(q, Objects.requireNonNull(s), Objects.requireNonNull(r));
+                checks.vectorInPlace(q, Objects.requireNonNull(s), Objects.requireNonNull(r));
             } catch (IllegalArgumentException e) {
-                if (q != inline) {
-                    free(q);
-                }
+                queue.free(q);
                 throw e;
             }
         }
         submit(q, stream);
     }
 
-    /** Buffers overlap: throws unless exactly as the in-place form of the operation says. */
-    private void checkVectorInPlace(Request q, Buffer s, Buffer r) {
-        Collective op = q.op;
-        boolean same;
-        if (op == Collective.ALL_TO_ALLV) {
-            same =
-                    samePlace(s, 0, r, 0)
-                            && Arrays.equals(q.sendCounts, q.recvCounts)
-                            && Arrays.equals(q.sendDispls, q.recvDispls);
-        } else {
-            same =
-                    samePlace(
-                            s,
-                            op.manySend() ? q.sendDispls[rank] : 0,
-                            r,
-                            op.manyRecv() ? q.recvDispls[rank] : 0);
-        }
-        if (!same) {
-            throw overlapping(op, s, r);
-        }
-    }
-
     private void pointToPoint(Collective op, Buffer buffer, int peer, Stream stream) {
         checkUsable();
-        checkRank("peer", peer);
-        present(buffer, "buffer");
-        if (peer == rank && groupDepth == 0) {
+        checks.rank("peer", peer);
+        checks.present(buffer, "buffer");
+        if (peer == rank && !group.isRecording()) {
             throw new IllegalArgumentException(
                     op.method()
                             + ": peer "
@@ -637,498 +506,74 @@ public abstract class EngineCommunicator implements Communicator {
                             + " the recv in one Group");
         }
         Request q = begin(stream);
-        q.op = op;
-        q.send = op == Collective.SEND ? buffer : null;
-        q.recv = op == Collective.RECV ? buffer : null;
-        q.type = buffer.dataType();
-        q.reduceOp = ReduceOp.SUM;
-        q.count = buffer.count();
-        q.root = peer;
-        q.inPlace = false;
+        boolean sends = op == Collective.SEND;
+        q.set(op, sends ? buffer : null, sends ? null : buffer, null, buffer.count(), peer);
         submit(q, stream);
-    }
-
-    private Buffer present(@Nullable Buffer buffer, String name) {
-        if (buffer == null) {
-            throw new NullPointerException(name + " is null on rank " + rank + ", which uses it");
-        }
-        checkBuffer(buffer, name);
-        return buffer;
-    }
-
-    /** Throws unless a number is a rank's. */
-    protected final void checkRank(String name, int value) {
-        if (value < 0 || value >= size) {
-            throw new IllegalArgumentException(
-                    name + " is " + value + ", expected 0 to " + (size - 1) + ", a rank");
-        }
-    }
-
-    private static void checkSameType(Buffer s, Buffer r) {
-        if (s.dataType() != r.dataType()) {
-            throw new IllegalArgumentException(
-                    "send holds "
-                            + s.dataType().label()
-                            + ", recv "
-                            + r.dataType().label()
-                            + "; both must hold the same type");
-        }
-    }
-
-    private long blockOf(Buffer buffer, String name, boolean many) {
-        if (!many) {
-            return buffer.count();
-        }
-        long block = buffer.count() / size;
-        if (block * size != buffer.count()) {
-            throw new IllegalArgumentException(
-                    name
-                            + " holds one block for each of "
-                            + size
-                            + " ranks, but its count "
-                            + buffer.count()
-                            + " is no multiple of "
-                            + size);
-        }
-        return block;
-    }
-
-    private IllegalArgumentException otherBlocks(
-            Collective op, Buffer s, long block, Buffer r, long recvBlock) {
-        return new IllegalArgumentException(
-                op.method()
-                        + ": send's count "
-                        + s.count()
-                        + " makes a block of "
-                        + block
-                        + " elements, recv's count "
-                        + r.count()
-                        + " one of "
-                        + recvBlock
-                        + "; with "
-                        + size
-                        + " ranks "
-                        + shape(op));
-    }
-
-    private String shape(Collective op) {
-        String one = "the same count as the other buffer";
-        String many = size + " times the other's count";
-        return "send needs "
-                + (op.manySend() && !op.manyRecv() ? many : one)
-                + " and recv "
-                + (op.manyRecv() && !op.manySend() ? many : one);
-    }
-
-    private void checkBlocks(
-            Collective op, String name, Buffer buffer, long[] counts, long @Nullable [] displs) {
-        if (counts.length != size || (displs != null && displs.length != size)) {
-            throw new IllegalArgumentException(
-                    op.method()
-                            + ": "
-                            + name
-                            + "'s counts have length "
-                            + counts.length
-                            + (displs == null ? "" : " and its displacements " + displs.length)
-                            + ", expected "
-                            + size
-                            + ", one for each rank");
-        }
-        long at = 0;
-        for (int i = 0; i < size; i++) {
-            long from = displs == null ? at : displs[i];
-            if (counts[i] < 0 || from < 0 || from > buffer.count() - counts[i]) {
-                throw new IllegalArgumentException(
-                        op.method()
-                                + ": block "
-                                + i
-                                + " is "
-                                + counts[i]
-                                + " elements from "
-                                + from
-                                + ", which does not lie within "
-                                + name
-                                + "'s "
-                                + buffer.count()
-                                + " elements");
-            }
-            at = from + counts[i];
-        }
-    }
-
-    /** Blocks received must not overlap each other: which one would stay is undefined. */
-    private void checkDisjoint(Collective op, long[] counts, long[] displs) {
-        for (int i = 0; i < size; i++) {
-            for (int j = 0; j < i; j++) {
-                if (counts[i] > 0
-                        && counts[j] > 0
-                        && displs[i] < displs[j] + counts[j]
-                        && displs[j] < displs[i] + counts[i]) {
-                    throw new IllegalArgumentException(
-                            op.method()
-                                    + ": recv's blocks "
-                                    + j
-                                    + " ("
-                                    + counts[j]
-                                    + " elements from "
-                                    + displs[j]
-                                    + ") and "
-                                    + i
-                                    + " ("
-                                    + counts[i]
-                                    + " from "
-                                    + displs[i]
-                                    + ") overlap");
-                }
-            }
-        }
-    }
-
-    private IllegalArgumentException overlapping(Collective op, Buffer s, Buffer r) {
-        return new IllegalArgumentException(
-                op.method()
-                        + ": send ("
-                        + s.count()
-                        + " elements at 0x"
-                        + Long.toHexString(s.address())
-                        + ") and recv ("
-                        + r.count()
-                        + " at 0x"
-                        + Long.toHexString(r.address())
-                        + ") overlap, but not as this operation's in-place form does; use separate"
-                        + " memory or the in-place overload");
     }
 
     /** This rank's block of an in-place buffer, which keeps the view for the next call. */
     private Buffer ownBlock(Buffer buffer) {
         Objects.requireNonNull(buffer, "buffer");
-        long block = blockOf(buffer, "an in-place buffer", true);
+        long block = checks.block(buffer, "an in-place buffer", true);
         return buffer.slice(rank * block, block);
     }
-
-    // ---- submission and groups
 
     private Request begin(Stream stream) {
         Objects.requireNonNull(stream, "stream");
         boolean runsInline = runsInline(stream);
-        if (groupDepth == 0) {
-            Request r = runsInline ? inline : takeRequest();
-            r.stream = stream;
-            return r;
+        boolean recording = group.isRecording();
+        if (recording) {
+            group.checkStream(stream);
         }
-        if (recordingStream == null) {
-            recordingStream = stream;
-        } else if (recordingStream != stream) {
-            throw new IllegalArgumentException(
-                    "a group's operations on one communicator go to one stream, but this one names"
-                            + " another than the first; use two groups");
-        }
-        Request r = takeRequest();
+        Request r = queue.take(runsInline && !recording);
         r.stream = stream;
         return r;
     }
 
     private void submit(Request request, Stream stream) {
-        if (recording != null) {
-            recording.requests.add(request);
-        } else if (request == inline) {
-            note(request, completesLater, false);
-            awaitTurn(issued);
-            boolean done = false;
-            try {
-                execute(request);
-                done = true;
-            } finally {
-                ended(request, done);
-                request.clear();
-            }
+        if (group.isRecording()) {
+            group.record(request);
         } else {
-            enqueueCounted(stream, request);
+            queue.submit(request, stream);
         }
     }
+
+    // ---- for engines
 
     /** Number of operations and groups enqueued and not yet completed. */
     protected final long pending() {
-        return issued - executed.get();
+        return queue.pending();
     }
 
-    /** Waits until everything called before has completed, on whatever stream. */
-    final void awaitTurn(long ticket) {
-        boolean interrupted = false;
-        for (int i = 0; executed.get() != ticket; i++) {
-            if (i < TURN_SPINS) {
-                Thread.onSpinWait();
-            } else {
-                interrupted |= Thread.interrupted();
-                LockSupport.parkNanos(TURN_PARK_NANOS);
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    final void nextTurn() {
-        // Only the one whose turn it is writes.
-        executed.setRelease(executed.get() + 1);
-    }
-
-    private <W extends QueuedWork> W ticketed(W work, boolean queued) {
-        work.note(queued);
-        work.ticket = issued;
-        issued = work.ticket + 1;
-        return work;
-    }
-
-    private void enqueueCounted(Stream stream, QueuedWork work) {
-        boolean accepted = false;
-        try {
-            enqueue(stream, ticketed(work, true));
-            accepted = true;
-        } finally {
-            if (!accepted) {
-                work.drop();
-            }
-        }
+    /** Throws unless a number is a rank's. */
+    protected final void checkRank(String name, int value) {
+        checks.rank(name, value);
     }
 
     /**
      * Throws within a group: what the operation calls would be recorded, but it needs the result.
      */
     protected final void refuseInGroup(String operation) {
-        if (groupDepth > 0) {
-            throw new IllegalStateException(
-                    operation
-                            + " inside Group.run: a group only records, but "
-                            + operation
-                            + " waits for the other ranks at once; call it before or after the"
-                            + " group");
-        }
+        group.refuse(operation);
     }
 
-    /** Starts recording; calls nest. */
-    private void groupStart() {
-        checkUsable();
-        if (groupDepth++ == 0) {
-            synchronized (freeRequests) {
-                recording = freeBatches.isEmpty() ? new Batch(this) : freeBatches.pop();
-            }
-        }
+    final boolean completesLater() {
+        return completesLater;
     }
 
-    /** Ends recording after an error; nothing of the whole group will run. */
-    private void groupDiscard() {
-        Batch batch = Objects.requireNonNull(recording);
-        for (Request r : batch.requests) {
-            free(r);
-        }
-        batch.requests.clear();
-        poisoned = true;
-        if (--groupDepth == 0) {
-            finishRecording(batch);
-        }
-    }
+    // ---- groups
 
     /** See {@link io.jccl.Group#run(Communicator, Runnable)}. */
     public static void group(Communicator communicator, Runnable body) {
-        EngineCommunicator engine = of(communicator);
-        engine.groupStart();
-        boolean recorded = false;
-        try {
-            body.run();
-            recorded = true;
-        } finally {
-            if (!recorded) {
-                engine.groupDiscard();
-            }
-        }
-        engine.groupEnd();
+        of(communicator).group.run(body);
     }
 
     /** See {@link io.jccl.Group#run(List, Runnable)}. */
     public static void group(List<? extends Communicator> communicators, Runnable body) {
-        EngineCommunicator[] engines =
+        GroupRecorder.run(
                 communicators.stream()
                         .map(EngineCommunicator::of)
-                        .toArray(EngineCommunicator[]::new);
-        int started = 0;
-        boolean recorded = false;
-        try {
-            for (EngineCommunicator e : engines) {
-                e.groupStart();
-                started++;
-            }
-            body.run();
-            recorded = true;
-        } finally {
-            for (int i = 0; !recorded && i < started; i++) {
-                engines[i].groupDiscard();
-            }
-        }
-        groupEnd(engines);
-    }
-
-    /** Ends recording and runs what was recorded. */
-    private void groupEnd() {
-        Stream stream = recordingStream;
-        Batch batch = endRecording();
-        if (batch != null) {
-            start(batch, Objects.requireNonNull(stream));
-        }
-    }
-
-    /** Ends recording on several communicators and runs what was recorded, all at once. */
-    private static void groupEnd(EngineCommunicator[] engines) {
-        @Nullable Batch[] batches = new Batch[engines.length];
-        @Nullable Stream[] streams = new Stream[engines.length];
-        RuntimeException first = null;
-        // All recordings end before anything runs, so that an error leaves none of them open.
-        for (int i = 0; i < engines.length; i++) {
-            streams[i] = engines[i].recordingStream;
-            try {
-                batches[i] = engines[i].endRecording();
-            } catch (IllegalStateException e) {
-                first = first == null ? e : first;
-            }
-        }
-        if (first != null) {
-            for (int i = 0; i < engines.length; i++) {
-                Batch batch = batches[i];
-                if (batch != null) {
-                    engines[i].free(batch);
-                }
-            }
-            throw first;
-        }
-        EngineCommunicator[] inlineEngines = new EngineCommunicator[engines.length];
-        Batch[] inlineBatches = new Batch[engines.length];
-        int n = 0;
-        for (int i = 0; i < engines.length; i++) {
-            EngineCommunicator e = engines[i];
-            Stream stream = streams[i];
-            Batch batch = batches[i];
-            if (batch == null || stream == null) {
-                continue;
-            }
-            if (e.runsInline(stream)) {
-                inlineEngines[n] = e;
-                inlineBatches[n++] = batch;
-            } else {
-                e.enqueueCounted(stream, batch);
-            }
-        }
-        if (n == 1) {
-            inlineEngines[0].start(inlineBatches[0], null);
-        } else if (n > 1 && inlineEngines[0].runsTogether()) {
-            runTogether(inlineEngines, inlineBatches, n);
-        } else if (n > 1) {
-            startTogether(inlineEngines, inlineBatches, n);
-        }
-    }
-
-    private static void runTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
-        for (int i = 0; i < n; i++) {
-            engines[i].ticketed(batches[i], true);
-        }
-        boolean done = false;
-        try {
-            engines[0].executeTogether(engines, batches, n);
-            done = true;
-        } finally {
-            for (int i = 0; i < n; i++) {
-                if (done) {
-                    engines[i].ended(batches[i], true);
-                }
-                batches[i].drop();
-            }
-        }
-    }
-
-    private static void startTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
-        for (int i = 1; i < n; i++) {
-            engines[i].enqueueCounted(engines[i].driver(), batches[i]);
-        }
-        RuntimeException first = null;
-        try {
-            engines[0].start(batches[0], null);
-        } catch (RuntimeException e) {
-            first = e;
-        }
-        for (int i = 1; i < n; i++) {
-            try {
-                engines[i].driver().synchronize();
-            } catch (RuntimeException e) {
-                if (first == null) {
-                    first = e;
-                } else {
-                    first.addSuppressed(e);
-                }
-            }
-        }
-        if (first != null) {
-            throw first;
-        }
-    }
-
-    private void start(Batch batch, @Nullable Stream stream) {
-        if (stream != null && !runsInline(stream)) {
-            enqueueCounted(stream, batch);
-            return;
-        }
-        ticketed(batch, completesLater).run();
-    }
-
-    private @Nullable Batch endRecording() {
-        if (--groupDepth > 0) {
-            return null;
-        }
-        Batch batch = Objects.requireNonNull(recording);
-        boolean failed = poisoned;
-        boolean empty = batch.requests.isEmpty();
-        if (empty || failed) {
-            finishRecording(batch);
-        } else {
-            recording = null;
-            recordingStream = null;
-        }
-        if (failed) {
-            throw new IllegalStateException(
-                    "a nested group ended with an exception, so nothing of this group was run");
-        }
-        return empty ? null : batch;
-    }
-
-    private void finishRecording(Batch batch) {
-        recording = null;
-        recordingStream = null;
-        poisoned = false;
-        free(batch);
-    }
-
-    private Request takeRequest() {
-        synchronized (freeRequests) {
-            return freeRequests.isEmpty() ? new Request(this, size) : freeRequests.pop();
-        }
-    }
-
-    final void free(Request request) {
-        request.clear();
-        synchronized (freeRequests) {
-            if (freeRequests.size() < MAX_POOLED) {
-                freeRequests.push(request);
-            }
-        }
-    }
-
-    final void free(Batch batch) {
-        for (int i = 0; i < batch.requests.size(); i++) {
-            free(batch.requests.get(i));
-        }
-        batch.requests.clear();
-        synchronized (freeRequests) {
-            if (freeBatches.size() < MAX_POOLED) {
-                freeBatches.push(batch);
-            }
-        }
+                        .toArray(EngineCommunicator[]::new),
+                body);
     }
 }

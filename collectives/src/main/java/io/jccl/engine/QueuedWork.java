@@ -35,7 +35,7 @@ public abstract class QueuedWork implements StreamTask {
 
     @Override
     public final void run() {
-        owner.awaitTurn(ticket);
+        owner.queue.awaitTurn(ticket);
         boolean done = false;
         try {
             execute();
@@ -48,7 +48,7 @@ public abstract class QueuedWork implements StreamTask {
 
     @Override
     public final void drop() {
-        owner.awaitTurn(ticket);
+        owner.queue.awaitTurn(ticket);
         owner.ended(this, false);
         finish();
     }
@@ -56,6 +56,6 @@ public abstract class QueuedWork implements StreamTask {
     private void finish() {
         EngineCommunicator e = owner;
         recycle();
-        e.nextTurn();
+        e.queue.nextTurn();
     }
 }

@@ -69,6 +69,46 @@ public final class Request extends QueuedWork {
         this.recvDispls = new long[size];
     }
 
+    /** What is called; not in place, and a sum if no reduction is named. */
+    void set(
+            Collective called,
+            @Nullable Buffer from,
+            @Nullable Buffer to,
+            @Nullable ReduceOp reduction,
+            long elements,
+            int rootOrPeer) {
+        Buffer any = from != null ? from : to;
+        op = called;
+        send = from;
+        recv = to;
+        type = any == null ? DataType.INT8 : any.dataType();
+        reduceOp = reduction == null ? ReduceOp.SUM : reduction;
+        count = elements;
+        root = rootOrPeer;
+        inPlace = false;
+    }
+
+    /** The blocks of a v-variant; where a table is null, its side has one block, or no part. */
+    void setTables(
+            long @Nullable [] fromCounts,
+            long @Nullable [] fromDispls,
+            long @Nullable [] toCounts,
+            long @Nullable [] toDispls) {
+        Buffer s = send;
+        Buffer r = recv;
+        long prefix = 0;
+        for (int i = 0; i < sendCounts.length; i++) {
+            boolean to = op.receives(i, root);
+            boolean from = op.sends(i, root);
+            sendCounts[i] = s == null || !to ? 0 : fromCounts != null ? fromCounts[i] : s.count();
+            sendDispls[i] =
+                    fromCounts == null ? 0 : fromDispls != null ? fromDispls[i] : prefix;
+            recvCounts[i] = r == null || !from ? 0 : toCounts != null ? toCounts[i] : r.count();
+            recvDispls[i] = toDispls != null && toCounts != null ? toDispls[i] : 0;
+            prefix += sendCounts[i];
+        }
+    }
+
     public Buffer sendBuffer() {
         return Objects.requireNonNull(send);
     }
@@ -122,7 +162,7 @@ public final class Request extends QueuedWork {
 
     @Override
     void recycle() {
-        owner.free(this);
+        owner.queue.free(this);
     }
 
     void clear() {

@@ -2,12 +2,12 @@ package io.jccl.rendezvous;
 
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /** Values in this JVM. */
@@ -40,30 +40,19 @@ final class MemoryStore implements Store {
     @Override
     public byte[] await(String key, Duration timeout) {
         long deadline = System.nanoTime() + Deadline.nanos(timeout);
-        boolean interrupted = false;
-        try {
-            while (true) {
-                byte[] value = get(key);
-                if (value != null) {
-                    return value;
-                }
-                CountDownLatch latch = awaited.computeIfAbsent(key, k -> new CountDownLatch(1));
-                // Who set it meanwhile may not have seen the latch.
-                if (!values.containsKey(key)) {
-                    long left = deadline - System.nanoTime();
-                    if (left <= 0) {
-                        throw new JcclTimeoutException(Waiting.absent(key, this, timeout));
-                    }
-                    try {
-                        boolean unused = latch.await(left, TimeUnit.NANOSECONDS);
-                    } catch (InterruptedException e) {
-                        interrupted = true;
-                    }
-                }
+        while (true) {
+            byte[] value = get(key);
+            if (value != null) {
+                return value;
             }
-        } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
+            CountDownLatch latch = awaited.computeIfAbsent(key, k -> new CountDownLatch(1));
+            // Who set it meanwhile may not have seen the latch.
+            if (!values.containsKey(key)) {
+                long left = deadline - System.nanoTime();
+                if (left <= 0) {
+                    throw new JcclTimeoutException(Waiting.absent(key, this, timeout));
+                }
+                boolean unused = Waits.await(latch, left);
             }
         }
     }

@@ -123,40 +123,23 @@ final class TcpStore implements Store {
     private void awaitConnected(Duration timeout) {
         long deadline = System.nanoTime() + Deadline.nanos(timeout);
         synchronized (open) {
-            boolean interrupted = false;
-            try {
-                while (!connected) {
-                    throwIfBroken();
-                    long left = deadline - System.nanoTime();
-                    if (left <= 0) {
-                        throw new JcclTimeoutException(
-                                "no store was found at "
-                                        + address
-                                        + " within "
-                                        + timeout
-                                        + " ("
-                                        + trouble
-                                        + "): is the process that serves it running (rank 0, or"
-                                        + " jccl store), is the address right, and does a firewall"
-                                        + " let it through?");
-                    }
-                    interrupted |= pause(left);
+            while (!connected) {
+                throwIfBroken();
+                long left = deadline - System.nanoTime();
+                if (left <= 0) {
+                    throw new JcclTimeoutException(
+                            "no store was found at "
+                                    + address
+                                    + " within "
+                                    + timeout
+                                    + " ("
+                                    + trouble
+                                    + "): is the process that serves it running (rank 0, or"
+                                    + " jccl store), is the address right, and does a firewall"
+                                    + " let it through?");
                 }
-            } finally {
-                if (interrupted) {
-                    Thread.currentThread().interrupt();
-                }
+                Waits.on(open, left);
             }
-        }
-    }
-
-    /** Waits for news; true if interrupted. */
-    private boolean pause(long nanos) {
-        try {
-            TimeUnit.NANOSECONDS.timedWait(open, Math.max(nanos, 1_000_000));
-            return false;
-        } catch (InterruptedException e) {
-            return true;
         }
     }
 
@@ -175,7 +158,6 @@ final class TcpStore implements Store {
     private byte @Nullable [] ask(byte[] request, long nanos) {
         long deadline = System.nanoTime() + nanos;
         Call call = new Call(request);
-        boolean interrupted = false;
         synchronized (open) {
             throwIfBroken();
             long id = ++lastId;
@@ -192,14 +174,11 @@ final class TcpStore implements Store {
                         selector.wakeup();
                         break;
                     }
-                    interrupted |= pause(left);
+                    Waits.on(open, left);
                 }
             } finally {
                 open.remove(id);
             }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
         }
         return call.answer;
     }
@@ -263,12 +242,8 @@ final class TcpStore implements Store {
                 open.put(++lastId, bye);
                 selector.wakeup();
                 long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(1);
-                boolean interrupted = false;
                 while (bye.answer == null && broken == null && deadline > System.nanoTime()) {
-                    interrupted |= pause(deadline - System.nanoTime());
-                }
-                if (interrupted) {
-                    Thread.currentThread().interrupt();
+                    Waits.on(open, deadline - System.nanoTime());
                 }
             }
             closed = true;
@@ -362,7 +337,7 @@ final class TcpStore implements Store {
     private void sleep(long millis) {
         synchronized (open) {
             if (!closed) {
-                boolean unused = pause(TimeUnit.MILLISECONDS.toNanos(millis));
+                Waits.on(open, TimeUnit.MILLISECONDS.toNanos(millis));
             }
         }
     }

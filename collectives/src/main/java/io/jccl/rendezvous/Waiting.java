@@ -2,8 +2,8 @@ package io.jccl.rendezvous;
 
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import java.time.Duration;
-import java.util.concurrent.locks.LockSupport;
 
 /** Waits for a value by looking again, ever less often. */
 final class Waiting {
@@ -19,24 +19,16 @@ final class Waiting {
     static byte[] await(Store store, String key, Duration timeout) {
         long began = System.nanoTime();
         long pause = FIRST_NANOS;
-        boolean interrupted = false;
-        try {
-            while (true) {
-                byte[] value = store.get(key);
-                if (value != null) {
-                    return value;
-                }
-                if (System.nanoTime() - began > Deadline.nanos(timeout)) {
-                    throw new JcclTimeoutException(absent(key, store, timeout));
-                }
-                interrupted |= Thread.interrupted();
-                LockSupport.parkNanos(pause);
-                pause = Math.min(pause * 2, LONGEST_NANOS);
+        while (true) {
+            byte[] value = store.get(key);
+            if (value != null) {
+                return value;
             }
-        } finally {
-            if (interrupted) {
-                Thread.currentThread().interrupt();
+            if (System.nanoTime() - began > Deadline.nanos(timeout)) {
+                throw new JcclTimeoutException(absent(key, store, timeout));
             }
+            Waits.park(pause);
+            pause = Math.min(pause * 2, LONGEST_NANOS);
         }
     }
 }

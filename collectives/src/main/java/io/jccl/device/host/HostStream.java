@@ -8,6 +8,7 @@ import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
+import io.jccl.internal.Waits;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -105,16 +106,8 @@ public final class HostStream implements Stream {
         private @Nullable Thread worker;
 
         synchronized void submit(Runnable work, boolean evenAfterError) {
-            boolean interrupted = false;
             while (!closed && enqueued - completed >= CAPACITY) {
-                try {
-                    wait();
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
-            }
-            if (interrupted) {
-                Thread.currentThread().interrupt();
+                Waits.on(this, Long.MAX_VALUE);
             }
             if (closed) {
                 throw new IllegalStateException("the stream is closed");

@@ -15,6 +15,7 @@ import io.jccl.device.cuda.CudaStream;
 import io.jccl.error.JcclException;
 import io.jccl.topology.Operation;
 import io.jccl.topology.plan.Plan;
+import io.jccl.internal.Closing;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -686,7 +687,7 @@ public final class CopyEngine implements AutoCloseable {
         CudaApi api = CudaRuntime.api();
         boolean idle = CudaStream.await(CLOSE_WAIT, this::isIdle, false, () -> {});
         api.cudaGetLastError();
-        List<Runnable> steps = new ArrayList<>();
+        List<AutoCloseable> steps = new ArrayList<>();
         for (LaneStream lane : all) {
             // Work that is left goes on; CUDA frees the stream behind it.
             steps.add(() ->
@@ -710,21 +711,7 @@ public final class CopyEngine implements AutoCloseable {
                 steps.add(b::close);
             }
         }
-        RuntimeException error = null;
-        for (Runnable step : steps) {
-            try {
-                step.run();
-            } catch (RuntimeException e) {
-                if (error == null) {
-                    error = e;
-                } else {
-                    error.addSuppressed(e);
-                }
-            }
-        }
-        if (error != null) {
-            throw error;
-        }
+        Closing.all(steps);
     }
 
     private static void destroyEvent(long event) {

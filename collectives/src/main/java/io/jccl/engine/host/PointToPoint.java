@@ -94,29 +94,29 @@ final class PointToPoint {
 
     /** Completes everything added. */
     void finish() {
-        HostCommunicator.Backoff backoff = null;
+        Waiter waiter = null;
         int idle = 0;
         try {
             while (open > 0) {
                 if (progress()) {
                     idle = 0;
-                    if (backoff != null) {
-                        backoff.end();
-                        backoff = null;
+                    if (waiter != null) {
+                        waiter.end();
+                        waiter = null;
                     }
-                } else if (idle++ < comm.spins()) {
+                } else if (idle++ < comm.waiter().spins()) {
                     Thread.onSpinWait();
                 } else {
-                    if (backoff == null) {
-                        backoff = comm.backoff();
-                        backoff.start();
+                    if (waiter == null) {
+                        waiter = comm.waiter();
+                        waiter.begin();
                     }
-                    backoff.pause(-1, 0, 0);
+                    waiter.pause(-1, 0, 0);
                 }
             }
         } finally {
-            if (backoff != null) {
-                backoff.end();
+            if (waiter != null) {
+                waiter.end();
             }
         }
         clear();
@@ -332,7 +332,7 @@ final class PointToPoint {
         long channel = control.channel(INTERNAL, rank, peer);
         long next = ++posted[INTERNAL][peer];
         if (control.acquire(channel + Control.CONSUMED) < next - Control.CELLS) {
-            comm.await(channel + Control.CONSUMED, next - Control.CELLS, peer);
+            comm.waiter().await(channel + Control.CONSUMED, next - Control.CELLS, peer);
         }
         long cell = Control.cell(channel, next);
         control.set(cell + Control.CELL_BYTES, bytes);
@@ -345,7 +345,7 @@ final class PointToPoint {
     void awaitConsumed(int peer, long ticket) {
         long at = control.channel(INTERNAL, rank, peer) + Control.CONSUMED;
         if (control.acquire(at) < ticket) {
-            comm.await(at, ticket, peer);
+            comm.waiter().await(at, ticket, peer);
         }
     }
 
@@ -360,7 +360,7 @@ final class PointToPoint {
         long next = taken[INTERNAL][peer] + 1;
         long cell = Control.cell(channel, next);
         if (control.acquire(cell + Control.CELL_SEQ) < next) {
-            comm.await(cell + Control.CELL_SEQ, next, peer);
+            comm.waiter().await(cell + Control.CELL_SEQ, next, peer);
         }
         return control.get(cell + Control.CELL_AT);
     }

@@ -160,7 +160,7 @@ final class NcclCalls {
             int result = exchange(r, copy, type, c, h);
             if (!grouped) {
                 // NCCL may enqueue later than it returns, and the copy is freed behind that.
-                rank.settle(result, r.op.method());
+                rank.failures().settle(result, r.op.method());
             }
             return result;
         } finally {
@@ -281,7 +281,7 @@ final class NcclCalls {
                 one.set(0, r.reduceOp.factor());
             }
         }
-        rank.settle(
+        rank.failures().settle(
                 nccl.ncclRedOpCreatePreMulSum(
                         opSlot,
                         scalar.address(),

@@ -18,6 +18,7 @@ import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.Store;
+import io.jccl.internal.Deadline;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -261,7 +262,7 @@ public final class NcclWorld {
     /** Makes one rank; tells the others if that fails, so that they need not wait for it. */
     private static NcclRank connect(
             Members members, Device device, CommunicatorOptions options, IdSource ids, Init init) {
-        long deadline = System.nanoTime() + options.timeout().toNanos();
+        long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
         int rank = members.rank();
         int size = members.size();
         NcclApi nccl = null;
@@ -368,7 +369,7 @@ public final class NcclWorld {
 
     /** Waits for a handle and for the communicator behind it to be ready. */
     static long awaitHandle(NcclApi nccl, MemorySegment slot, Duration timeout, String operation) {
-        long deadline = System.nanoTime() + timeout.toNanos();
+        long deadline = System.nanoTime() + Deadline.nanos(timeout);
         long comm = slot.get(ValueLayout.JAVA_LONG, 0);
         while (comm == 0 && System.nanoTime() < deadline) {
             LockSupport.parkNanos(100_000);
@@ -416,7 +417,7 @@ public final class NcclWorld {
                 // soon.
                 long since = System.nanoTime();
                 while (NcclCodes.mayBeAnothers(e.result())
-                        && System.nanoTime() - since < NcclRank.BLAME_NANOS) {
+                        && System.nanoTime() - since < Failures.BLAME_NANOS) {
                     throwIfBroken(members, operation);
                     LockSupport.parkNanos(10_000_000);
                 }
@@ -470,7 +471,7 @@ public final class NcclWorld {
         return () -> {
             boolean done = false;
             try {
-                done = ended.await(NcclRank.ABORT_WAIT.toNanos(), TimeUnit.NANOSECONDS);
+                done = ended.await(NcclHandle.ABORT_WAIT.toNanos(), TimeUnit.NANOSECONDS);
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
             }

@@ -3,6 +3,7 @@ package io.jccl.engine.nccl;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -27,6 +28,7 @@ final class Pending {
     /** Waits while it is in progress; the state then, still in progress when the time is over. */
     static int await(NcclApi nccl, long comm, Duration timeout, BooleanSupplier giveUp) {
         long began = System.nanoTime();
+        long limit = Deadline.nanos(timeout);
         long pause = 10_000;
         long interrupted = 0;
         try {
@@ -40,7 +42,7 @@ final class Pending {
                     continue;
                 }
                 long now = System.nanoTime();
-                if (now - began > timeout.toNanos()) {
+                if (now - began > limit) {
                     return state;
                 }
                 interrupted = Interrupts.notice(interrupted, now);

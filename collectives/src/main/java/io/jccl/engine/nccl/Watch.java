@@ -93,7 +93,7 @@ final class Watch {
 
     /** Looks for what went wrong since the last look; never throws. */
     void look(long now) {
-        if (rank.isOver() || !rank.lock().tryLock()) {
+        if (rank.isOver() || !rank.handle().lock().tryLock()) {
             return;
         }
         try {
@@ -104,9 +104,9 @@ final class Watch {
             if (NcclCodes.isError(state)) {
                 failedAt = failedAt == 0 ? now : failedAt;
                 reached(issued.reached());
-                JcclException e = rank.blamed(state, next(), failedAt);
+                JcclException e = rank.failures().blamed(state, next(), failedAt);
                 if (e != null) {
-                    rank.fail(e);
+                    rank.failures().fail(e);
                 }
                 return;
             }
@@ -118,18 +118,18 @@ final class Watch {
                 lookAtOthers(now);
             }
         } catch (JcclException e) {
-            rank.fail(e);
+            rank.failures().fail(e);
         } catch (RuntimeException e) {
-            rank.fail(new JcclException(rank.describe("watching") + " failed: " + e, e));
+            rank.failures().fail(new JcclException(rank.failures().describe("watching") + " failed: " + e, e));
         } finally {
-            rank.lock().unlock();
+            rank.handle().lock().unlock();
         }
     }
 
     /** A thread that does not come back from NCCL: nothing was enqueued that could be marked. */
     private boolean isStuck(long now) {
         long number = issued.count();
-        if (!rank.isInside()) {
+        if (!rank.handle().isInside()) {
             enteredAt = 0;
             return false;
         }
@@ -141,7 +141,7 @@ final class Watch {
         if (now - enteredAt - STUCK_NANOS <= timeoutNanos) {
             return false;
         }
-        rank.fail(
+        rank.failures().fail(
                 new CollectiveTimeoutException(
                         "rank "
                                 + rank.rank()
@@ -198,7 +198,7 @@ final class Watch {
     private long enqueued() {
         for (int i = 0; i < LOOKS; i++) {
             long last = issued.count();
-            if (!rank.isInside()) {
+            if (!rank.handle().isInside()) {
                 return last;
             }
             Thread.onSpinWait();
@@ -242,7 +242,7 @@ final class Watch {
         JcclException e =
                 mismatch != null ? mismatch : new CollectiveTimeoutException(report(all, table));
         announce(e, all);
-        rank.fail(e);
+        rank.failures().fail(e);
     }
 
     private static List<@Nullable Standing> standings(List<@Nullable Progress> all) {
@@ -351,7 +351,7 @@ final class Watch {
         String broken = marked > completed ? members.broken() : members.failure();
         if (broken != null) {
             CollectiveMismatchException mismatch = members.disagreement();
-            rank.fail(
+            rank.failures().fail(
                     mismatch != null
                             ? mismatch
                             : new RankFailedException(
@@ -384,7 +384,7 @@ final class Watch {
         if (waiting > LEFT_NANOS) {
             List<Integer> left = members.left();
             if (!left.isEmpty()) {
-                rank.fail(
+                rank.failures().fail(
                         new RankFailedException(
                                 "rank(s) "
                                         + left
@@ -404,7 +404,7 @@ final class Watch {
                 beatSeen[r] = now;
                 beatText[r] = beat;
             } else if (now - beatSeen[r] > SILENCE_NANOS) {
-                rank.fail(
+                rank.failures().fail(
                         new RankFailedException(
                                 "rank "
                                         + r

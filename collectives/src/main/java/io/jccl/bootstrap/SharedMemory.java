@@ -1,0 +1,104 @@
+package io.jccl.bootstrap;
+
+import io.jccl.device.host.SharedMemoryFullException;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel.MapMode;
+import java.nio.channels.FileChannel;
+import java.nio.file.FileStore;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
+
+/** Files in shared memory that several processes map. */
+final class SharedMemory {
+    private static final int ZEROS = 1 << 20;
+    private static final long SMALL_FILES = 64 << 10;
+
+    private SharedMemory() {}
+
+    /** Creates a file of zeros whose memory is really there, and maps it. */
+    static MemorySegment create(
+            Path folder, String name, long bytes, Arena arena, String purpose) {
+        Path file = folder.resolve(name);
+        Path part = folder.resolve(name + ".part");
+        try {
+            FileStore store = Files.getFileStore(folder);
+            if (store.getUsableSpace() < bytes) {
+                throw tooSmall(store, bytes, purpose);
+            }
+            MemorySegment memory;
+            try (FileChannel c =
+                    OwnFolder.open(part, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING)) {
+                // Writing reserves the pages: a sparse file would end in SIGBUS when memory is out.
+                fill(c, bytes);
+                memory = c.map(MapMode.READ_WRITE, 0, bytes, arena);
+            } catch (IOException e) {
+                Files.deleteIfExists(part);
+                if (store.getUsableSpace() < bytes) {
+                    throw tooSmall(store, bytes, purpose);
+                }
+                throw e;
+            }
+            Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
+            return memory;
+        } catch (IOException e) {
+            throw new UncheckedIOException(
+                    "cannot create " + file + " (" + bytes + " bytes for " + purpose + ")", e);
+        }
+    }
+
+    private static void fill(FileChannel c, long bytes) throws IOException {
+        ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(ZEROS, bytes));
+        for (long done = 0; done < bytes; ) {
+            zeros.clear().limit((int) Math.min(zeros.capacity(), bytes - done));
+            done += c.write(zeros);
+        }
+    }
+
+    private static SharedMemoryFullException tooSmall(FileStore store, long bytes, String purpose)
+            throws IOException {
+        return new SharedMemoryFullException(
+                "the shared-memory file system of "
+                        + SharedFolder.root()
+                        + " is too small: "
+                        + purpose
+                        + " needs "
+                        + mib(bytes)
+                        + ", but of its "
+                        + mib(store.getTotalSpace())
+                        + " only "
+                        + mib(store.getUsableSpace())
+                        + " are free. Enlarge it (docker run --shm-size=..., mount -o"
+                        + " remount,size=...) or name another folder in JCCL_SHM_DIR");
+    }
+
+    private static String mib(long bytes) {
+        return String.format("%.1f MiB", bytes / 1048576.0);
+    }
+
+    /** Maps a file that another rank created. */
+    static MemorySegment map(Path file, long bytes, Arena arena) {
+        try (FileChannel c = OwnFolder.open(file)) {
+            return c.map(MapMode.READ_WRITE, 0, bytes < 0 ? c.size() : bytes, arena);
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot map " + file, e);
+        }
+    }
+
+    /** Throws if there is no room for the small files that every run needs. */
+    static void checkSpace() {
+        try {
+            FileStore store = Files.getFileStore(SharedFolder.root());
+            if (store.getUsableSpace() < SMALL_FILES) {
+                throw tooSmall(store, SMALL_FILES, "what ranks say of themselves");
+            }
+        } catch (IOException e) {
+            // What failed first is what the caller hears of.
+        }
+    }
+}

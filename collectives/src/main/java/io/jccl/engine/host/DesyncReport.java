@@ -1,0 +1,215 @@
+package io.jccl.engine.host;
+
+import io.jccl.CollectiveMismatchException;
+import io.jccl.CollectiveTimeoutException;
+import io.jccl.RankFailedException;
+import io.jccl.bootstrap.Control;
+import io.jccl.engine.Request;
+import io.jccl.error.JcclException;
+import io.jccl.flight.Standing;
+import io.jccl.internal.Interrupts;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * The errors of ranks that are not where they should be: who waits for whom, and how far all are.
+ * Runs only when an operation cannot go on.
+ */
+final class DesyncReport {
+    /** How long to wait for what the other ranks say when they disagree. */
+    private static final long ANSWER_NANOS = 2_000_000_000L;
+
+    /** The same for those who write their answer when the time for it ends. */
+    private static final long LAST_ANSWER_NANOS = 50_000_000;
+
+    private static final long PARK_NANOS = 500_000;
+
+    private final HostCommunicator comm;
+    private final Fabric fabric;
+    private final Control control;
+    private final Slots slots;
+    private final PointToPoint messages;
+    private final int rank;
+    private final int n;
+    private final Duration timeout;
+
+    /** Answers what other ranks have asked, for this rank. */
+    private final Runnable attend;
+
+    DesyncReport(
+            HostCommunicator comm,
+            Fabric fabric,
+            Slots slots,
+            PointToPoint messages,
+            int rank,
+            Duration timeout,
+            Runnable attend) {
+        this.comm = comm;
+        this.fabric = fabric;
+        this.control = fabric.control;
+        this.slots = slots;
+        this.messages = messages;
+        this.rank = rank;
+        this.n = fabric.ranks;
+        this.timeout = timeout;
+        this.attend = attend;
+    }
+
+    /** The operation that this rank is in. */
+    String here() {
+        Request q = comm.current() != null ? comm.current() : messages.unfinished();
+        return (q == null ? "an operation" : q.toString()) + " #" + comm.sequence();
+    }
+
+    /** The error of ranks that call different operations. */
+    CollectiveMismatchException mismatch(long s, int parity) {
+        return new CollectiveMismatchException(
+                slots.disagreement(s, parity)
+                        + ". "
+                        + table(
+                                standings(
+                                        control.ask(), System.nanoTime() + ANSWER_NANOS, false)));
+    }
+
+    JcclException abortedByPeer() {
+        int by = control.abortRank();
+        String text = by == rank ? control.abortText() : "rank " + by + ": " + control.abortText();
+        return switch (control.abortKind()) {
+            case MISMATCH -> new CollectiveMismatchException(text);
+            case TIMEOUT -> new CollectiveTimeoutException(text);
+            case FAILED ->
+                    new RankFailedException(
+                            text + "; rank " + rank + " was in " + here() + " and cannot go on");
+        };
+    }
+
+    /** The error of a timeout: one story for all ranks, whoever of them began it. */
+    JcclException expire(long question, long answersBy) {
+        List<@Nullable Standing> all = standings(question, answersBy, true);
+        String text =
+                "rank "
+                        + rank
+                        + " of "
+                        + n
+                        + " waited "
+                        + timeout
+                        + " in "
+                        + here()
+                        + " for: "
+                        + waitedFor()
+                        + ". "
+                        + "Look at what those ranks do (jstack), or raise the timeout. "
+                        + table(all);
+        // In one process this rank can print at once; it may end soon.
+        int printer = fabric.isOneProcess() ? rank : Standing.lowest(all);
+        return control.abort(rank, Control.AbortKind.TIMEOUT, printer, text)
+                ? new CollectiveTimeoutException(text)
+                : abortedByPeer();
+    }
+
+    /**
+     * How far all ranks are. Their attendants answer, whatever their own threads do.
+     *
+     * @param answersBy until when they have time to; a little longer if that is over, for those who
+     *     write just now
+     * @param alone whether another rank's end of it would do as well
+     */
+    private List<@Nullable Standing> standings(long question, long answersBy, boolean alone) {
+        long last = System.nanoTime() + LAST_ANSWER_NANOS;
+        long deadline = answersBy - last > 0 ? answersBy : last;
+        attend.run();
+        List<@Nullable Standing> all = answers(question);
+        long interrupted = 0;
+        for (long now = System.nanoTime();
+                isAwaited(all) && !(alone && control.aborted()) && now - deadline < 0;
+                now = System.nanoTime()) {
+            interrupted = Interrupts.notice(interrupted, now);
+            LockSupport.parkNanos(PARK_NANOS);
+            all = answers(question);
+        }
+        Interrupts.restore(interrupted);
+        return all;
+    }
+
+    private String table(List<@Nullable Standing> all) {
+        List<String> names = new ArrayList<>();
+        List<String> known = new ArrayList<>();
+        for (int p = 0; p < n; p++) {
+            names.add(fabric.nameOf(p));
+            known.add(lastCollective(p));
+        }
+        return Standing.table(all, names, known);
+    }
+
+    private List<@Nullable Standing> answers(long question) {
+        List<@Nullable Standing> all = new ArrayList<>();
+        for (int p = 0; p < n; p++) {
+            // Who has closed answers no more, but may have answered another rank's question.
+            String said = control.answerTo(isClosed(p) ? 1 : question, p);
+            all.add(said == null ? null : Standing.read(said));
+        }
+        return all;
+    }
+
+    /** Whether a rank that is still there has not answered. */
+    private boolean isAwaited(List<@Nullable Standing> all) {
+        for (int p = 0; p < n; p++) {
+            if (all.get(p) == null && !isClosed(p)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private boolean isClosed(int p) {
+        return control.acquire(control.state(p) + Control.CLOSED) != 0;
+    }
+
+    private String lastCollective(int p) {
+        long reached = slots.reached(p);
+        if (reached == 0) {
+            return "";
+        }
+        StringBuilder b = new StringBuilder("called #").append(reached).append(' ');
+        slots.describe(b, p, (int) (reached & 1));
+        return b.toString();
+    }
+
+    /** The ranks that this one waits for, and how far they are. */
+    String waitedFor() {
+        StringBuilder b = new StringBuilder();
+        boolean any = false;
+        int parity = (int) (comm.sequence() & 1);
+        Request q = comm.current();
+        boolean inMessages = q == null || q.op.peerToPeer();
+        for (int p = 0; p < n; p++) {
+            long reached = slots.reached(p);
+            boolean behind =
+                    inMessages
+                            ? messages.waitsFor(p)
+                            : reached < comm.sequence()
+                                    || comm.waiter().isBehind(p);
+            if (p == rank || !behind) {
+                continue;
+            }
+            b.append(any ? ", " : "").append(fabric.nameOf(p));
+            any = true;
+            if (reached == 0) {
+                b.append(", which has called no collective yet");
+            } else if (reached < comm.sequence()) {
+                b.append(", whose last collective is #").append(reached).append(" ");
+                slots.describe(b, p, (int) (reached & 1));
+            } else {
+                b.append(", which has not finished #").append(reached).append(" ");
+                slots.describe(b, p, parity);
+            }
+        }
+        if (!any) {
+            b.append("messages of ranks that have entered it too");
+        }
+        return b.toString();
+    }
+}

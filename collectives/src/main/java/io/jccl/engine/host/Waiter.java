@@ -1,0 +1,217 @@
+package io.jccl.engine.host;
+
+import io.jccl.RankFailedException;
+import io.jccl.bootstrap.Control;
+import io.jccl.flight.Standing;
+import io.jccl.internal.Interrupts;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * How one rank waits for others: it spins, yields, then parks for longer and longer, and looks for
+ * reasons to give up: a rank that is gone, an abort, an interrupt, the timeout. While it waits it
+ * moves the user's messages on.
+ *
+ * <p>One wait at a time, on the thread that runs the rank's operations; it allocates nothing.
+ */
+final class Waiter {
+    /**
+     * About as long as a change of threads takes: a core may have to be shared with the other rank.
+     */
+    private static final int SPINS = 256;
+
+    private static final int SPINS_OVERSUBSCRIBED = 20;
+    private static final int YIELDS = 2000;
+
+    /** So many waits in a row that outlast the spinning mean that ranks share a core. */
+    private static final int NAP_AFTER = 64;
+
+    private static final long PARK_MIN_NANOS = 20_000;
+    private static final long PARK_MAX_NANOS = 500_000;
+    private static final long LIVENESS_NANOS = 50_000_000;
+
+    private final Fabric fabric;
+    private final Control control;
+    private final PointToPoint messages;
+    private final DesyncReport desync;
+    private final int rank;
+    private final int n;
+    private final int spins;
+    private final long timeoutNanos;
+
+    /** How long a rank waits before it asks the others how far they are; they answer meanwhile. */
+    private final long askNanos;
+
+    /** Barriers announced by this rank. */
+    private long tick;
+
+    /** Waits in a row that outlasted the spinning. */
+    private int slowWaits;
+
+    // The wait under way.
+    private int rounds;
+    private long started;
+    private long nextLook;
+    private long park = PARK_MIN_NANOS;
+    private long question;
+    private long answersBy;
+    private long interrupted;
+
+    Waiter(
+            Fabric fabric,
+            PointToPoint messages,
+            DesyncReport desync,
+            int rank,
+            long timeoutNanos) {
+        this.fabric = fabric;
+        this.control = fabric.control;
+        this.messages = messages;
+        this.desync = desync;
+        this.rank = rank;
+        this.n = fabric.ranks;
+        boolean crowded = n > Runtime.getRuntime().availableProcessors();
+        this.spins = crowded ? SPINS_OVERSUBSCRIBED : SPINS;
+        this.timeoutNanos = timeoutNanos;
+        this.askNanos = timeoutNanos - Standing.answerNanos(timeoutNanos);
+    }
+
+    int spins() {
+        return spins;
+    }
+
+    /** Whether a rank has not come to the last barrier that this one has announced. */
+    boolean isBehind(int p) {
+        return control.acquire(control.state(p) + Control.TICK) < tick;
+    }
+
+    /** Throws if any rank has aborted. */
+    void checkAborted() {
+        if (control.aborted()) {
+            throw desync.abortedByPeer();
+        }
+    }
+
+    /** A barrier on counters that only grow: cheap, and any number can follow each other. */
+    void barrier() {
+        announce();
+        long t = tick;
+        for (int i = 1; i < n; i++) {
+            int p = rank + i < n ? rank + i : rank + i - n;
+            long at = control.state(p) + Control.TICK;
+            if (control.acquire(at) < t) {
+                await(at, t, p);
+            }
+        }
+    }
+
+    /** This rank's part of {@link #barrier}, for the others, which may wait for it. */
+    void announce() {
+        control.release(control.state(rank) + Control.TICK, ++tick);
+    }
+
+    /** Waits until a word that rank p writes has reached a value. */
+    void await(long at, long value, int p) {
+        for (int i = 0; i < spins; i++) {
+            if (control.acquire(at) >= value) {
+                slowWaits = 0;
+                return;
+            }
+            Thread.onSpinWait();
+        }
+        if (++slowWaits % NAP_AFTER == 0) {
+            // Another core may be idle: whoever wakes up is put on it, whereas two that only yield
+            // to each other can stay together for long.
+            LockSupport.parkNanos(1);
+        }
+        begin();
+        try {
+            while (control.acquire(at) < value) {
+                if (!messages.progress()) {
+                    pause(p, at, value);
+                }
+            }
+        } finally {
+            end();
+        }
+    }
+
+    /**
+     * Begins a new wait, which {@link #end} ends; the object is used again so that waiting
+     * allocates nothing.
+     */
+    void begin() {
+        rounds = 0;
+        started = 0;
+        nextLook = 0;
+        park = PARK_MIN_NANOS;
+        question = 0;
+        interrupted = 0;
+    }
+
+    /** Gives the thread the interrupt back that came while it waited. */
+    void end() {
+        Interrupts.restore(interrupted);
+    }
+
+    /**
+     * Pauses once; p is the rank waited for, or -1 for any, at and value what it must write.
+     */
+    void pause(int p, long at, long value) {
+        rounds++;
+        checkAborted();
+        if (rounds < YIELDS) {
+            Thread.yield();
+            return;
+        }
+        long now = System.nanoTime();
+        if (started == 0) {
+            started = now;
+        }
+        if (now - nextLook >= 0 || nextLook == 0) {
+            nextLook = now + LIVENESS_NANOS;
+            look(p, at, value);
+            if (now - started > askNanos) {
+                if (question == 0) {
+                    question = control.ask();
+                    // All of that time also where this process was stopped meanwhile.
+                    answersBy = now + timeoutNanos - askNanos;
+                }
+                if (now - started > timeoutNanos) {
+                    throw desync.expire(question, answersBy);
+                }
+                nextLook = Math.min(nextLook, started + timeoutNanos);
+            }
+        }
+        interrupted = Interrupts.notice(interrupted, now);
+        if (Interrupts.overdue(interrupted, now)) {
+            throw Interrupts.error(
+                    "rank " + rank + " of " + n + " in " + desync.here(),
+                    desync.waitedFor()
+                            + ". The others cannot finish the operation without this rank, so"
+                            + " the communicator has failed on all");
+        }
+        LockSupport.parkNanos(park);
+        park = Math.min(PARK_MAX_NANOS, park * 2);
+    }
+
+    private void look(int p, long at, long value) {
+        for (int r = 0; r < n; r++) {
+            boolean concerns = p < 0 ? messages.waitsFor(r) : p == r;
+            if (!concerns || r == rank) {
+                continue;
+            }
+            boolean left = control.acquire(control.state(r) + Control.CLOSED) != 0;
+            boolean dead = !left && !fabric.isAlive(r);
+            // It may have done its part before it went.
+            if ((left || dead)
+                    && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
+                throw new RankFailedException(
+                        fabric.nameOf(r)
+                                + (left ? " closed its communicator" : " died")
+                                + " while rank "
+                                + rank
+                                + " waited for it in "
+                                + desync.here());
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+package io.jccl.engine.nccl;
+
+import io.jccl.CollectiveMismatchException;
+import io.jccl.CommunicatorOptions;
+import io.jccl.RankFailedException;
+import io.jccl.bindings.CudaException;
+import io.jccl.bindings.NcclApi;
+import io.jccl.bindings.NcclException;
+import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.device.cuda.CudaRuntime;
+import io.jccl.error.JcclException;
+import io.jccl.flight.Standing;
+import io.jccl.internal.Deadline;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What becomes of NCCL's results: whether a call is done, whose fault an error is, and the one error
+ * that makes a rank's communicator unusable. Any thread may report one; the first counts.
+ */
+final class Failures {
+    /** How long the end of a process may take to be seen after NCCL has seen it. */
+    static final long BLAME_NANOS = 1_000_000_000L;
+
+    private final NcclRank rank;
+    private final NcclApi nccl;
+    private final Members members;
+    private final CommunicatorOptions options;
+    private final NcclHandle handle;
+    private final Watch watch;
+    private final AtomicReference<@Nullable JcclException> failure = new AtomicReference<>();
+
+    Failures(
+            NcclRank rank,
+            NcclApi nccl,
+            Members members,
+            CommunicatorOptions options,
+            NcclHandle handle,
+            Watch watch) {
+        this.rank = rank;
+        this.nccl = nccl;
+        this.members = members;
+        this.options = options;
+        this.handle = handle;
+        this.watch = watch;
+    }
+
+    /** What made the communicator unusable; null while it is usable. */
+    @Nullable JcclException failure() {
+        return failure.get();
+    }
+
+    /** Returns when NCCL is done with a call; throws what went wrong. */
+    void settle(int result, String operation) {
+        if (result != nccl_h.ncclSuccess()) {
+            settleSlowly(result, operation);
+        }
+    }
+
+    private void settleSlowly(int result, String operation) {
+        int state = result;
+        if (state == nccl_h.ncclInProgress()) {
+            long timeout = Deadline.nanos(options.timeout());
+            long answering = Standing.answerNanos(timeout);
+            state = awaitProgress(timeout - answering);
+            if (state == nccl_h.ncclInProgress()) {
+                long question = members.ask();
+                state = awaitProgress(answering);
+                if (state == nccl_h.ncclInProgress()) {
+                    JcclException late = whyLate(operation, question);
+                    throwIfFailed();
+                    throw fail(late);
+                }
+            }
+        }
+        if (state != nccl_h.ncclSuccess()) {
+            // NCCL refuses an invalid argument before it has done anything.
+            if (state == nccl_h.ncclInvalidArgument()) {
+                throw explained(state, operation);
+            }
+            long began = System.nanoTime();
+            JcclException e = blamed(state, operation, began);
+            while (e == null) {
+                LockSupport.parkNanos(10_000_000);
+                e = blamed(state, operation, began);
+            }
+            throw fail(e);
+        }
+    }
+
+    private int awaitProgress(long nanos) {
+        int state;
+        try {
+            state = Pending.await(nccl, handle.comm(), Duration.ofNanos(nanos), () -> failure.get() != null);
+        } catch (JcclException e) {
+            throw fail(e);
+        }
+        throwIfFailed();
+        return state;
+    }
+
+    /** Why an operation that was only to be enqueued is still in progress. */
+    private JcclException whyLate(String operation, long question) {
+        JcclException told = brokenBy(operation);
+        if (told != null) {
+            return told;
+        }
+        JcclException found =
+                watch.late(
+                        question,
+                        operation,
+                        describe(operation)
+                                + " is still in progress after "
+                                + options.timeout()
+                                + ", though it was only to be enqueued: a rank is missing, or"
+                                + " connections cannot be made");
+        // This process may have been stopped meanwhile, and the others have given it up.
+        told = found instanceof CollectiveMismatchException ? null : brokenBy(operation);
+        return told == null ? found : told;
+    }
+
+    private @Nullable JcclException brokenBy(String operation) {
+        String broken = members.broken();
+        CollectiveMismatchException mismatch = broken == null ? null : members.disagreement();
+        return broken == null || mismatch != null
+                ? mismatch
+                : new RankFailedException(describe(operation) + " failed: " + broken);
+    }
+
+    /**
+     * An error of NCCL with the rank that brought it about, where that is known; null if it may be
+     * known in a moment. NCCL itself never says who it was.
+     */
+    @Nullable JcclException blamed(int result, String operation, long since) {
+        String broken = members.broken();
+        if (broken != null) {
+            CollectiveMismatchException mismatch = members.disagreement();
+            return mismatch != null
+                    ? mismatch
+                    : because(explained(result, operation), operation, broken);
+        }
+        boolean anothers = NcclCodes.mayBeAnothers(result);
+        List<Integer> left = anothers ? members.left() : List.of();
+        if (!left.isEmpty()) {
+            return because(
+                    explained(result, operation),
+                    operation,
+                    "rank(s) " + left + " closed the communicator while this one waits");
+        }
+        return anothers && members.knowsProcesses() && System.nanoTime() - since < BLAME_NANOS
+                ? null
+                : explained(result, operation);
+    }
+
+    private RankFailedException because(NcclException said, String operation, String reason) {
+        RankFailedException e =
+                new RankFailedException(
+                        describe(operation)
+                                + " failed: "
+                                + reason
+                                + "; NCCL says: "
+                                + said.getMessage());
+        e.initCause(said);
+        return e;
+    }
+
+    /** NCCL's own text, whose communicator it is, CUDA's error, and the settings in force. */
+    private NcclException explained(int result, String operation) {
+        NcclException plain = NcclException.of(nccl, result, operation, handle.comm());
+        StringBuilder text = new StringBuilder(describe(operation)).append(": ");
+        text.append(plain.getMessage());
+        int cuda = CudaRuntime.api().cudaPeekAtLastError();
+        if (cuda != 0) {
+            text.append("; CUDA's last error is ")
+                    .append(CudaRuntime.api().cudaGetErrorName(cuda))
+                    .append(
+                            CudaException.isFatal(cuda)
+                                    ? ", after which this process cannot use CUDA any more"
+                                    : ", which is not sticky");
+        }
+        text.append(Settings.inForce());
+        return new NcclException(result, operation, text.toString());
+    }
+
+    /** An operation, and whose it is. */
+    String describe(String operation) {
+        return operation
+                + " on rank "
+                + rank.rank()
+                + " of "
+                + rank.size()
+                + " of communicator '"
+                + members.name()
+                + "' ("
+                + rank.device()
+                + ")";
+    }
+
+    /** Makes the communicator unusable with an error, tells the others, and ends NCCL's work. */
+    <E extends JcclException> E fail(E error) {
+        fail(error, true);
+        return error;
+    }
+
+    void fail(JcclException error, boolean tell) {
+        if (!failure.compareAndSet(null, error)) {
+            return;
+        }
+        rank.keepFailure(error);
+        if (tell) {
+            try {
+                members.fail(error);
+            } catch (RuntimeException e) {
+                error.addSuppressed(e);
+            }
+        }
+        printReport();
+        handle.startAbort();
+    }
+
+    /** One rank prints how far all were: the lowest that could say so. */
+    private void printReport() {
+        try {
+            String report = members.report();
+            if (report != null) {
+                rank.printStandings(report);
+            }
+        } catch (RuntimeException e) {
+            // The error itself has it too.
+        }
+    }
+
+    /** Throws what made the communicator unusable. */
+    void throwIfFailed() {
+        JcclException e = failure.get();
+        if (e != null) {
+            throw e;
+        }
+    }
+}
