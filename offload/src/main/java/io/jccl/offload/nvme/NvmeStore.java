@@ -4,6 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
@@ -243,7 +244,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         this.options = options;
         this.backend = backend;
         this.lock = lock;
-        this.timeoutNanos = saturatedNanos(options);
+        this.timeoutNanos = Deadline.nanos(options.timeout());
         this.dataFile =
                 folder.resolve(
                         lock != null
@@ -331,14 +332,6 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                 closeQuietly(opened);
                 budgets.give(Tier.NVME, taken);
             }
-        }
-    }
-
-    private static long saturatedNanos(NvmeOptions options) {
-        try {
-            return options.timeout().toNanos();
-        } catch (ArithmeticException e) {
-            return Long.MAX_VALUE / 2;
         }
     }
 
