@@ -21,4 +21,24 @@ public final class Deadline {
                 ? Long.MAX_VALUE / 2
                 : Math.max(0, timeout.toNanos());
     }
+
+    /**
+     * When a timeout that begins now is over.
+     *
+     * @param timeout any; a negative one counts as zero
+     * @return a time of {@link System#nanoTime}
+     */
+    public static long after(Duration timeout) {
+        return System.nanoTime() + nanos(timeout);
+    }
+
+    /**
+     * The time left until a deadline.
+     *
+     * @param deadline from {@link #after}
+     * @return at least a nanosecond
+     */
+    public static Duration left(long deadline) {
+        return Duration.ofNanos(Math.max(1, deadline - System.nanoTime()));
+    }
 }

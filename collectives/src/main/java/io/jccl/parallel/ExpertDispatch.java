@@ -78,8 +78,8 @@ public final class ExpertDispatch implements AutoCloseable {
     private final int local;
     private final ExpertRouter router;
     private final ExpertStatistics statistics;
-    private final RowPlan plan;
-    private final RowExchange exchange;
+    private final DispatchPlan plan;
+    private final TokenExchange exchange;
     private final TokenRows rows;
 
     private final Buffer counts;
@@ -112,11 +112,13 @@ public final class ExpertDispatch implements AutoCloseable {
                         ? Math.multiplyExact((long) local * ranks, r.capacity(r.maxTokens()))
                         : Math.multiplyExact(ranks, r.maxRowsTo(local));
         maxRows = options.maxRows() == 0 ? worst : Math.min(worst, options.maxRows());
-        int record = RowPlan.record(r.experts());
+        int record = DispatchPlan.record(r.experts());
         try {
             counts = own(comm.device().allocate(DataType.INT32, (long) ranks * record));
             ownCounts = counts.slice((long) comm.rank() * record, record);
-            plan = new RowPlan(ranks, r.experts(), options.fixedBlocks() ? blockRows() : 0, counts);
+            plan =
+                    new DispatchPlan(
+                            ranks, r.experts(), options.fixedBlocks() ? blockRows() : 0, counts);
             inputs = ownRows(maxRows);
             outputs = ownRows(maxRows);
             outputGradients = options.backward() ? ownRows(maxRows) : null;
@@ -129,7 +131,7 @@ public final class ExpertDispatch implements AutoCloseable {
         }
     }
 
-    private RowExchange exchange() {
+    private TokenExchange exchange() {
         List<Buffer> blocks = new ArrayList<>(List.of(inputs, outputs));
         if (outputGradients != null && inputGradients != null) {
             blocks.add(outputGradients);
@@ -143,11 +145,11 @@ public final class ExpertDispatch implements AutoCloseable {
             seen[b] = one == null ? new MemorySegment[0] : one;
         }
         if (all) {
-            return new SharedRows(comm, options, blocks, seen);
+            return new SharedMemoryExchange(comm, options, blocks, seen);
         }
         Buffer staged = ownRows(options.router().maxAssignments());
         Buffer returned = options.backward() ? ownRows(options.router().maxAssignments()) : staged;
-        return new TravellingRows(comm, options, blocks, staged, returned);
+        return new AllToAllExchange(comm, options, blocks, staged, returned);
     }
 
     private Buffer ownRows(long count) {
@@ -191,7 +193,7 @@ public final class ExpertDispatch implements AutoCloseable {
                             + " ranks, expected a multiple; use a Mesh whose expert axis divides"
                             + " them");
         }
-        Agreement.check(comm, "the options of ExpertDispatch", List.of(options.toString()));
+        ConsistencyCheck.check(comm, "the options of ExpertDispatch", List.of(options.toString()));
         return new ExpertDispatch(comm, options);
     }
 
@@ -267,7 +269,7 @@ public final class ExpertDispatch implements AutoCloseable {
     public void dispatch(Buffer tokens) {
         check(Phase.ROUTED, tokens, "the tokens");
         MemorySegment from = tokens.asSegment();
-        MemorySegment[] to = exchange.outgoing(RowExchange.INPUTS);
+        MemorySegment[] to = exchange.outgoing(TokenExchange.INPUTS);
         int[] assignments = router.assignmentsByToken();
         int n = router.tokens();
         long[] place = exchange.place;
@@ -281,7 +283,7 @@ public final class ExpertDispatch implements AutoCloseable {
                 rows.copy(from, t, to[memory[i]], place[i]);
             }
         }
-        exchange.send(RowExchange.INPUTS);
+        exchange.send(TokenExchange.INPUTS);
         zeroRest(inputs);
         phase = Phase.DISPATCHED;
     }
@@ -297,7 +299,7 @@ public final class ExpertDispatch implements AutoCloseable {
      */
     public void combine(Buffer result) {
         check(Phase.DISPATCHED, result, "the result");
-        sum(RowExchange.OUTPUTS, router.weightArray(), result.asSegment());
+        sum(TokenExchange.OUTPUTS, router.weightArray(), result.asSegment());
         phase = Phase.COMBINED;
     }
 
@@ -346,7 +348,7 @@ public final class ExpertDispatch implements AutoCloseable {
         check(Phase.COMBINED, resultGradient, "the result's gradient");
         MemorySegment from = resultGradient.asSegment();
         MemorySegment[] results = exchange.results();
-        MemorySegment[] to = exchange.outgoing(RowExchange.OUTPUT_GRADIENTS);
+        MemorySegment[] to = exchange.outgoing(TokenExchange.OUTPUT_GRADIENTS);
         long[] place = exchange.place;
         int[] memory = exchange.memory;
         int[] assignments = router.assignmentsByToken();
@@ -364,7 +366,7 @@ public final class ExpertDispatch implements AutoCloseable {
                 rows.scale(from, t, weights[i], to[memory[i]], place[i]);
             }
         }
-        exchange.send(RowExchange.OUTPUT_GRADIENTS);
+        exchange.send(TokenExchange.OUTPUT_GRADIENTS);
         zeroRest(gradients);
         phase = Phase.OUTPUTS_BACK;
     }
@@ -379,7 +381,7 @@ public final class ExpertDispatch implements AutoCloseable {
     public void dispatchBackward(Buffer tokensGradient) {
         gradients(inputGradients);
         check(Phase.OUTPUTS_BACK, tokensGradient, "the tokens' gradient");
-        sum(RowExchange.INPUT_GRADIENTS, null, tokensGradient.asSegment());
+        sum(TokenExchange.INPUT_GRADIENTS, null, tokensGradient.asSegment());
         phase = Phase.INPUTS_BACK;
     }
 

@@ -224,7 +224,7 @@ public final class GradientReducer implements AutoCloseable {
         lines.add(options.toString());
         copy.forEach(p -> lines.add(p.toString()));
         // First, so that no rank throws while others wait for it.
-        Agreement.check(c, "the parameters or options of a gradient reducer", lines);
+        ConsistencyCheck.check(c, "the parameters or options of a gradient reducer", lines);
         check(c.device(), copy, options);
         Communicator own = Objects.requireNonNull(c.split(0, c.rank()), "a split with a colour");
         try {

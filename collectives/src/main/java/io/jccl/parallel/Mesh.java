@@ -71,7 +71,8 @@ public final class Mesh implements AutoCloseable {
         Objects.requireNonNull(world, "world");
         List<Axis> copy = List.copyOf(axes);
         // First, so that no rank throws while others wait for it in a split.
-        Agreement.check(world, "the axes of a mesh", copy.stream().map(Axis::toString).toList());
+        ConsistencyCheck.check(
+                world, "the axes of a mesh", copy.stream().map(Axis::toString).toList());
         check(world.size(), copy);
         Mesh mesh = new Mesh(world, copy);
         try {

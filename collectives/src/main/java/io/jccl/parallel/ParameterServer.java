@@ -167,7 +167,7 @@ public final class ParameterServer implements AutoCloseable {
                             + " communicator of the host engine or MPI, or a GradientReducer");
         }
         // First, so that no rank throws while others wait for it.
-        Agreement.check(
+        ConsistencyCheck.check(
                 world,
                 "the settings of a parameter server",
                 List.of(options.servers() + " servers, " + options.consistency()));
@@ -185,8 +185,9 @@ public final class ParameterServer implements AutoCloseable {
         // Servers say nothing, and hear what the workers have.
         long[] said =
                 worker && parameters != null && wrong == null
-                        ? Agreement.gather(world, parameters.count(), parameters.dataType().code())
-                        : Agreement.gather(world, -1, -1);
+                        ? ConsistencyCheck.gather(
+                                world, parameters.count(), parameters.dataType().code())
+                        : ConsistencyCheck.gather(world, -1, -1);
         if (wrong != null) {
             throw wrong;
         }

@@ -127,7 +127,7 @@ public final class ParameterSync {
             Buffer values = tensors.get(t).values;
             mine[t] = checksum(values, 0, values.count());
         }
-        long[] all = Agreement.gather(c, mine);
+        long[] all = ConsistencyCheck.gather(c, mine);
         for (int t = 0; t < mine.length; t++) {
             long[] ofRanks = new long[c.size()];
             for (int r = 0; r < ofRanks.length; r++) {
@@ -163,7 +163,7 @@ public final class ParameterSync {
     }
 
     private static void describe(Communicator c, List<Tensor> tensors) {
-        Agreement.check(
+        ConsistencyCheck.check(
                 c,
                 "the tensors",
                 tensors.stream()
@@ -207,7 +207,7 @@ public final class ParameterSync {
                 long at = from + i * step;
                 mine[i] = checksum(values, at, Math.min(step, to - at));
             }
-            long[] all = Agreement.gather(c, mine);
+            long[] all = ConsistencyCheck.gather(c, mine);
             int i = 0;
             while (i < pieces && all[reference * pieces + i] == all[other * pieces + i]) {
                 i++;
@@ -219,7 +219,7 @@ public final class ParameterSync {
             from += i * step;
             to = Math.min(to, from + step);
         }
-        long[] bits = Agreement.gather(c, bits(values, from));
+        long[] bits = ConsistencyCheck.gather(c, bits(values, from));
         return new Difference(
                 tensor.name,
                 index,

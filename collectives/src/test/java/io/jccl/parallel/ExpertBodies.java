@@ -329,7 +329,7 @@ final class ExpertBodies {
             }
             long[] mine = Arrays.copyOf(taken, taken.length + 1);
             mine[taken.length] = n[rank] - picks.stream().mapToInt(Pick::token).distinct().count();
-            long[] all = Agreement.gather(c, mine);
+            long[] all = ConsistencyCheck.gather(c, mine);
             long untaken = 0;
             long assignments = 0;
             double squares = 0;

@@ -224,9 +224,9 @@ class GradientReducerTest {
                         r.ready(0);
                         assertThrows(
                                 JcclTimeoutException.class, () -> r.finish(Duration.ofMillis(300)));
-                        Agreement.gather(c, 1);
+                        ConsistencyCheck.gather(c, 1);
                     } else {
-                        Agreement.gather(c, 1);
+                        ConsistencyCheck.gather(c, 1);
                         assertThrows(
                                 RankFailedException.class,
                                 () -> {
@@ -325,7 +325,7 @@ class GradientReducerTest {
                         assertThrows(RankFailedException.class, r::finish);
                         r.close();
                     }
-                    assertEquals(2, Agreement.gather(c, 1).length);
+                    assertEquals(2, ConsistencyCheck.gather(c, 1).length);
                 });
     }
 }

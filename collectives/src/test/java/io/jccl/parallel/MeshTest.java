@@ -35,7 +35,7 @@ class MeshTest {
                     try (Mesh mesh = Mesh.create(c, axes)) {
                         assertEquals(c.rank() / 3, mesh.coordinate("data"));
                         assertEquals(c.rank() % 3, mesh.coordinate("tensor"));
-                        long[] data = Agreement.gather(mesh.group("data"), c.rank());
+                        long[] data = ConsistencyCheck.gather(mesh.group("data"), c.rank());
                         assertEquals(List.of((long) c.rank() % 3, 3L + c.rank() % 3), boxed(data));
                         Communicator all = mesh.group(List.of("tensor", "data"));
                         assertEquals(6, all.size());
@@ -62,7 +62,7 @@ class MeshTest {
                         message.append(m);
                     }
                     // The communicator is as good as before.
-                    assertEquals(4, Agreement.gather(c, 1).length);
+                    assertEquals(4, ConsistencyCheck.gather(c, 1).length);
                 });
         return message.toString();
     }
@@ -118,7 +118,7 @@ class MeshTest {
                     mesh.close();
                     assertThrows(IllegalStateException.class, () -> mesh.group("data"));
                     // Only the groups are closed.
-                    assertEquals(2, Agreement.gather(c, 1).length);
+                    assertEquals(2, ConsistencyCheck.gather(c, 1).length);
                 });
     }
 }

@@ -53,20 +53,20 @@ class ParallelAllocationTest {
         double bytes = Double.MAX_VALUE;
         for (int round = 0; round < ROUNDS && bytes >= MOST; round++) {
             // Threads of both ranks are looked at, while both do nothing else.
-            Agreement.gather(pause, 1);
+            ConsistencyCheck.gather(pause, 1);
             long before = allocated();
             long looking = allocated() - before;
-            Agreement.gather(pause, 1);
+            ConsistencyCheck.gather(pause, 1);
             long start = allocated();
             for (int i = 0; i < STEPS; i++) {
                 step.run();
             }
             long own = THREADS.getCurrentThreadAllocatedBytes();
-            Agreement.gather(pause, 1);
+            ConsistencyCheck.gather(pause, 1);
             long pausing = THREADS.getCurrentThreadAllocatedBytes() - own;
             double mine = (allocated() - start - looking - pausing) / (double) STEPS;
             bytes = 0;
-            for (long of : Agreement.gather(pause, Double.doubleToRawLongBits(mine))) {
+            for (long of : ConsistencyCheck.gather(pause, Double.doubleToRawLongBits(mine))) {
                 bytes = Math.max(bytes, Double.longBitsToDouble(of));
             }
         }

@@ -104,7 +104,7 @@ final class ParallelBodies {
 
     private static List<Long> ranksOf(Communicator world, Communicator group) {
         List<Long> ranks = new ArrayList<>();
-        for (long r : Agreement.gather(group, world.rank())) {
+        for (long r : ConsistencyCheck.gather(group, world.rank())) {
             ranks.add(r);
         }
         return ranks;
@@ -490,6 +490,6 @@ final class ParallelBodies {
         r.close();
         assertThrows(IllegalStateException.class, () -> r.begin(true));
         // Only the reducer's own communicator has failed.
-        assertEquals(c.size(), Agreement.gather(c, 1).length);
+        assertEquals(c.size(), ConsistencyCheck.gather(c, 1).length);
     }
 }

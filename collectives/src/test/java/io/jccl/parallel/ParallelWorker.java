@@ -66,9 +66,9 @@ final class ParallelWorker {
     /** The others need not be ready: a rank that leaves early takes them with it. */
     private static void unused(Communicator c) {
         ParallelBodies.unused(c);
-        Agreement.gather(c, 1);
+        ConsistencyCheck.gather(c, 1);
         System.out.println("SAME STORY");
-        Agreement.gather(c, 1);
+        ConsistencyCheck.gather(c, 1);
     }
 
     private static void all(Communicator c, long seed) {

@@ -5,6 +5,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Closing;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -19,10 +20,8 @@ import org.jspecify.annotations.Nullable;
  * takes milliseconds and stops the device; a block out of a slab takes none of that, and is as
  * large as was asked for but for the alignment: nothing is rounded to powers of two.
  *
- * <p>Free blocks are kept by size in two levels (powers of two, each cut into 32), so that taking
- * and giving back cost the same however many blocks there are; neighbours that are free become one
- * block. Source: M. Masmano et al., TLSF: a new dynamic memory allocator for real-time systems,
- * ECRTS 2004.
+ * <p>Taking and giving back cost the same however many blocks there are (a TLSF index: Masmano et
+ * al., ECRTS 2004), and neighbours that are free become one block.
  *
  * <p>There are two ways in. {@link #allocate} makes a {@link Buffer}, whose {@code close} gives the
  * memory back once, and that throws if used afterwards. {@link #take} makes a handle without
@@ -47,10 +46,6 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any.
  */
 public final class BufferPool implements AutoCloseable {
-    private static final int SUBDIVISIONS_LOG2 = 5;
-    private static final int SUBDIVISIONS = 1 << SUBDIVISIONS_LOG2;
-    private static final int NONE = -1;
-
     private static final Path PROC = Path.of("/proc/self");
 
     /** The system property that makes pools remember who took what. */
@@ -78,34 +73,15 @@ public final class BufferPool implements AutoCloseable {
 
     private final List<@Nullable Slab> slabs = new ArrayList<>();
 
-    /** First free block of each size class. */
-    private final int[][] heads = new int[Long.SIZE][SUBDIVISIONS];
+    /** Which blocks there are, in units of the alignment. */
+    private final TlsfIndex index = new TlsfIndex();
 
-    /** Which classes of a power of two have free blocks, and which powers have any. */
-    private final int[] classes = new int[Long.SIZE];
-
-    private long powers;
-
-    // Blocks, one index each. Offsets and sizes are in units of the alignment.
-    private int[] slabOf = new int[0];
-    private long[] start = new long[0];
-    private long[] size = new long[0];
+    /** Bytes that were asked for when a block was taken. */
     private long[] asked = new long[0];
-    private int[] before = new int[0];
-    private int[] after = new int[0];
-    private int[] nextFree = new int[0];
-    private int[] previousFree = new int[0];
 
     /** Where a block was taken; only if {@link #tracking}. */
     private @Nullable Throwable[] takers = new Throwable[0];
 
-    /** Odd while the block is out; part of the handle, so that an old handle is known. */
-    private int[] generation = new int[0];
-
-    /** Unused block indices, linked by {@link #after}. */
-    private int spare = NONE;
-
-    private int blocks;
     private long out;
     private long outBytes;
     private long peakBytes;
@@ -157,9 +133,6 @@ public final class BufferPool implements AutoCloseable {
         this.source = source;
         this.unitLog2 = Integer.numberOfTrailingZeros(options.alignment());
         this.poison = Boolean.getBoolean(POISON_PROPERTY) ? new Poison(tier) : null;
-        for (int[] row : heads) {
-            Arrays.fill(row, NONE);
-        }
     }
 
     /**
@@ -219,8 +192,8 @@ public final class BufferPool implements AutoCloseable {
         synchronized (this) {
             handle = take(count * type.size());
             int block = (int) handle;
-            slab = Objects.requireNonNull(slabs.get(slabOf[block]));
-            from = start[block] << unitLog2;
+            slab = Objects.requireNonNull(slabs.get(index.slab(block)));
+            from = index.start(block) << unitLog2;
         }
         return slab.memory.lease(from, type, count, () -> give(handle));
     }
@@ -242,26 +215,18 @@ public final class BufferPool implements AutoCloseable {
             throw new IllegalStateException("the pool of tier " + tier + " is closed");
         }
         long units = Math.max(1, (bytes + options.alignment() - 1) >>> unitLog2);
-        int block = find(units);
-        if (block == NONE) {
+        int block = index.find(units);
+        if (block == TlsfIndex.NONE) {
             block = grow(bytes, units);
         }
         if (poison != null) {
             poison.check(memory(block, units));
         }
-        unlink(block);
-        if (size[block] > units) {
-            int rest = newBlock(slabOf[block], start[block] + units, size[block] - units);
-            after[rest] = after[block];
-            before[rest] = block;
-            if (after[rest] != NONE) {
-                before[after[rest]] = rest;
-            }
-            after[block] = rest;
-            size[block] = units;
-            link(rest);
+        index.take(block, units);
+        if (block >= asked.length) {
+            asked = Arrays.copyOf(asked, index.capacity());
+            takers = Arrays.copyOf(takers, index.capacity());
         }
-        generation[block]++;
         asked[block] = bytes;
         if (tracking) {
             takers[block] = new Throwable(bytes + " bytes of tier " + tier + " taken");
@@ -270,7 +235,7 @@ public final class BufferPool implements AutoCloseable {
         outBytes += units << unitLog2;
         peakBytes = Math.max(peakBytes, outBytes);
         askedBytes += bytes;
-        return (long) generation[block] << 32 | block;
+        return (long) index.generation(block) << 32 | block;
     }
 
     /**
@@ -284,28 +249,16 @@ public final class BufferPool implements AutoCloseable {
             return;
         }
         int block = checked(handle);
-        generation[block]++;
         out--;
-        outBytes -= size[block] << unitLog2;
+        outBytes -= index.size(block) << unitLog2;
         askedBytes -= asked[block];
         if (poison != null) {
-            poison.give(memory(block, size[block]), asked[block], takers[block]);
+            poison.give(memory(block, index.size(block)), asked[block], takers[block]);
         }
         if (tracking) {
             takers[block] = null;
         }
-        int next = after[block];
-        if (next != NONE && isFree(next)) {
-            unlink(next);
-            absorb(block, next);
-        }
-        int previous = before[block];
-        if (previous != NONE && isFree(previous)) {
-            unlink(previous);
-            absorb(previous, block);
-            block = previous;
-        }
-        link(block);
+        index.give(block);
     }
 
     /**
@@ -317,8 +270,8 @@ public final class BufferPool implements AutoCloseable {
      */
     public synchronized long address(long handle) {
         int block = checked(handle);
-        return Objects.requireNonNull(slabs.get(slabOf[block])).memory.address()
-                + (start[block] << unitLog2);
+        return Objects.requireNonNull(slabs.get(index.slab(block))).memory.address()
+                + (index.start(block) << unitLog2);
     }
 
     /**
@@ -328,9 +281,9 @@ public final class BufferPool implements AutoCloseable {
      */
     public synchronized long trim() {
         long given = 0;
-        for (int block = 0; block < blocks; block++) {
-            Slab slab = slabOf[block] < 0 ? null : slabs.get(slabOf[block]);
-            if (slab == null || !isFree(block) || size[block] != slab.units) {
+        for (int block = 0; block < index.blocks(); block++) {
+            Slab slab = index.slab(block) < 0 ? null : slabs.get(index.slab(block));
+            if (slab == null || !index.isFree(block) || index.size(block) != slab.units) {
                 continue;
             }
             if (poison != null) {
@@ -338,9 +291,8 @@ public final class BufferPool implements AutoCloseable {
                 poison.check(memory);
                 poison.forget(memory);
             }
-            unlink(block);
-            slabs.set(slabOf[block], null);
-            discard(block);
+            slabs.set(index.slab(block), null);
+            index.remove(block);
             slab.memory.close();
             budgets.give(tier, slab.bytes);
             given += slab.bytes;
@@ -388,106 +340,15 @@ public final class BufferPool implements AutoCloseable {
     private int checked(long handle) {
         int block = (int) handle;
         int taken = (int) (handle >>> 32);
-        if (block < 0 || block >= blocks || (taken & 1) == 0) {
+        if (block < 0 || block >= index.blocks() || (taken & 1) == 0) {
             throw new IllegalArgumentException(
                     "0x" + Long.toHexString(handle) + " is no handle of this pool");
         }
-        if (generation[block] != taken) {
+        if (index.generation(block) != taken) {
             throw new IllegalStateException(
                     "the memory of handle 0x"
                             + Long.toHexString(handle)
                             + " was given back before: use it, and give it back, only once");
-        }
-        return block;
-    }
-
-    private boolean isFree(int block) {
-        return (generation[block] & 1) == 0;
-    }
-
-    /** Makes {@code block} reach over the end of {@code next}, which is no block any more. */
-    private void absorb(int block, int next) {
-        size[block] += size[next];
-        after[block] = after[next];
-        if (after[block] != NONE) {
-            before[after[block]] = block;
-        }
-        discard(next);
-    }
-
-    // A size class: its power of two, and which of the parts of that power.
-
-    private static int power(long units) {
-        return Long.SIZE - 1 - Long.numberOfLeadingZeros(units);
-    }
-
-    private static int part(long units, int power) {
-        return power < SUBDIVISIONS_LOG2
-                ? (int) (units << (SUBDIVISIONS_LOG2 - power)) & (SUBDIVISIONS - 1)
-                : (int) (units >>> (power - SUBDIVISIONS_LOG2)) & (SUBDIVISIONS - 1);
-    }
-
-    private void link(int block) {
-        int power = power(size[block]);
-        int part = part(size[block], power);
-        int head = heads[power][part];
-        previousFree[block] = NONE;
-        nextFree[block] = head;
-        if (head != NONE) {
-            previousFree[head] = block;
-        }
-        heads[power][part] = block;
-        classes[power] |= 1 << part;
-        powers |= 1L << power;
-    }
-
-    private void unlink(int block) {
-        int next = nextFree[block];
-        int previous = previousFree[block];
-        if (next != NONE) {
-            previousFree[next] = previous;
-        }
-        if (previous != NONE) {
-            nextFree[previous] = next;
-            return;
-        }
-        int power = power(size[block]);
-        int part = part(size[block], power);
-        heads[power][part] = next;
-        if (next == NONE) {
-            classes[power] &= ~(1 << part);
-            if (classes[power] == 0) {
-                powers &= ~(1L << power);
-            }
-        }
-    }
-
-    /** A free block of at least so many units, or {@link #NONE}. */
-    private int find(long units) {
-        int power = power(units);
-        int part = part(units, power);
-        // Blocks of the same class may be a little too small: look at the first, which often
-        // fits, as sizes repeat. All in higher classes fit.
-        int same = heads[power][part];
-        if (same != NONE && size[same] >= units) {
-            return same;
-        }
-        int larger = part + 1 == SUBDIVISIONS ? 0 : classes[power] & (-1 << (part + 1));
-        if (larger == 0) {
-            long above = power + 1 == Long.SIZE ? 0 : powers & (-1L << (power + 1));
-            if (above == 0) {
-                return sameClass(same, units);
-            }
-            power = Long.numberOfTrailingZeros(above);
-            larger = classes[power];
-        }
-        return heads[power][Integer.numberOfTrailingZeros(larger)];
-    }
-
-    /** The last resort before another slab: the rest of the class. */
-    private int sameClass(int block, long units) {
-        while (block != NONE && size[block] < units) {
-            block = nextFree[block];
         }
         return block;
     }
@@ -534,25 +395,22 @@ public final class BufferPool implements AutoCloseable {
             slabs.add(null);
         }
         slabs.set(slab, new Slab(memory, wanted >>> unitLog2, wanted + slack));
-        int block = newBlock(slab, 0, wanted >>> unitLog2);
-        before[block] = NONE;
-        after[block] = NONE;
-        link(block);
+        int block = index.add(slab, wanted >>> unitLog2);
         if (memory.device().kind() != Device.Kind.HOST) {
             poison = null;
         }
         if (poison != null) {
-            poison.fill(memory(block, size[block]));
+            poison.fill(memory(block, index.size(block)));
         }
         return block;
     }
 
     /** The first units of a block, in host memory. */
     private MemorySegment memory(int block, long units) {
-        return Objects.requireNonNull(slabs.get(slabOf[block]))
+        return Objects.requireNonNull(slabs.get(index.slab(block)))
                 .memory
                 .asSegment()
-                .asSlice(start[block] << unitLog2, units << unitLog2);
+                .asSlice(index.start(block) << unitLog2, units << unitLog2);
     }
 
     /** Takes memory from the budget and the system. */
@@ -596,40 +454,6 @@ public final class BufferPool implements AutoCloseable {
         }
     }
 
-    private int newBlock(int slab, long from, long units) {
-        int block = spare;
-        if (block == NONE) {
-            block = blocks;
-            if (block == start.length) {
-                int room = Math.max(64, 2 * block);
-                slabOf = Arrays.copyOf(slabOf, room);
-                start = Arrays.copyOf(start, room);
-                size = Arrays.copyOf(size, room);
-                asked = Arrays.copyOf(asked, room);
-                before = Arrays.copyOf(before, room);
-                after = Arrays.copyOf(after, room);
-                nextFree = Arrays.copyOf(nextFree, room);
-                previousFree = Arrays.copyOf(previousFree, room);
-                generation = Arrays.copyOf(generation, room);
-                takers = Arrays.copyOf(takers, room);
-            }
-            blocks++;
-        } else {
-            spare = after[block];
-        }
-        slabOf[block] = slab;
-        start[block] = from;
-        size[block] = units;
-        return block;
-    }
-
-    /** Keeps an index, with its generation, for the next block. */
-    private void discard(int block) {
-        slabOf[block] = NONE;
-        after[block] = spare;
-        spare = block;
-    }
-
     /**
      * What is out.
      *
@@ -637,8 +461,8 @@ public final class BufferPool implements AutoCloseable {
      */
     public synchronized List<Leak> leaks() {
         List<Leak> all = new ArrayList<>();
-        for (int block = 0; block < blocks; block++) {
-            if (!isFree(block)) {
+        for (int block = 0; block < index.blocks(); block++) {
+            if (!index.isFree(block)) {
                 all.add(new Leak(asked[block], takers[block]));
             }
         }
@@ -660,12 +484,12 @@ public final class BufferPool implements AutoCloseable {
             log(leaks);
         }
         closed = true;
-        List<Runnable> steps = new ArrayList<>();
+        List<AutoCloseable> steps = new ArrayList<>();
         Poison p = poison;
-        for (int i = 0; i < blocks; i++) {
+        for (int i = 0; i < index.blocks(); i++) {
             int block = i;
-            if (p != null && slabOf[block] >= 0 && isFree(block)) {
-                steps.add(() -> p.check(memory(block, size[block])));
+            if (p != null && index.slab(block) >= 0 && index.isFree(block)) {
+                steps.add(() -> p.check(memory(block, index.size(block))));
             }
         }
         for (Slab slab : slabs) {
@@ -674,21 +498,10 @@ public final class BufferPool implements AutoCloseable {
                 steps.add(() -> budgets.give(tier, slab.bytes));
             }
         }
-        RuntimeException failure = null;
-        for (Runnable step : steps) {
-            try {
-                step.run();
-            } catch (RuntimeException e) {
-                if (failure == null) {
-                    failure = e;
-                } else {
-                    failure.addSuppressed(e);
-                }
-            }
-        }
-        slabs.clear();
-        if (failure != null) {
-            throw failure;
+        try {
+            Closing.all(steps);
+        } finally {
+            slabs.clear();
         }
     }
 

@@ -1,6 +1,6 @@
 package io.jccl.offload;
 
-import io.jccl.offload.internal.WholeFile;
+import io.jccl.internal.AtomicFile;
 import java.io.BufferedWriter;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -241,9 +241,9 @@ public final class ChromeTrace implements AutoCloseable {
             if (failure != null) {
                 throw failure;
             }
-            WholeFile.rename(part, file);
+            AtomicFile.rename(part, file);
         } catch (IOException e) {
-            WholeFile.discard(part, e);
+            AtomicFile.discard(part, e);
             throw new UncheckedIOException(
                     "the trace " + file + " could not be written: " + e.getMessage(), e);
         }

@@ -4,6 +4,7 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -108,35 +109,35 @@ public final class LayerSchedule implements AutoCloseable {
     private final List<Layer> layers;
     private final Stream compute;
     private final ScheduleOptions options;
-    private final PassTimes times;
+    private final ScheduleStats stats;
 
     /** Its monitor guards the ring too. */
-    private final Steps steps;
+    private final ScheduleState state;
 
     private final SlotRing ring;
-    private final Outputs outputs;
-    private final Feeder feeder;
-    private final Marker[] begins;
-    private final Marker[] ends;
+    private final WriteBack writeBack;
+    private final Prefetcher prefetcher;
+    private final ComputeTimer[] begins;
+    private final ComputeTimer[] ends;
     private boolean timing;
 
     private LayerSchedule(ScheduleContext context) {
         this.layers = context.layers();
         this.compute = context.tiers().engine().compute();
         this.options = context.options();
-        this.times = context.times();
+        this.stats = context.stats();
         int n = layers.size();
         int most = (options.depth() == ScheduleOptions.AUTOMATIC ? 2 * n : options.depth()) + 1;
         int window = 2 * most + 2;
-        this.steps = new Steps(n, window);
+        this.state = new ScheduleState(n, window);
         this.ring = new SlotRing(context);
-        this.outputs = new Outputs(context, ring.writes, steps::fail);
-        this.feeder = new Feeder(context, steps, ring, outputs);
-        this.begins = new Marker[window];
-        this.ends = new Marker[window];
+        this.writeBack = new WriteBack(context, ring.writes, state::fail);
+        this.prefetcher = new Prefetcher(context, state, ring, writeBack);
+        this.begins = new ComputeTimer[window];
+        this.ends = new ComputeTimer[window];
         for (int i = 0; i < window; i++) {
-            begins[i] = new Marker(context, null);
-            ends[i] = new Marker(context, begins[i]);
+            begins[i] = new ComputeTimer(context, null);
+            ends[i] = new ComputeTimer(context, begins[i]);
         }
     }
 
@@ -154,11 +155,11 @@ public final class LayerSchedule implements AutoCloseable {
      */
     public static LayerSchedule create(List<Layer> layers, Tiers tiers, ScheduleOptions options) {
         LayerSchedule s = new LayerSchedule(new ScheduleContext(layers, tiers, options));
-        synchronized (s.steps) {
+        synchronized (s.state) {
             s.ring.take();
         }
-        s.feeder.start();
-        s.outputs.start();
+        s.prefetcher.start();
+        s.writeBack.start();
         return s;
     }
 
@@ -219,46 +220,46 @@ public final class LayerSchedule implements AutoCloseable {
     public void begin(Pass kind) {
         Objects.requireNonNull(kind, "kind");
         boolean goOn;
-        synchronized (steps) {
-            steps.checkOpen();
-            if (steps.pass != null) {
+        synchronized (state) {
+            state.checkOpen();
+            if (state.pass != null) {
                 throw new IllegalStateException(
                         "a pass is under way: end or abort it before the next");
             }
             goOn =
                     options.cyclic()
-                            && steps.length == steps.lengthOf(kind)
-                            && steps.base + steps.length == steps.released
-                            && !steps.startsAnew;
+                            && state.length == state.lengthOf(kind)
+                            && state.base + state.length == state.released
+                            && !state.startsAnew;
             if (goOn) {
-                steps.base += steps.length;
+                state.base += state.length;
             }
         }
         if (!goOn && options.cyclic()) {
             drain(); // fetches for another kind of pass
         }
-        synchronized (steps) {
-            steps.length = steps.lengthOf(kind);
+        synchronized (state) {
+            state.length = state.lengthOf(kind);
             if (!goOn) {
-                steps.base = steps.released;
-                steps.fed = steps.released;
+                state.base = state.released;
+                state.fed = state.released;
                 ring.reset();
             }
-            steps.startsAnew = false;
-            steps.limit = steps.base + (options.cyclic() ? 2L : 1L) * steps.length;
+            state.startsAnew = false;
+            state.limit = state.base + (options.cyclic() ? 2L : 1L) * state.length;
             boolean automatic = options.depth() == ScheduleOptions.AUTOMATIC;
             if (automatic) {
-                ring.grow(times.depth(steps, layers.size(), options.cyclic()) + 1);
+                ring.grow(stats.depth(state, layers.size(), options.cyclic()) + 1);
             }
-            steps.pass = kind;
+            state.pass = kind;
             timing =
                     options.timing()
                             || options.trace() != null
                             || ScheduleEvents.COMPUTE.isEnabled()
                             || ScheduleEvents.STALL.isEnabled()
-                            || (automatic && times.learning());
-            times.begin();
-            steps.notifyAll();
+                            || (automatic && stats.learning());
+            stats.begin();
+            state.notifyAll();
         }
     }
 
@@ -276,24 +277,24 @@ public final class LayerSchedule implements AutoCloseable {
         long step;
         Phase phase;
         boolean timed;
-        synchronized (steps) {
-            steps.checkRunning();
-            step = steps.released;
-            if (steps.held) {
+        synchronized (state) {
+            state.checkRunning();
+            step = state.released;
+            if (state.held) {
                 throw new IllegalStateException(
-                        "layer " + steps.layerAt(step) + " is held: release it first");
+                        "layer " + state.layerAt(step) + " is held: release it first");
             }
-            if (step == steps.base + steps.length) {
+            if (step == state.base + state.length) {
                 throw new IllegalStateException(
                         "all layers of the pass have run: end it, and begin another");
             }
-            phase = steps.phaseAt(step);
-            if (layer != steps.layerAt(step)) {
+            phase = state.phaseAt(step);
+            if (layer != state.layerAt(step)) {
                 throw new IllegalArgumentException(
                         "layer is "
                                 + layer
                                 + ", expected "
-                                + steps.layerAt(step)
+                                + state.layerAt(step)
                                 + ", which is the next one of the pass ("
                                 + phase
                                 + ")");
@@ -302,12 +303,12 @@ public final class LayerSchedule implements AutoCloseable {
         }
         try {
             awaitFed(step);
-            Resident r = Objects.requireNonNull(steps.slotOf(step).residents[layer]);
-            if (steps.wasFetched(step)) {
+            LoadedLayer r = Objects.requireNonNull(state.slotOf(step).loadedLayers[layer]);
+            if (state.wasFetched(step)) {
                 r.orderBefore(compute, phase);
             }
-            synchronized (steps) {
-                steps.held = true;
+            synchronized (state) {
+                state.held = true;
             }
             if (timed) {
                 mark(begins, step, layer, phase);
@@ -319,28 +320,28 @@ public final class LayerSchedule implements AutoCloseable {
         }
     }
 
-    private void mark(Marker[] markers, long step, int layer, Phase phase) {
-        Marker m = markers[steps.index(step)];
+    private void mark(ComputeTimer[] timers, long step, int layer, Phase phase) {
+        ComputeTimer m = timers[state.index(step)];
         m.set(layer, phase);
         compute.launchHostFunction(m);
     }
 
     private void awaitFed(long step) {
-        long deadline = Patience.deadline(options.timeout());
+        long deadline = Deadline.after(options.timeout());
         boolean interrupted = false;
-        synchronized (steps) {
-            while (steps.fed <= step && steps.failure == null && !steps.closed) {
+        synchronized (state) {
+            while (state.fed <= step && state.failure == null && !state.closed) {
                 long left = deadline - System.nanoTime();
                 if (left <= 0) {
                     throw new JcclTimeoutException(
                             "layer '"
-                                    + layers.get(steps.layerAt(step)).name()
+                                    + layers.get(state.layerAt(step)).name()
                                     + "' could not be fetched within "
                                     + options.timeout()
                                     + ": its slot, its drive or the copies before it are busy");
                 }
                 try {
-                    steps.wait(left / 1_000_000 + 1);
+                    state.wait(left / 1_000_000 + 1);
                 } catch (InterruptedException e) {
                     interrupted = true;
                 }
@@ -350,11 +351,11 @@ public final class LayerSchedule implements AutoCloseable {
             Thread.currentThread().interrupt();
         }
         throwFailure();
-        steps.checkOpen();
+        state.checkOpen();
     }
 
     private void throwFailure() {
-        Throwable e = steps.failure();
+        Throwable e = state.failure();
         switch (e) {
             case null -> {}
             case Error error -> throw error;
@@ -379,37 +380,37 @@ public final class LayerSchedule implements AutoCloseable {
         Slot slot;
         boolean timed;
         boolean training;
-        synchronized (steps) {
-            steps.checkRunning();
-            if (!steps.held) {
+        synchronized (state) {
+            state.checkRunning();
+            if (!state.held) {
                 throw new IllegalStateException("no layer is held: acquire one first");
             }
-            step = steps.released;
-            layer = steps.layerAt(step);
-            phase = steps.phaseAt(step);
-            slot = steps.slotOf(step);
+            step = state.released;
+            layer = state.layerAt(step);
+            phase = state.phaseAt(step);
+            slot = state.slotOf(step);
             timed = timing;
-            training = steps.isTraining();
+            training = state.isTraining();
         }
         try {
             if (timed) {
                 mark(ends, step, layer, phase);
             }
-            Resident r = Objects.requireNonNull(slot.residents[layer]);
-            Seat[] out = training ? r.outputs(phase) : null;
+            LoadedLayer r = Objects.requireNonNull(slot.loadedLayers[layer]);
+            SlotTensor[] out = training ? r.outputs(phase) : null;
             if (out != null) {
-                outputs.await(layer, phase); // of the pass before, to the same home
+                writeBack.await(layer, phase); // of the pass before, to the same home
             }
             Event worked = slot.worked[phase.ordinal()];
             worked.record(compute);
             if (out != null) {
-                outputs.send(r, phase, out, worked);
+                writeBack.send(r, phase, out, worked);
             }
-            synchronized (steps) {
+            synchronized (state) {
                 slot.free = worked;
-                steps.held = false;
-                steps.released++;
-                steps.notifyAll();
+                state.held = false;
+                state.released++;
+                state.notifyAll();
             }
         } catch (RuntimeException | Error e) {
             abortAfter(e);
@@ -425,46 +426,46 @@ public final class LayerSchedule implements AutoCloseable {
      */
     public void end() {
         long last;
-        synchronized (steps) {
-            steps.checkRunning();
-            last = steps.base + steps.length;
-            if (steps.held || steps.released < last) {
+        synchronized (state) {
+            state.checkRunning();
+            last = state.base + state.length;
+            if (state.held || state.released < last) {
                 throw new IllegalStateException(
                         "layer "
-                                + steps.layerAt(steps.released)
-                                + (steps.held ? " is held" : " has not run")
+                                + state.layerAt(state.released)
+                                + (state.held ? " is held" : " has not run")
                                 + ": run all layers, or abort the pass");
             }
         }
         try {
             compute.synchronize(options.timeout());
             for (int i = 0; i < slots(); i++) {
-                Resident loaded;
+                LoadedLayer loaded;
                 Phase phase;
-                synchronized (steps) {
+                synchronized (state) {
                     Slot s = ring.get(i);
                     loaded = s.loadedFor < last ? s.loaded : null;
-                    phase = loaded == null ? Phase.FORWARD : steps.phaseAt(s.loadedFor);
+                    phase = loaded == null ? Phase.FORWARD : state.phaseAt(s.loadedFor);
                 }
                 if (loaded != null) {
                     loaded.checkFetched(phase, options.timeout());
                 }
             }
-            outputs.awaitAll();
+            writeBack.awaitAll();
             throwFailure();
         } catch (RuntimeException | Error e) {
             abortAfter(e);
             throw e;
         }
-        synchronized (steps) {
-            steps.pass = null;
-            times.end(timing);
-            steps.notifyAll();
+        synchronized (state) {
+            state.pass = null;
+            stats.end(timing);
+            state.notifyAll();
         }
     }
 
     private int slots() {
-        synchronized (steps) {
+        synchronized (state) {
             return ring.size();
         }
     }
@@ -480,7 +481,7 @@ public final class LayerSchedule implements AutoCloseable {
      */
     public void awaitGradients(int layer, Duration timeout) {
         Objects.checkIndex(layer, layers.size());
-        outputs.await(layer, Phase.BACKWARD, timeout);
+        writeBack.await(layer, Phase.BACKWARD, timeout);
     }
 
     /**
@@ -488,13 +489,13 @@ public final class LayerSchedule implements AutoCloseable {
      * if none is under way.
      */
     public void abort() {
-        synchronized (steps) {
-            if (steps.pass == null) {
+        synchronized (state) {
+            if (state.pass == null) {
                 return;
             }
-            steps.pass = null;
-            steps.held = false;
-            steps.startsAnew = true;
+            state.pass = null;
+            state.held = false;
+            state.startsAnew = true;
         }
         drain();
     }
@@ -506,13 +507,13 @@ public final class LayerSchedule implements AutoCloseable {
      * @throws IllegalStateException if a pass is under way
      */
     public void invalidate() {
-        synchronized (steps) {
-            steps.checkOpen();
-            if (steps.pass != null) {
+        synchronized (state) {
+            state.checkOpen();
+            if (state.pass != null) {
                 throw new IllegalStateException(
                         "a pass is under way and reads the parameters: end or abort it first");
             }
-            steps.startsAnew = true;
+            state.startsAnew = true;
         }
         drain();
     }
@@ -527,46 +528,46 @@ public final class LayerSchedule implements AutoCloseable {
         }
     }
 
-    /** Stops the feeder, and waits for all that is in the streams. */
+    /** Stops the prefetcher, and waits for all that is in the streams. */
     private void drain() {
-        long deadline = Patience.deadline(options.timeout());
-        synchronized (steps) {
-            steps.draining = true;
-            steps.limit = steps.fed;
-            steps.notifyAll();
+        long deadline = Deadline.after(options.timeout());
+        synchronized (state) {
+            state.draining = true;
+            state.limit = state.fed;
+            state.notifyAll();
         }
-        // What the feeder waits for ends by itself.
-        boolean clean = feeder.awaitIdle(deadline);
+        // What the prefetcher waits for ends by itself.
+        boolean clean = prefetcher.awaitIdle(deadline);
         for (int i = 0; i < slots(); i++) {
-            Resident r;
-            synchronized (steps) {
+            LoadedLayer r;
+            synchronized (state) {
                 r = ring.get(i).loaded;
             }
             clean &= r == null || r.settleFetches(deadline);
         }
         try {
-            compute.synchronize(Patience.left(deadline));
+            compute.synchronize(Deadline.left(deadline));
         } catch (JcclTimeoutException e) {
             clean = false;
         } catch (RuntimeException e) {
             // The pass has failed already.
         }
-        clean &= outputs.settle(deadline);
-        synchronized (steps) {
+        clean &= writeBack.settle(deadline);
+        synchronized (state) {
             if (!clean) {
-                steps.broken = true;
+                state.broken = true;
                 throw new JcclException(
                         "what the schedule had under way did not end within "
                                 + options.timeout()
                                 + ": it cannot be used any more, and its memory is not freed");
             }
-            steps.draining = false;
-            steps.failure = null;
+            state.draining = false;
+            state.failure = null;
             ring.reset();
-            steps.fed = steps.released;
-            steps.base = steps.released;
-            steps.length = Math.max(steps.length, 1);
-            steps.limit = steps.fed;
+            state.fed = state.released;
+            state.base = state.released;
+            state.length = Math.max(state.length, 1);
+            state.limit = state.fed;
         }
     }
 
@@ -603,7 +604,7 @@ public final class LayerSchedule implements AutoCloseable {
      * @return numbers of this moment
      */
     public Stats stats() {
-        return times.stats(slots(), ring.slotBytes);
+        return stats.stats(slots(), ring.slotBytes);
     }
 
     /**
@@ -612,16 +613,16 @@ public final class LayerSchedule implements AutoCloseable {
      */
     @Override
     public void close() {
-        synchronized (steps) {
-            if (steps.closed) {
+        synchronized (state) {
+            if (state.closed) {
                 return;
             }
-            if (steps.broken) {
+            if (state.broken) {
                 closeThreads();
                 return;
             }
-            steps.pass = null;
-            steps.held = false;
+            state.pass = null;
+            state.held = false;
         }
         JcclException stuck = null;
         try {
@@ -632,8 +633,8 @@ public final class LayerSchedule implements AutoCloseable {
         closeThreads();
         boolean interrupted = false;
         try {
-            feeder.join(Duration.ofSeconds(1));
-            outputs.join(Duration.ofSeconds(1));
+            prefetcher.join(Duration.ofSeconds(1));
+            writeBack.join(Duration.ofSeconds(1));
         } catch (InterruptedException e) {
             interrupted = true;
         }
@@ -643,17 +644,17 @@ public final class LayerSchedule implements AutoCloseable {
         if (stuck != null) {
             throw stuck;
         }
-        synchronized (steps) {
+        synchronized (state) {
             ring.close();
         }
     }
 
     private void closeThreads() {
-        synchronized (steps) {
-            steps.closed = true;
-            steps.notifyAll();
+        synchronized (state) {
+            state.closed = true;
+            state.notifyAll();
         }
-        outputs.close();
+        writeBack.close();
     }
 
     @Override

@@ -5,7 +5,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** What the parts of a schedule share and nobody changes. */
-record ScheduleContext(List<Layer> layers, Tiers tiers, ScheduleOptions options, PassTimes times) {
+record ScheduleContext(
+        List<Layer> layers, Tiers tiers, ScheduleOptions options, ScheduleStats stats) {
     ScheduleContext {
         Objects.requireNonNull(tiers, "tiers");
         Objects.requireNonNull(options, "options");
@@ -15,7 +16,7 @@ record ScheduleContext(List<Layer> layers, Tiers tiers, ScheduleOptions options,
     }
 
     ScheduleContext(List<Layer> layers, Tiers tiers, ScheduleOptions options) {
-        this(List.copyOf(layers), tiers, options, new PassTimes(layers.size()));
+        this(List.copyOf(layers), tiers, options, new ScheduleStats(layers.size()));
     }
 
     @Nullable ChromeTrace trace() {

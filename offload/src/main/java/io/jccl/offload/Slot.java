@@ -15,7 +15,7 @@ final class Slot {
     /** Behind the last work of each phase. */
     final Event[] worked;
 
-    final @Nullable Resident[] residents;
+    final @Nullable LoadedLayer[] loadedLayers;
 
     /** The layer it is meant for, and the last step that will use it; -1 for none. */
     int layer = -1;
@@ -23,7 +23,7 @@ final class Slot {
     long lastStep = -1;
 
     /** What was last fetched into it, for which step, and whether that is known to be good. */
-    @Nullable Resident loaded;
+    @Nullable LoadedLayer loaded;
 
     long loadedFor = -1;
 
@@ -34,7 +34,7 @@ final class Slot {
         this.memory = memory;
         this.stage = stage;
         this.worked = worked;
-        this.residents = new Resident[layers];
+        this.loadedLayers = new LoadedLayer[layers];
     }
 
     /** Forgets what it holds. */

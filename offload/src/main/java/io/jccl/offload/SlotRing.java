@@ -8,7 +8,7 @@ import java.util.List;
 
 /**
  * The slots of a schedule, each as large as the largest layer, and their stages in pinned memory,
- * through which tensors in a store pass. Guarded by the {@link Steps}.
+ * through which tensors in a store pass. Guarded by the {@link ScheduleState}.
  */
 final class SlotRing {
     private final ScheduleContext context;

@@ -16,7 +16,7 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any.
  */
 public final class Transfer implements Completion {
-    final Lane lane;
+    final CopyQueue queue;
     final Buffer source;
     final Buffer target;
     final long bytes;
@@ -27,11 +27,11 @@ public final class Transfer implements Completion {
     /** What runs once it is done, on whichever thread finds that; it must not start transfers. */
     @Nullable Runnable whenDone;
 
-    // All below is guarded by the lane.
+    // All below is guarded by the queue.
     int priority;
     @Nullable Event after;
 
-    /** The neighbours in the lane's queue, while {@link #queued}. */
+    /** The neighbours in the queue, while {@link #queued}. */
     @Nullable Transfer next;
 
     @Nullable Transfer previous;
@@ -51,7 +51,7 @@ public final class Transfer implements Completion {
 
     int inFlight;
 
-    /** Whether the lane's stream has been told to wait for {@link #after}. */
+    /** Whether the queue's stream has been told to wait for {@link #after}. */
     boolean waited;
 
     /** Whether the last chunk is in the stream, and {@link #event} recorded behind it. */
@@ -68,8 +68,8 @@ public final class Transfer implements Completion {
     long startedNanos;
     long finishedNanos;
 
-    Transfer(Lane lane, Buffer source, Buffer target, long number) {
-        this.lane = lane;
+    Transfer(CopyQueue queue, Buffer source, Buffer target, long number) {
+        this.queue = queue;
         this.source = source;
         this.target = target;
         this.bytes = source.byteSize();
@@ -84,18 +84,18 @@ public final class Transfer implements Completion {
         }
         Buffer[] all = pieces;
         if (all == null) {
-            int chunks = (int) ((bytes + lane.chunkBytes - 1) / lane.chunkBytes);
+            int chunks = (int) ((bytes + queue.chunkBytes - 1) / queue.chunkBytes);
             all = new Buffer[2 * chunks];
             int element = source.dataType().size();
             for (int i = 0; i < chunks; i++) {
-                long at = i * lane.chunkBytes;
-                long count = Math.min(lane.chunkBytes, bytes - at) / element;
+                long at = i * queue.chunkBytes;
+                long count = Math.min(queue.chunkBytes, bytes - at) / element;
                 all[2 * i] = source.slice(at / element, count);
                 all[2 * i + 1] = target.slice(at / element, count);
             }
             pieces = all;
         }
-        return all[2 * (int) (from / lane.chunkBytes) + (ofTarget ? 1 : 0)];
+        return all[2 * (int) (from / queue.chunkBytes) + (ofTarget ? 1 : 0)];
     }
 
     /**
@@ -105,13 +105,13 @@ public final class Transfer implements Completion {
      * @throws IllegalStateException if it is not done, or its engine is closed
      */
     public Transfer restart() {
-        lane.submit(this);
+        queue.submit(this);
         return this;
     }
 
     @Override
     public boolean isDone() {
-        synchronized (lane) {
+        synchronized (queue) {
             return done;
         }
     }
@@ -123,7 +123,7 @@ public final class Transfer implements Completion {
      */
     @Override
     public void await(Duration timeout) {
-        lane.await(this, timeout);
+        queue.await(this, timeout);
     }
 
     /**
@@ -134,7 +134,7 @@ public final class Transfer implements Completion {
      *     all its chunks were in the stream
      */
     public boolean cancel() {
-        return lane.cancel(this);
+        return queue.cancel(this);
     }
 
     /**
@@ -147,7 +147,7 @@ public final class Transfer implements Completion {
      * @param stream a stream of the engine's device
      */
     public void before(Stream stream) {
-        lane.before(this, stream);
+        queue.before(this, stream);
     }
 
     /**
@@ -165,7 +165,7 @@ public final class Transfer implements Completion {
      * @return a time of {@link System#nanoTime}, or 0 if that has not happened
      */
     public long startedNanos() {
-        synchronized (lane) {
+        synchronized (queue) {
             return startedNanos;
         }
     }
@@ -176,13 +176,13 @@ public final class Transfer implements Completion {
      * @return a time of {@link System#nanoTime}, or 0 if that has not happened
      */
     public long finishedNanos() {
-        synchronized (lane) {
+        synchronized (queue) {
             return finishedNanos;
         }
     }
 
     @Override
     public String toString() {
-        return lane.name + " transfer " + number + " of " + bytes + " bytes";
+        return queue.name + " transfer " + number + " of " + bytes + " bytes";
     }
 }

@@ -31,8 +31,8 @@ public final class TransferEngine implements AutoCloseable {
     private final Device device;
     private final TransferOptions options;
     private final Stream compute;
-    private final Lane up;
-    private final Lane down;
+    private final CopyQueue up;
+    private final CopyQueue down;
     private final AtomicLong numbers = new AtomicLong();
     private boolean closed;
 
@@ -64,8 +64,8 @@ public final class TransferEngine implements AutoCloseable {
         this.device = device;
         this.options = options;
         this.compute = device.newStream();
-        this.up = new Lane(true, device, options, budgets);
-        this.down = new Lane(false, device, options, budgets);
+        this.up = new CopyQueue(true, device, options, budgets);
+        this.down = new CopyQueue(false, device, options, budgets);
     }
 
     /**
@@ -188,7 +188,7 @@ public final class TransferEngine implements AutoCloseable {
             @Nullable Runnable whenDone) {
         Transfer t = prepare(toDevice, source, target, priority, whenDone);
         t.after = after;
-        t.lane.submit(t);
+        t.queue.submit(t);
         return t;
     }
 
@@ -199,7 +199,7 @@ public final class TransferEngine implements AutoCloseable {
             Buffer target,
             int priority,
             @Nullable Runnable whenDone) {
-        Lane lane = toDevice ? up : down;
+        CopyQueue queue = toDevice ? up : down;
         check(toDevice ? source : target, toDevice ? target : source);
         if (source.dataType() != target.dataType() || source.count() != target.count()) {
             throw new IllegalArgumentException(
@@ -218,7 +218,7 @@ public final class TransferEngine implements AutoCloseable {
             throw new IllegalArgumentException(
                     "source " + source + " and target " + target + " overlap");
         }
-        Transfer t = new Transfer(lane, source, target, numbers.incrementAndGet());
+        Transfer t = new Transfer(queue, source, target, numbers.incrementAndGet());
         t.priority = priority;
         t.whenDone = whenDone;
         return t;

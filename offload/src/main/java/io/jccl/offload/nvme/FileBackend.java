@@ -2,7 +2,7 @@ package io.jccl.offload.nvme;
 
 import io.jccl.bindings.FileSpace;
 import io.jccl.device.Device;
-import io.jccl.offload.internal.WholeFile;
+import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
@@ -139,12 +139,12 @@ final class FileBackend implements IoBackend {
                 }
                 channel.force(true);
             }
-            WholeFile.rename(fresh, file);
+            AtomicFile.rename(fresh, file);
         } catch (IOException e) {
-            WholeFile.discard(fresh, e);
+            AtomicFile.discard(fresh, e);
             throw new NotReplacedException(e);
         }
-        WholeFile.force(parent(file)); // the new name
+        AtomicFile.force(parent(file)); // the new name
     }
 
     @Override

@@ -4,6 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
@@ -11,12 +12,7 @@ import io.jccl.offload.TierStore;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
-import java.nio.channels.FileChannel;
-import java.nio.channels.FileLock;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.ArrayDeque;
 import java.util.Collection;
 import java.util.HashMap;
@@ -25,9 +21,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.OptionalLong;
-import java.util.Set;
-import java.util.UUID;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 import org.jspecify.annotations.Nullable;
@@ -58,31 +51,13 @@ import org.jspecify.annotations.Nullable;
  * before the second begins.
  */
 public final class NvmeStore implements TierStore, AutoCloseable {
-    private static final String DATA = "data";
-    private static final String MANIFEST = "manifest";
-    private static final String LOCK = "lock";
-
     /** Buffers whose views are kept; in 4 ways, so that a few that collide do not fight. */
     private static final int VIEWS = 1024;
 
     private static final int WAYS = 4;
 
-    /**
-     * Folders that are open in this process. The system's locks are no help here: closing any
-     * channel of a file gives up the locks that this process has on it.
-     */
-    private static final Set<Path> OPEN = ConcurrentHashMap.newKeySet();
-
-    private final Path folder;
-    private final Path dataFile;
-    private final Budgets budgets;
+    private final StoreFiles files;
     private final NvmeOptions options;
-    private final IoBackend backend;
-    private final @Nullable FileChannel lock;
-    private final IoBackend.IoFile file;
-    private final UUID id;
-    private final int blockBytes;
-    private final int padding;
     private final long timeoutNanos;
     private final Thread[] workers;
 
@@ -106,8 +81,6 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     /** Room of closed regions of a scratch store, by size. */
     private final Map<Long, ArrayDeque<Long>> holes = new HashMap<>();
 
-    private long fileEnd;
-    private long taken;
     private long step;
     private long bytesRead;
     private long bytesWritten;
@@ -141,309 +114,48 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     static NvmeStore open(Path folder, Budgets budgets, NvmeOptions options, IoBackend backend) {
-        Objects.requireNonNull(budgets, "budgets");
-        Objects.requireNonNull(options, "options");
-        if (!Files.isDirectory(folder)) {
-            throw new JcclException(
-                    "folder "
-                            + folder
-                            + (Files.exists(folder) ? " is no folder" : " does not exist")
-                            + ": name an existing one on the drive that is to hold tier NVME");
-        }
-        Path real;
-        try {
-            real = folder.toRealPath();
-        } catch (IOException e) {
-            throw new JcclException("folder " + folder + ": " + e, e);
-        }
-        if (options.scratch()) {
-            return new NvmeStore(real, budgets, options, backend, null);
-        }
-        if (!OPEN.add(real)) {
-            throw new JcclException(
-                    "the store in "
-                            + real
-                            + " is open in this process already: close it first, or share it");
-        }
-        FileChannel lock = null;
+        StoreFiles files = StoreFiles.open(folder, budgets, options, backend);
         boolean done = false;
         try {
-            lock = lock(real);
-            NvmeStore store = new NvmeStore(real, budgets, options, backend, lock);
+            NvmeStore store = new NvmeStore(files, options);
+            for (Thread t : store.workers) {
+                t.start();
+            }
             done = true;
             return store;
         } finally {
             if (!done) {
-                closeQuietly(lock);
-                OPEN.remove(real);
+                files.close();
             }
         }
     }
 
-    private static FileChannel lock(Path folder) {
-        FileChannel channel;
-        try {
-            channel =
-                    FileChannel.open(
-                            folder.resolve(LOCK),
-                            StandardOpenOption.CREATE,
-                            StandardOpenOption.READ,
-                            StandardOpenOption.WRITE);
-        } catch (IOException e) {
-            throw new JcclException(
-                    "folder " + folder + " cannot be written: " + e + "; change its permissions",
-                    e);
-        }
-        try {
-            FileLock held = channel.tryLock();
-            if (held == null) {
-                ByteBuffer text = ByteBuffer.allocate(32);
-                channel.read(text, 0);
-                String pid =
-                        new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII);
-                channel.close();
-                throw new JcclException(
-                        "the store in "
-                                + folder
-                                + " is in use by process "
-                                + (pid.isBlank() ? "(unknown)" : pid.strip())
-                                + ": end it first, or use another folder");
-            }
-            channel.truncate(0);
-            channel.write(
-                    ByteBuffer.wrap(
-                            (ProcessHandle.current().pid() + "\n")
-                                    .getBytes(StandardCharsets.US_ASCII)),
-                    0);
-            return channel;
-        } catch (IOException e) {
-            closeQuietly(channel);
-            throw new JcclException("the lock of the store in " + folder + " fails: " + e, e);
-        }
-    }
-
-    private static void closeQuietly(@Nullable AutoCloseable c) {
-        if (c != null) {
-            try {
-                c.close();
-            } catch (Exception e) {
-                // Something else went wrong before, and that is what the caller hears of.
-            }
-        }
-    }
-
-    private NvmeStore(
-            Path folder,
-            Budgets budgets,
-            NvmeOptions options,
-            IoBackend backend,
-            @Nullable FileChannel lock) {
-        this.folder = folder;
-        this.budgets = budgets;
+    private NvmeStore(StoreFiles files, NvmeOptions options) {
+        this.files = files;
         this.options = options;
-        this.backend = backend;
-        this.lock = lock;
-        this.timeoutNanos = saturatedNanos(options);
-        this.dataFile =
-                folder.resolve(
-                        lock != null
-                                ? DATA
-                                : "scratch-"
-                                        + ProcessHandle.current().pid()
-                                        + "-"
-                                        + UUID.randomUUID());
-        IoBackend.IoFile opened = null;
-        boolean done = false;
-        try {
-            Path manifestFile = folder.resolve(MANIFEST);
-            Manifest.Content content = null;
-            if (lock != null) {
-                Files.deleteIfExists(folder.resolve(MANIFEST + ".new"));
-                content = Files.exists(manifestFile) ? Manifest.read(manifestFile) : null;
-                checkDataFile(manifestFile, content);
-            }
-            opened = backend.open(dataFile, options.directIo(), lock == null);
-            if (content != null && opened.alignment() > content.padding()) {
-                // The folder was moved to a drive with larger sectors.
-                opened.close();
-                if (options.directIo() == NvmeOptions.DirectIo.REQUIRED) {
-                    throw new IOException(
-                            "O_DIRECT is required, but needs an alignment of "
-                                    + opened.alignment()
-                                    + " bytes, and the store has "
-                                    + content.padding());
+        this.timeoutNanos = Deadline.nanos(options.timeout());
+        Manifest.Content content = files.restored;
+        step = content == null ? Manifest.NO_STEP : content.step();
+        if (content != null) {
+            for (Manifest.Entry e : content.regions()) {
+                Region r = new Region(this, e.name(), e.type(), e.count(), e.base(), 2);
+                for (int b = 0; b < e.states().length; b++) {
+                    r.restore(b, e.states()[b], e.checksums()[b]);
                 }
-                opened = backend.open(dataFile, NvmeOptions.DirectIo.OFF, false);
-            }
-            file = opened;
-            if (content == null) {
-                id = UUID.randomUUID();
-                blockBytes = options.blockBytes();
-                padding = file.alignment();
-                step = Manifest.NO_STEP;
-                if (blockBytes < padding) {
-                    throw new IllegalArgumentException(
-                            "blockBytes is "
-                                    + blockBytes
-                                    + ", but the drive needs at least "
-                                    + padding);
-                }
-                take(padding, "the header of " + dataFile);
-                fileEnd = padding;
-                create(manifestFile);
-            } else {
-                id = content.id();
-                blockBytes = content.blockBytes();
-                padding = content.padding();
-                step = content.step();
-                take(content.fileEnd(), "the regions in " + dataFile);
-                fileEnd = content.fileEnd();
-                checkHeader();
-                for (Manifest.Entry e : content.regions()) {
-                    Region r = new Region(this, e.name(), e.type(), e.count(), e.base(), 2);
-                    for (int b = 0; b < e.states().length; b++) {
-                        r.restore(b, e.states()[b], e.checksums()[b]);
-                    }
-                    regions.put(e.name(), r);
-                }
-                // Regions that were added and never committed.
-                file.cut(fileEnd);
-            }
-            waiting = new ArrayDeque<>(options.pendingOperations() + 1);
-            spare = new ArrayDeque<>(options.pendingOperations() + 1);
-            workers = new Thread[options.queueDepth()];
-            for (int w = 0; w < workers.length; w++) {
-                Worker worker = new Worker(w);
-                workers[w] =
-                        Thread.ofPlatform()
-                                .daemon()
-                                .name("jccl-nvme-" + folder.getFileName() + "-" + w)
-                                .unstarted(worker);
-            }
-            for (Thread t : workers) {
-                t.start();
-            }
-            done = true;
-        } catch (IOException e) {
-            throw failed(e, padding(), "opening the store in " + folder + " fails");
-        } finally {
-            if (!done) {
-                closeQuietly(opened);
-                budgets.give(Tier.NVME, taken);
+                regions.put(e.name(), r);
             }
         }
-    }
-
-    private static long saturatedNanos(NvmeOptions options) {
-        try {
-            return options.timeout().toNanos();
-        } catch (ArithmeticException e) {
-            return Long.MAX_VALUE / 2;
+        waiting = new ArrayDeque<>(options.pendingOperations() + 1);
+        spare = new ArrayDeque<>(options.pendingOperations() + 1);
+        workers = new Thread[options.queueDepth()];
+        for (int w = 0; w < workers.length; w++) {
+            Worker worker = new Worker(w);
+            workers[w] =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .name("jccl-nvme-" + files.folder.getFileName() + "-" + w)
+                            .unstarted(worker);
         }
-    }
-
-    /** Compares what is there with the manifest, before anything is opened for writing. */
-    private void checkDataFile(Path manifestFile, Manifest.@Nullable Content content)
-            throws IOException {
-        long size = Files.exists(dataFile) ? Files.size(dataFile) : -1;
-        if (content == null) {
-            // A store that died while it was made has a header and no manifest yet.
-            if (size > 1 << 16) {
-                throw new CorruptStoreException(
-                        manifestFile,
-                        0,
-                        "the manifest is missing, but " + dataFile + " has " + size + " bytes",
-                        "a manifest",
-                        "none",
-                        "restore it from a copy, or use an empty folder");
-            }
-            if (size > 0) {
-                Manifest.checkIsOurs(dataFile, start((int) size));
-            }
-        } else if (size < content.fileEnd()) {
-            throw new CorruptStoreException(
-                    dataFile,
-                    Math.max(0, size),
-                    size < 0 ? "the file is missing" : "the file was cut short",
-                    content.fileEnd() + " bytes",
-                    Math.max(0, size) + " bytes",
-                    "restore the folder from a copy, or start a new one");
-        }
-    }
-
-    private ByteBuffer start(int size) throws IOException {
-        ByteBuffer start = ByteBuffer.allocate(size);
-        try (FileChannel c = FileChannel.open(dataFile, StandardOpenOption.READ)) {
-            while (start.hasRemaining() && c.read(start) > 0) {
-                // Goes on.
-            }
-        }
-        return start.flip();
-    }
-
-    private void checkHeader() throws IOException {
-        MemoryView page = page();
-        int n = file.read(page, 0, 0, padding, 0);
-        Manifest.checkHeader(dataFile, page.bytes(0, 0, padding).slice(), n, id);
-    }
-
-    private MemoryView page() {
-        return new MemoryView(MemorySegment.ofBuffer(FileBackend.aligned(padding, padding)), 1);
-    }
-
-    private void create(Path manifestFile) throws IOException {
-        MemoryView page = page();
-        ByteBuffer bytes = page.bytes(0, 0, padding).slice();
-        Manifest.header(bytes, id, blockBytes, padding);
-        file.cut(padding);
-        file.write(page, 0, 0, padding, 0);
-        if (lock != null) {
-            file.force();
-            backend.replace(manifestFile, manifest(List.of(), step));
-        }
-    }
-
-    private ByteBuffer manifest(Collection<Region> of, long step) {
-        ByteBuffer bytes = ByteBuffer.allocateDirect(Manifest.size(of));
-        Manifest.write(bytes, id, blockBytes, padding, step, fileEnd, of);
-        return bytes;
-    }
-
-    private void take(long bytes, String what) {
-        budgets.take(Tier.NVME, bytes, what);
-        taken += bytes;
-    }
-
-    /** The exception for an error of the system. */
-    private JcclException failed(IOException e, long bytes, String what) {
-        long free = -1;
-        try {
-            free = backend.freeSpace(folder);
-        } catch (IOException second) {
-            e.addSuppressed(second);
-        }
-        if (Faults.isFull(e)) {
-            return new OffloadMemoryException(
-                    Tier.NVME,
-                    bytes,
-                    Math.max(0, free),
-                    what
-                            + ": "
-                            + e.getMessage()
-                            + "; what was committed is intact: make room on the drive, and repeat"
-                            + " the step",
-                    e);
-        }
-        return new JcclException(
-                what
-                        + ": "
-                        + (e.getMessage() == null ? e : e.getMessage())
-                        + " (tier NVME, "
-                        + bytes
-                        + " bytes asked for, "
-                        + free
-                        + " free on the drive)",
-                e);
     }
 
     // Regions.
@@ -491,47 +203,18 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                 return known;
             }
             checkWritable();
-            Region.blocks(type, count, blockBytes);
+            Region.blocks(type, count, files.blockBytes);
             int slots = isScratch() ? 1 : 2;
-            long bytes = slots * Region.slotBytes(type, count, padding);
+            long bytes = slots * Region.slotBytes(type, count, files.padding);
             ArrayDeque<Long> hole = holes.get(bytes);
             Long base = hole == null ? null : hole.pollLast();
             if (base == null) {
-                base = grow(name, bytes);
+                base = files.grow(name, bytes);
             }
             Region r = new Region(this, name, type, count, base, slots);
             regions.put(name, r);
             return r;
         }
-    }
-
-    private long grow(String name, long bytes) {
-        String what = "region '" + name + "' in " + dataFile;
-        take(bytes, what);
-        boolean done = false;
-        try {
-            long free = backend.freeSpace(folder);
-            if (free < bytes) {
-                throw new OffloadMemoryException(
-                        Tier.NVME,
-                        bytes,
-                        free,
-                        what + "; the drive has no more: make room on it, or use another folder",
-                        null);
-            }
-            file.grow(fileEnd + bytes);
-            done = true;
-        } catch (IOException e) {
-            throw failed(e, bytes, "making " + what + " fails");
-        } finally {
-            if (!done) {
-                budgets.give(Tier.NVME, bytes);
-                taken -= bytes;
-            }
-        }
-        long base = fileEnd;
-        fileEnd += bytes;
-        return base;
     }
 
     void free(Region region) {
@@ -591,7 +274,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     private IoTicket submit(boolean write, Region region, long first, Buffer buffer) {
         if (region.store != this) {
             throw new IllegalArgumentException(
-                    region + " is of the store in " + region.store.folder + ", not in " + folder);
+                    region + " is of the store in " + region.store.files.folder + ", not in " + files.folder);
         }
         if (buffer.dataType() != region.type) {
             throw new IllegalArgumentException(
@@ -601,7 +284,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                             + region
                             + "; both need the same type");
         }
-        if (!backend.reaches(buffer.device())) {
+        if (!files.backend.reaches(buffer.device())) {
             throw new IllegalArgumentException(
                     "the buffer is in the memory of "
                             + buffer.device()
@@ -646,8 +329,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             t.region = region;
             t.from = first * size;
             t.to = (first + count) * size;
-            t.nextBlock = (int) (t.from / blockBytes);
-            t.endBlock = count == 0 ? t.nextBlock : (int) ((t.to - 1) / blockBytes) + 1;
+            t.nextBlock = (int) (t.from / files.blockBytes);
+            t.endBlock = count == 0 ? t.nextBlock : (int) ((t.to - 1) / files.blockBytes) + 1;
             t.remaining = t.endBlock - t.nextBlock;
             t.cancelRequested = false;
             t.failure = null;
@@ -710,7 +393,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                 return v;
             }
         }
-        MemoryView fresh = new MemoryView(buffer, workers.length, blockBytes);
+        MemoryView fresh = new MemoryView(buffer, workers.length, files.blockBytes);
         views[home + (evict++ & (WAYS - 1))] = fresh;
         return fresh;
     }
@@ -762,12 +445,10 @@ public final class NvmeStore implements TierStore, AutoCloseable {
 
     /** A thread that moves one block at a time. */
     private final class Worker implements Runnable {
-        private final int number;
-        private final CRC32C crc = new CRC32C();
-        private @Nullable MemoryView own;
+        private final BlockMover mover;
 
         Worker(int number) {
-            this.number = number;
+            mover = new BlockMover(files, number);
         }
 
         @Override
@@ -797,12 +478,12 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                 region.enter(block, t.write);
                 boolean copied = false;
                 try {
-                    copied = move(t, region, block, Objects.requireNonNull(t.view));
+                    copied = mover.move(t, region, block, Objects.requireNonNull(t.view));
                 } catch (JcclException e) {
                     failure = e;
                 } catch (IOException e) {
                     failure =
-                            failed(
+                            files.failed(
                                     e,
                                     region.length(block),
                                     (t.write ? "writing" : "reading")
@@ -811,7 +492,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                                             + " of "
                                             + region
                                             + " in "
-                                            + dataFile
+                                            + files.data
                                             + " fails");
                 } catch (RuntimeException | Error e) {
                     failure = new JcclException("moving a block of " + region + " fails: " + e, e);
@@ -839,117 +520,6 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                     }
                 }
             }
-        }
-
-        /** Moves what an operation wants of a block, and returns whether it had to be copied. */
-        private boolean move(IoTicket t, Region region, int block, MemoryView view)
-                throws IOException {
-            long blockAt = (long) block * blockBytes;
-            int length = region.length(block);
-            int from = (int) Math.max(0, t.from - blockAt);
-            int to = (int) Math.min(length, t.to - blockAt);
-            long at = blockAt + from - t.from;
-            boolean whole = from == 0 && to == length;
-            boolean inPlace =
-                    whole && length % padding == 0 && view.isAligned(at, file.alignment());
-            if (t.write) {
-                write(region, block, view, at, from, to, inPlace);
-                return !inPlace;
-            }
-            int slot = region.newest(block);
-            if (slot < 0) {
-                view.memory.asSlice(at, to - from).fill((byte) 0);
-                return false;
-            }
-            if (inPlace) {
-                load(region, block, slot, view, at);
-                return false;
-            }
-            MemoryView mine = own();
-            load(region, block, slot, mine, 0);
-            MemorySegment.copy(mine.memory, from, view.memory, at, to - from);
-            return true;
-        }
-
-        private void write(
-                Region region,
-                int block,
-                MemoryView view,
-                long at,
-                int from,
-                int to,
-                boolean inPlace)
-                throws IOException {
-            int length = region.length(block);
-            int slot = region.target(block);
-            MemoryView source = view;
-            if (!inPlace) {
-                source = own();
-                if (to - from < length) {
-                    int newest = region.newest(block);
-                    if (newest < 0) {
-                        source.memory.fill((byte) 0);
-                    } else {
-                        load(region, block, newest, source, 0);
-                    }
-                }
-                MemorySegment.copy(view.memory, at, source.memory, from, to - from);
-                at = 0;
-            }
-            crc.reset();
-            crc.update(source.bytes(number, at, length));
-            int checksum = (int) crc.getValue();
-            file.write(source, number, at, padded(length), region.position(block, slot));
-            region.written(block, slot, checksum, to - from == length);
-        }
-
-        /** Reads a block and verifies it. */
-        private void load(Region region, int block, int slot, MemoryView into, long at)
-                throws IOException {
-            int length = region.length(block);
-            long position = region.position(block, slot);
-            int n = file.read(into, number, at, padded(length), position);
-            if (n < length) {
-                throw new CorruptStoreException(
-                        dataFile,
-                        position + n,
-                        "short read in block " + block + " of " + region,
-                        length + " bytes",
-                        n + " bytes",
-                        "the file was cut short: restore it from a copy");
-            }
-            crc.reset();
-            crc.update(into.bytes(number, at, length));
-            int expected = region.checksum(block, slot);
-            int found = (int) crc.getValue();
-            if (expected != found) {
-                throw new CorruptStoreException(
-                        dataFile,
-                        position,
-                        "block " + block + " of " + region + " was torn or changed",
-                        "CRC32C 0x" + Integer.toHexString(expected),
-                        "0x" + Integer.toHexString(found),
-                        "roll back if this step wrote it, else restore the folder from a copy");
-            }
-        }
-
-        private int padded(int length) {
-            return (length + padding - 1) / padding * padding;
-        }
-
-        /** Aligned memory for a block that cannot move in place. */
-        private MemoryView own() {
-            MemoryView mine = own;
-            if (mine == null) {
-                mine =
-                        new MemoryView(
-                                MemorySegment.ofBuffer(
-                                        FileBackend.aligned(
-                                                blockBytes, Math.max(padding, file.alignment()))),
-                                number + 1);
-                own = mine;
-            }
-            return mine;
         }
     }
 
@@ -1005,37 +575,37 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         boolean done = false;
         try {
             try {
-                file.force();
+                files.file.force();
             } catch (IOException e) {
                 // The system may have dropped what it could not write; nothing tells which blocks.
                 all.forEach(Region::distrust);
-                throw failed(
+                throw files.failed(
                         e,
                         0,
                         "flushing "
-                                + dataFile
+                                + files.data
                                 + " fails, step "
                                 + step
                                 + " is not committed: rollback() and repeat the step");
             }
-            Path target = folder.resolve(MANIFEST);
-            ByteBuffer bytes = manifest(all, step);
+            Path target = files.manifestFile();
+            ByteBuffer bytes = files.manifest(all, step);
             try {
-                backend.replace(target, bytes);
+                files.backend.replace(target, bytes);
             } catch (IoBackend.NotReplacedException e) {
-                throw failed(
+                throw files.failed(
                         e,
                         bytes.limit(),
                         "writing " + target + " fails, step " + step + " is not committed");
             } catch (IOException e) {
                 unusable =
-                        failed(
+                        files.failed(
                                 e,
                                 bytes.limit(),
                                 "whether step "
                                         + step
                                         + " is committed will be known once the store in "
-                                        + folder
+                                        + files.folder
                                         + " is opened again, since flushing the folder fails");
                 throw unusable;
             }
@@ -1090,7 +660,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @return a power of two
      */
     public int blockBytes() {
-        return blockBytes;
+        return files.blockBytes;
     }
 
     /**
@@ -1099,7 +669,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @return bytes, a power of two
      */
     public int padding() {
-        return padding;
+        return files.padding;
     }
 
     /**
@@ -1108,7 +678,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @return null if they do not: O_DIRECT is in use
      */
     public @Nullable String bufferedBecause() {
-        return file.bufferedBecause();
+        return files.file.bufferedBecause();
     }
 
     /**
@@ -1117,11 +687,11 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @return the folder, without symbolic links
      */
     public Path folder() {
-        return folder;
+        return files.folder;
     }
 
     boolean isScratch() {
-        return lock == null;
+        return files.isScratch();
     }
 
     /**
@@ -1131,13 +701,13 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      */
     public Stats stats() {
         synchronized (queue) {
-            return new Stats(bytesRead, bytesWritten, copiedBlocks, fileEnd);
+            return new Stats(bytesRead, bytesWritten, copiedBlocks, files.fileEnd());
         }
     }
 
     private void checkOpen() {
         if (closed) {
-            throw new IllegalStateException("the store in " + folder + " is closed");
+            throw new IllegalStateException("the store in " + files.folder + " is closed");
         }
     }
 
@@ -1145,7 +715,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         JcclException why = broken;
         if (why != null) {
             throw new JcclException(
-                    "the store in " + folder + " has to be opened again: " + why.getMessage(), why);
+                    "the store in " + files.folder + " has to be opened again: " + why.getMessage(), why);
         }
     }
 
@@ -1190,12 +760,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                 hanging++;
             }
         }
-        closeQuietly(file);
-        closeQuietly(lock);
-        if (lock != null) {
-            OPEN.remove(folder);
-        }
-        budgets.give(Tier.NVME, taken);
+        files.close();
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
@@ -1203,7 +768,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             throw new JcclTimeoutException(
                     hanging
                             + " operations hang in the drive of "
-                            + folder
+                            + files.folder
                             + " for "
                             + TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start)
                             + " ms: do not free their buffers");
@@ -1212,6 +777,6 @@ public final class NvmeStore implements TierStore, AutoCloseable {
 
     @Override
     public String toString() {
-        return (isScratch() ? "scratch store in " : "store in ") + folder;
+        return (isScratch() ? "scratch store in " : "store in ") + files.folder;
     }
 }

@@ -3,7 +3,7 @@ package io.jccl.offload.optim;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.offload.internal.WholeFile;
+import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -179,7 +179,7 @@ public final class OptimizerState implements AutoCloseable {
             throw new IllegalArgumentException("step is " + step + ", expected 0 or more");
         }
         try {
-            WholeFile.write(
+            AtomicFile.write(
                     file,
                     c -> {
                         CRC32C crc = new CRC32C();
@@ -211,7 +211,7 @@ public final class OptimizerState implements AutoCloseable {
         }
         Path folder = file.toAbsolutePath().getParent();
         if (folder != null) {
-            WholeFile.force(folder);
+            AtomicFile.force(folder);
         }
     }
 

@@ -1,7 +1,7 @@
 package io.jccl.offload.zero;
 
 import io.jccl.device.Buffer;
-import io.jccl.offload.internal.WholeFile;
+import io.jccl.internal.AtomicFile;
 import java.io.EOFException;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
@@ -100,9 +100,9 @@ final class Checkpoint {
                                 Locale.ROOT, "%013x-%05d-of-%05d" + SUFFIX, h.id, h.rank, h.size));
         try {
             Files.createDirectories(target);
-            WholeFile.write(file, c -> write(c, h, source));
-            WholeFile.force(target);
-            WholeFile.force(folder);
+            AtomicFile.write(file, c -> write(c, h, source));
+            AtomicFile.force(target);
+            AtomicFile.force(folder);
         } catch (IOException e) {
             throw new IOException(
                     "cannot save "

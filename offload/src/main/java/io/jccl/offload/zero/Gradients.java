@@ -25,7 +25,7 @@ import org.jspecify.annotations.Nullable;
 final class Gradients {
     private static final int SLOTS = 2;
 
-    private final Setup setup;
+    private final ZeroConfig config;
     private final ZeroOptions options;
     private final boolean direct;
     private final boolean onHost;
@@ -75,16 +75,16 @@ final class Gradients {
         long mark;
         long lastUse;
 
-        Slot(Setup setup, List<Part> parts, Memory taken) {
-            this.ready = taken.own(setup.device().newEvent());
-            DataType type = setup.options().type();
-            DataType sum = setup.options().accumulator();
+        Slot(ZeroConfig config, List<Part> parts, Memory taken) {
+            this.ready = taken.own(config.device().newEvent());
+            DataType type = config.options().type();
+            DataType sum = config.options().accumulator();
             long most = Part.mostPadded(parts);
             int bytes = Math.max(type.size(), sum.size());
             Buffer memory = taken.buffer(Tier.DEVICE, DataType.UINT8, most * bytes);
             Buffer narrow = taken.own(memory.lease(0, type, most, () -> {}));
             Buffer broad = taken.own(memory.lease(0, sum, most, () -> {}));
-            Buffer pinned = setup.onHost() ? null : taken.buffer(Tier.PINNED, type, most);
+            Buffer pinned = config.onHost() ? null : taken.buffer(Tier.PINNED, type, most);
             for (Part p : parts) {
                 all.add(narrow.slice(0, p.padded));
                 visible.add(narrow.slice(0, p.count));
@@ -98,23 +98,23 @@ final class Gradients {
         }
     }
 
-    Gradients(Setup setup, Ranks ranks, List<Part> parts, Memory memory) {
-        this.setup = setup;
-        this.options = setup.options();
-        this.direct = setup.direct();
-        this.onHost = setup.onHost();
-        this.comm = setup.comm();
-        this.engine = setup.tiers().engine();
+    Gradients(ZeroConfig config, Ranks ranks, List<Part> parts, Memory memory) {
+        this.config = config;
+        this.options = config.options();
+        this.direct = config.direct();
+        this.onHost = config.onHost();
+        this.comm = config.comm();
+        this.engine = config.tiers().engine();
         this.ranks = ranks;
         this.stream = ranks.stream;
-        this.written = memory.own(setup.device().newEvent());
+        this.written = memory.own(config.device().newEvent());
         this.parts = parts;
         this.norm = new GradientNorm(parts.size());
         this.done = new int[parts.size()];
         this.begun = new boolean[parts.size()];
         this.open = new Slot[parts.size()];
         for (int i = 0; !direct && i < SLOTS; i++) {
-            slots.add(new Slot(setup, parts, memory));
+            slots.add(new Slot(config, parts, memory));
         }
         if (options.gradients() == Tier.NVME) {
             long most = 0;
@@ -196,7 +196,7 @@ final class Gradients {
         open[p.index] = null;
         s.first = done[p.index] == 1;
         s.lastUse = ++uses;
-        if (setup.stage() >= 2) {
+        if (config.stage() >= 2) {
             comm.reduceScatter(s.all.get(p.index), ReduceOp.SUM, stream);
             s.mark = ranks.mark(s.ready);
             s.reducing = true;
@@ -241,7 +241,7 @@ final class Gradients {
 
     /** As {@link ZeroOptimizer#reduce(int, Stream)}. */
     void reduce(Part p, Stream user) {
-        if (setup.stage() >= 2 || direct) {
+        if (config.stage() >= 2 || direct) {
             written.record(user);
             stream.waitFor(written);
         } else {
@@ -251,7 +251,7 @@ final class Gradients {
     }
 
     private void reduceSums(Buffer all) {
-        if (setup.stage() == 0) {
+        if (config.stage() == 0) {
             comm.allReduce(all, ReduceOp.SUM, stream);
         } else {
             comm.reduceScatter(all, ReduceOp.SUM, stream);
@@ -269,9 +269,9 @@ final class Gradients {
             return;
         }
         awaitIn(s);
-        Buffer from = (setup.stage() == 0 ? s.wide : s.wideOwn).get(p.index);
+        Buffer from = (config.stage() == 0 ? s.wide : s.wideOwn).get(p.index);
         try {
-            if (p.gradients.inStore() && setup.stage() != 0) {
+            if (p.gradients.inStore() && config.stage() != 0) {
                 p.gradients.read(Objects.requireNonNull(p.gradientStage)).await(FOREVER);
             }
             engine.toHost(from, p.updateGradients, 0).await(FOREVER);

@@ -26,9 +26,9 @@ final class Memory implements AutoCloseable {
     private final Deque<AutoCloseable> owned = new ArrayDeque<>();
     private final Map<Tier, Usage> usage = new EnumMap<>(Tier.class);
 
-    Memory(Setup setup) {
-        this.tiers = setup.tiers();
-        this.rank = setup.rank();
+    Memory(ZeroConfig config) {
+        this.tiers = config.tiers();
+        this.rank = config.rank();
         for (Tier t : Tier.values()) {
             usage.put(t, Usage.NONE);
         }
@@ -40,8 +40,9 @@ final class Memory implements AutoCloseable {
         return resource;
     }
 
-    Home home(Tier tier, DataType type, long count, String name, int versions, Kind kind) {
-        Home h = own(new Home(tiers, tier, type, count, name + " rank " + rank, versions));
+    TieredTensor home(Tier tier, DataType type, long count, String name, int versions, Kind kind) {
+        TieredTensor h =
+                own(new TieredTensor(tiers, tier, type, count, name + " rank " + rank, versions));
         long bytes = h.bytes();
         account(
                 tier,

@@ -12,7 +12,7 @@ import org.jspecify.annotations.Nullable;
 
 /** A layer on one rank: where its elements live, and views of them. */
 final class Part {
-    private final Setup setup;
+    private final ZeroConfig config;
     final int index;
     final Layer layer;
     final long count;
@@ -24,11 +24,11 @@ final class Part {
 
     final long updated;
 
-    final Home parameters;
-    final Home gradients;
+    final TieredTensor parameters;
+    final TieredTensor gradients;
 
     /** Master parameters, unless shared, and moments. */
-    final List<Home> state = new ArrayList<>();
+    final List<TieredTensor> state = new ArrayList<>();
 
     /** The state of before the last step, if it is kept in memory. */
     final List<Buffer> previous = new ArrayList<>();
@@ -57,16 +57,16 @@ final class Part {
 
     Buffer updateGradients;
 
-    Part(Setup setup, Memory memory, int index) {
-        ZeroOptions options = setup.options();
-        int stage = setup.stage();
-        this.setup = setup;
+    Part(ZeroConfig config, Memory memory, int index) {
+        ZeroOptions options = config.options();
+        int stage = config.stage();
+        this.config = config;
         this.index = index;
-        this.layer = setup.layers().get(index);
+        this.layer = config.layers().get(index);
         this.count = layer.count();
-        this.block = (count + setup.size() - 1) / setup.size();
-        this.padded = block * setup.size();
-        this.from = stage == 0 ? 0 : setup.rank() * block;
+        this.block = (count + config.size() - 1) / config.size();
+        this.padded = block * config.size();
+        this.from = stage == 0 ? 0 : config.rank() * block;
         this.updated = stage == 0 ? padded : block;
         String name = "layer " + layer.name();
         this.parameters =
@@ -85,30 +85,30 @@ final class Part {
                         name + " gradients",
                         1,
                         Memory.Kind.GRADIENTS);
-        int moments = setup.optimizer().moments();
-        if (!setup.shared()) {
-            state.add(stateHome(memory, name + " master"));
+        int moments = config.optimizer().moments();
+        if (!config.shared()) {
+            state.add(stateTensor(memory, name + " master"));
         }
         for (int m = 0; m < moments; m++) {
-            state.add(stateHome(memory, name + " moment " + m));
+            state.add(stateTensor(memory, name + " moment " + m));
         }
         // Views; those of a stage follow when it is allocated.
         if (!parameters.inStore()) {
             Buffer all = parameters.memory();
             allParameters = all;
             ownParameters = stage == 3 ? all : all.slice(from, updated);
-            visibleParameters = setup.resident() ? all.slice(0, count) : null;
+            visibleParameters = config.resident() ? all.slice(0, count) : null;
         }
         Buffer g = gradients.inStore() ? none() : gradients.memory();
         normGradients = g;
         updateGradients = g;
         if (!gradients.inStore()) {
-            visibleGradients = setup.direct() ? g.slice(0, count) : null;
+            visibleGradients = config.direct() ? g.slice(0, count) : null;
             viewGradients(g);
         }
         if (options.optimizer() != Tier.NVME) {
             inMemory = stateInMemory(moments);
-            for (int k = 0; setup.keeps() && k <= moments; k++) {
+            for (int k = 0; config.keeps() && k <= moments; k++) {
                 previous.add(memory.buffer(Tier.PINNED, DataType.FLOAT32, updated));
             }
         }
@@ -123,9 +123,9 @@ final class Part {
         return most;
     }
 
-    private Home stateHome(Memory memory, String name) {
+    private TieredTensor stateTensor(Memory memory, String name) {
         return memory.home(
-                setup.options().optimizer(),
+                config.options().optimizer(),
                 DataType.FLOAT32,
                 updated,
                 name,
@@ -134,7 +134,7 @@ final class Part {
     }
 
     private OptimizerState stateInMemory(int count) {
-        boolean shared = setup.shared();
+        boolean shared = config.shared();
         Buffer master = shared ? Objects.requireNonNull(ownParameters) : state.getFirst().memory();
         Buffer[] moments = new Buffer[count];
         for (int m = 0; m < count; m++) {
@@ -148,12 +148,12 @@ final class Part {
     }
 
     private void viewGradients(Buffer g) {
-        if (setup.stage() >= 2) {
+        if (config.stage() >= 2) {
             normGradients = g;
             updateGradients = g;
         } else {
             normGradients = ofRank(g);
-            updateGradients = setup.stage() == 0 ? g : normGradients;
+            updateGradients = config.stage() == 0 ? g : normGradients;
         }
     }
 
@@ -168,17 +168,17 @@ final class Part {
     void stageParameters(Buffer memory) {
         Buffer all = memory.slice(0, parameters.count);
         parameterStage = all;
-        ownParameterStage = setup.stage() == 3 ? all : all.slice(from, updated);
+        ownParameterStage = config.stage() == 3 ? all : all.slice(from, updated);
     }
 
     /** This rank's block of memory that has all blocks. */
     Buffer ofRank(Buffer all) {
-        return all.slice(setup.rank() * block, block);
+        return all.slice(config.rank() * block, block);
     }
 
     /** Host memory where the update writes parameters besides the master ones; null if none. */
     @Nullable Buffer target() {
-        if (setup.shared()) {
+        if (config.shared()) {
             return null;
         }
         return ownParameterStage != null ? ownParameterStage : ownParameters;

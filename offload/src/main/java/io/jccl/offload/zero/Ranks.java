@@ -42,12 +42,12 @@ final class Ranks {
     private final MemorySegment mineSegment = MemorySegment.ofArray(mine);
     private final MemorySegment receivedSegment;
 
-    Ranks(Setup setup, Memory memory) {
-        this.comm = setup.comm();
-        this.size = setup.size();
-        this.rank = setup.rank();
-        this.stream = memory.own(setup.device().newStream());
-        this.votes = memory.own(setup.device().allocate(DataType.FLOAT64, (long) VOTE * size));
+    Ranks(ZeroConfig config, Memory memory) {
+        this.comm = config.comm();
+        this.size = config.size();
+        this.rank = config.rank();
+        this.stream = memory.own(config.device().newStream());
+        this.votes = memory.own(config.device().allocate(DataType.FLOAT64, (long) VOTE * size));
         this.myVote = votes.slice((long) VOTE * rank, VOTE);
         this.received = new double[VOTE * size];
         this.receivedSegment = MemorySegment.ofArray(received);

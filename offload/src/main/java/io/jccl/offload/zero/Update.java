@@ -13,14 +13,14 @@ import org.jspecify.annotations.Nullable;
  * all go back.
  */
 final class Update {
-    private final Setup setup;
+    private final ZeroConfig config;
     private final LossScale scale;
     private final Ranks ranks;
     private final Progress progress;
     private final List<Part> parts;
-    private final States states;
+    private final OptimizerStates states;
     private final Gradients gradients;
-    private final Publication publication;
+    private final ParameterPublisher publisher;
 
     /** The loss scale of before the last step. */
     private double previousScale;
@@ -28,29 +28,29 @@ final class Update {
     private int previousGood;
 
     Update(
-            Setup setup,
+            ZeroConfig config,
             Ranks ranks,
             Progress progress,
             List<Part> parts,
-            States states,
+            OptimizerStates states,
             Gradients gradients,
-            Publication publication) {
-        this.setup = setup;
-        this.scale = setup.scale();
+            ParameterPublisher publisher) {
+        this.config = config;
+        this.scale = config.scale();
         this.ranks = ranks;
         this.progress = progress;
         this.parts = parts;
         this.states = states;
         this.gradients = gradients;
-        this.publication = publication;
+        this.publisher = publisher;
     }
 
     /** Updates with the gradients, which are complete, unless their norm is not finite. */
     StepResult step(double learningRate) {
         double norm = gradients.norm(progress.steps + 1);
-        double count = (double) setup.size() * setup.options().accumulation();
+        double count = (double) config.size() * config.options().accumulation();
         double lossScale = scale.value();
-        double factor = GradientNorm.factor(norm, lossScale * count, setup.options().maxNorm());
+        double factor = GradientNorm.factor(norm, lossScale * count, config.options().maxNorm());
         double mean = norm / (lossScale * count);
         boolean finite = !Double.isNaN(factor);
         if (finite) {
@@ -85,12 +85,12 @@ final class Update {
             if (second != null && second != e) {
                 e.addSuppressed(second);
             }
-            if (voted || setup.canRestore()) {
+            if (voted || config.canRestore()) {
                 restore(e, voted);
             } else {
                 // All of this rank's state is updated, or none.
                 commit();
-                progress.stale = setup.spreads();
+                progress.stale = config.spreads();
             }
             throw e;
         }
@@ -117,7 +117,7 @@ final class Update {
                     local = e;
                 }
             }
-            local = publication.publish(p, local);
+            local = publisher.publish(p, local);
         }
         return states.settle(local);
     }
@@ -125,7 +125,7 @@ final class Update {
     private void updatePart(Part p, double learningRate, double factor) {
         OptimizerState state = states.take(p);
         gradients.read(p);
-        setup.optimizer()
+        config.optimizer()
                 .step(
                         state,
                         0,
@@ -135,7 +135,7 @@ final class Update {
                         learningRate,
                         factor);
         states.putBack(p);
-        publication.store(p);
+        publisher.store(p);
     }
 
     private void commit() {
@@ -143,7 +143,7 @@ final class Update {
         commitParameters();
         states.commit();
         progress.steps++;
-        progress.canUndo = setup.canRestore();
+        progress.canUndo = config.canRestore();
     }
 
     private void commitParameters() {
@@ -158,7 +158,7 @@ final class Update {
             p.parameters.forget();
         }
         states.restore();
-        if (setup.options().parameters() == Tier.NVME) {
+        if (config.options().parameters() == Tier.NVME) {
             return; // the version of before the step is there
         }
         try {
@@ -178,15 +178,15 @@ final class Update {
         RuntimeException local = null;
         for (Part p : parts) {
             try {
-                if (!setup.shared()) {
+                if (!config.shared()) {
                     Numbers.copy(states.get(p, 0), Objects.requireNonNull(p.target()));
-                    publication.store(p);
+                    publisher.store(p);
                 }
             } catch (RuntimeException e) {
                 local = local == null ? e : local;
             }
             if (alive) {
-                local = publication.publish(p, local);
+                local = publisher.publish(p, local);
             }
         }
         if (alive) {
@@ -199,7 +199,7 @@ final class Update {
             throw local;
         }
         commitParameters();
-        progress.stale = !alive && setup.spreads();
+        progress.stale = !alive && config.spreads();
     }
 
     /** As {@link ZeroOptimizer#undoStep}. */
@@ -208,7 +208,7 @@ final class Update {
             throw new IllegalStateException(
                     "the state of before step "
                             + progress.steps
-                            + (setup.canRestore()
+                            + (config.canRestore()
                                     ? " is not there: there was no step, or it was undone"
                                     : " is not kept: set keepPrevious"));
         }

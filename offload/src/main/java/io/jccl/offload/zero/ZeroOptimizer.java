@@ -47,32 +47,33 @@ import java.util.List;
  * <p><b>Threads:</b> one at a time, the one that uses the communicator.
  */
 public final class ZeroOptimizer implements AutoCloseable {
-    private final Setup setup;
+    private final ZeroConfig config;
     private final Progress progress;
     private final Memory memory;
     private final Ranks ranks;
     private final List<Part> parts = new ArrayList<>();
-    private final Windows windows;
+    private final GatherWindows windows;
     private final Gradients gradients;
-    private final States states;
+    private final OptimizerStates states;
     private final Update update;
-    private final Values values;
+    private final StateIo values;
 
-    private ZeroOptimizer(Setup setup) {
-        this.setup = setup;
-        this.progress = new Progress(setup.rank());
-        this.memory = new Memory(setup);
+    private ZeroOptimizer(ZeroConfig config) {
+        this.config = config;
+        this.progress = new Progress(config.rank());
+        this.memory = new Memory(config);
         try {
-            this.ranks = new Ranks(setup, memory);
-            for (int i = 0; i < setup.layers().size(); i++) {
-                parts.add(new Part(setup, memory, i));
+            this.ranks = new Ranks(config, memory);
+            for (int i = 0; i < config.layers().size(); i++) {
+                parts.add(new Part(config, memory, i));
             }
-            this.windows = new Windows(setup, ranks, parts, memory);
-            this.gradients = new Gradients(setup, ranks, parts, memory);
-            Publication publication = new Publication(setup, ranks, parts, windows, memory);
-            this.states = new States(setup, parts, memory);
-            this.update = new Update(setup, ranks, progress, parts, states, gradients, publication);
-            this.values = new Values(setup, ranks, progress, parts, states);
+            this.windows = new GatherWindows(config, ranks, parts, memory);
+            this.gradients = new Gradients(config, ranks, parts, memory);
+            ParameterPublisher publisher =
+                    new ParameterPublisher(config, ranks, parts, windows, memory);
+            this.states = new OptimizerStates(config, parts, memory);
+            this.update = new Update(config, ranks, progress, parts, states, gradients, publisher);
+            this.values = new StateIo(config, ranks, progress, parts, states);
         } catch (RuntimeException | Error e) {
             try {
                 memory.close();
@@ -104,7 +105,7 @@ public final class ZeroOptimizer implements AutoCloseable {
             ZeroOptions options,
             LossScale scale,
             Tiers tiers) {
-        return new ZeroOptimizer(new Setup(comm, layers, optimizer, options, scale, tiers));
+        return new ZeroOptimizer(new ZeroConfig(comm, layers, optimizer, options, scale, tiers));
     }
 
     /**
@@ -132,7 +133,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      * @return the loss scale
      */
     public double lossScale() {
-        return setup.scale().value();
+        return config.scale().value();
     }
 
     /**
@@ -141,7 +142,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      * @return as they were passed to {@link #create}
      */
     public List<Layer> layers() {
-        return setup.layers();
+        return config.layers();
     }
 
     private Part part(int layer) {
@@ -426,11 +427,11 @@ public final class ZeroOptimizer implements AutoCloseable {
     @Override
     public String toString() {
         return "ZeRO stage "
-                + setup.stage()
+                + config.stage()
                 + " on rank "
-                + setup.rank()
+                + config.rank()
                 + " of "
-                + setup.size()
+                + config.size()
                 + ", step "
                 + progress.steps;
     }

@@ -30,7 +30,7 @@ public final class Dot {
      * @return a directed graph in DOT
      */
     public static String of(Topology topology, @Nullable Plan plan) {
-        return of(topology, Drawn.of(plan));
+        return of(topology, RenderedChannel.of(plan));
     }
 
     /**
@@ -40,10 +40,10 @@ public final class Dot {
      * @return a directed graph in DOT
      */
     public static String of(ClusterPlan plan) {
-        return of(plan.cluster().machine(), Drawn.of(plan));
+        return of(plan.cluster().machine(), RenderedChannel.of(plan));
     }
 
-    private static String of(Topology topology, List<Drawn> channels) {
+    private static String of(Topology topology, List<RenderedChannel> channels) {
         StringBuilder out = new StringBuilder();
         out.append("digraph ").append(Text.dot(topology.name())).append(" {\n");
         out.append("  graph [rankdir=TB];\n  node [shape=box, style=\"rounded,filled\",");
@@ -77,7 +77,7 @@ public final class Dot {
             out.append(Text.dot(label)).append("];\n");
         }
         for (int i = 0; i < channels.size(); i++) {
-            Drawn channel = channels.get(i);
+            RenderedChannel channel = channels.get(i);
             out.append("  // ").append(Text.plain(channel.title())).append('\n');
             if (channel.all()) {
                 continue;

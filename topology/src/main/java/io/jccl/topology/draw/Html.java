@@ -48,10 +48,10 @@ public final class Html {
             """;
 
     private final Topology topology;
-    private final List<Drawn> channels;
+    private final List<RenderedChannel> channels;
     private final StringBuilder out = new StringBuilder();
 
-    private Html(Topology topology, List<Drawn> channels) {
+    private Html(Topology topology, List<RenderedChannel> channels) {
         this.topology = topology;
         this.channels = channels;
     }
@@ -85,7 +85,7 @@ public final class Html {
             @Nullable Plan plan,
             List<List<String>> predictions,
             List<String> warnings) {
-        Html page = new Html(topology, Drawn.of(plan));
+        Html page = new Html(topology, RenderedChannel.of(plan));
         page.head();
         if (plan != null) {
             page.summary(
@@ -109,7 +109,7 @@ public final class Html {
      */
     public static String of(
             ClusterPlan plan, List<List<String>> predictions, List<String> warnings) {
-        Html page = new Html(plan.cluster().machine(), Drawn.of(plan));
+        Html page = new Html(plan.cluster().machine(), RenderedChannel.of(plan));
         page.head();
         page.summary(
                 plan.operation().command() + " on " + plan.cluster().machines() + " machines",
@@ -187,7 +187,7 @@ public final class Html {
         out.append("<button type=\"button\" id=\"none\">none</button></p>\n");
         out.append("<div class=\"scroll\"><table>\n");
         for (int i = 0; i < channels.size(); i++) {
-            Drawn c = channels.get(i);
+            RenderedChannel c = channels.get(i);
             out.append("<tr><td><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
             out.append(i).append("\"/> <span class=\"key\" style=\"background:");
             out.append(Svg.COLOURS.get(i % Svg.COLOURS.size())).append("\"></span> ");

@@ -43,12 +43,12 @@ public final class Svg {
     private static final double LEGEND_LINE = 20;
 
     private final Topology topology;
-    private final List<Drawn> channels;
+    private final List<RenderedChannel> channels;
     private final Layout layout;
     private final boolean listChannels;
     private final StringBuilder out = new StringBuilder();
 
-    private Svg(Topology topology, List<Drawn> channels, boolean listChannels) {
+    private Svg(Topology topology, List<RenderedChannel> channels, boolean listChannels) {
         this.topology = topology;
         this.channels = channels;
         this.listChannels = listChannels;
@@ -63,7 +63,7 @@ public final class Svg {
      * @return an SVG document
      */
     public static String of(Topology topology, @Nullable Plan plan) {
-        return of(topology, Drawn.of(plan), true);
+        return of(topology, RenderedChannel.of(plan), true);
     }
 
     /**
@@ -73,11 +73,11 @@ public final class Svg {
      * @return an SVG document
      */
     public static String of(ClusterPlan plan) {
-        return of(plan.cluster().machine(), Drawn.of(plan), true);
+        return of(plan.cluster().machine(), RenderedChannel.of(plan), true);
     }
 
     /** The same with the list of channels left out, where there is another one. */
-    static String of(Topology topology, List<Drawn> channels, boolean listChannels) {
+    static String of(Topology topology, List<RenderedChannel> channels, boolean listChannels) {
         return new Svg(topology, channels, listChannels).draw();
     }
 
@@ -243,7 +243,7 @@ public final class Svg {
                 body.append("<line class=\"hop c").append(colour).append("\" x1=\"24\" y1=\"");
                 body.append(n(y)).append("\" x2=\"48\" y2=\"").append(n(y));
                 body.append("\" stroke-width=\"2.5\"/>\n");
-                Drawn c = channels.get(i);
+                RenderedChannel c = channels.get(i);
                 text(body, 55, y + 4, "small", Text.cut(c.title() + ": " + c.path(), most));
                 y += LEGEND_LINE;
             }
@@ -431,7 +431,7 @@ public final class Svg {
         }
     }
 
-    private void channel(int place, Drawn channel) {
+    private void channel(int place, RenderedChannel channel) {
         int colour = place % COLOURS.size();
         out.append("<g id=\"channel").append(place).append("\"><title>");
         out.append(Text.xml(channel.title())).append("</title>\n");

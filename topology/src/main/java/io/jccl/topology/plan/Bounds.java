@@ -41,22 +41,22 @@ final class Bounds {
     /** GB/s, and what limits to it. */
     record Bound(double gbps, String what) {}
 
-    private final Fabric fabric;
+    private final PlanGraph graph;
     private final Operation op;
     private final int root;
     private final int n;
     private double least = Double.POSITIVE_INFINITY;
     private String what = "";
 
-    private Bounds(Fabric fabric, Operation op, int root) {
-        this.fabric = fabric;
+    private Bounds(PlanGraph graph, Operation op, int root) {
+        this.graph = graph;
         this.op = op;
         this.root = root;
-        n = fabric.n;
+        n = graph.n;
     }
 
-    static Bound of(Fabric fabric, Operation op, int root) {
-        Bounds b = new Bounds(fabric, op, root);
+    static Bound of(PlanGraph graph, Operation op, int root) {
+        Bounds b = new Bounds(graph, op, root);
         if (b.n <= EXACT) {
             b.exact();
         } else {
@@ -78,7 +78,7 @@ final class Bounds {
     }
 
     private void exact() {
-        double[] cut = new Cuts(fabric).all();
+        double[] cut = new Cuts(graph).all();
         int full = (1 << n) - 1;
         if (op == Operation.ALL_REDUCE) {
             partitions(cut, full);
@@ -175,7 +175,7 @@ final class Bounds {
 
     /** Sets that lie on one side of a link, and partitions around a hub. */
     private void family() {
-        Cuts cuts = new Cuts(fabric);
+        Cuts cuts = new Cuts(graph);
         List<boolean[]> sets = new ArrayList<>();
         double singles = 0;
         List<boolean[]> single = new ArrayList<>();
@@ -190,20 +190,20 @@ final class Bounds {
             offer(singles / (2 * (n - 1)) * op.busFactor(n), partition(single));
         }
         Set<Integer> hubs = new HashSet<>();
-        for (Link link : fabric.topology.links()) {
-            if (fabric.capacity[2 * link.id()] == 0
-                    || !fabric.isHub(link.a())
-                    || !fabric.isHub(link.b())) {
+        for (Link link : graph.topology.links()) {
+            if (graph.capacity[2 * link.id()] == 0
+                    || !graph.isHub(link.a())
+                    || !graph.isHub(link.b())) {
                 continue;
             }
             hubs.add(link.a());
             hubs.add(link.b());
-            boolean[] seen = fabric.reach(link.a(), link.id());
+            boolean[] seen = graph.reach(link.a(), link.id());
             if (!seen[link.b()]) {
                 boolean[] part = new boolean[n];
                 int size = 0;
                 for (int i = 0; i < n; i++) {
-                    part[i] = seen[fabric.gpus[i]];
+                    part[i] = seen[graph.gpus[i]];
                     size += part[i] ? 1 : 0;
                 }
                 if (size > 0 && size < n) {
@@ -232,18 +232,18 @@ final class Bounds {
         boolean[] done = new boolean[n];
         List<boolean[]> parts = new ArrayList<>();
         double sum = 0;
-        for (Link link : fabric.topology.links(hub)) {
-            if (fabric.capacity[2 * link.id()] == 0) {
+        for (Link link : graph.topology.links(hub)) {
+            if (graph.capacity[2 * link.id()] == 0) {
                 continue;
             }
-            boolean[] seen = fabric.reach(link.opposite(hub), link.id());
+            boolean[] seen = graph.reach(link.opposite(hub), link.id());
             if (seen[hub]) {
                 return;
             }
             boolean[] part = new boolean[n];
             boolean any = false;
             for (int i = 0; i < n; i++) {
-                part[i] = seen[fabric.gpus[i]] && !done[i];
+                part[i] = seen[graph.gpus[i]] && !done[i];
                 done[i] |= part[i];
                 any |= part[i];
             }
@@ -284,9 +284,9 @@ final class Bounds {
                         case ALL_GATHER -> n == 2;
                         default -> true;
                     };
-            return (out ? "egress of " : "ingress of ") + fabric.gpu(alone).name();
+            return (out ? "egress of " : "ingress of ") + graph.gpu(alone).name();
         }
-        return "cut " + fabric.names(part, true) + " | " + fabric.names(part, false);
+        return "cut " + graph.names(part, true) + " | " + graph.names(part, false);
     }
 
     private String partition(List<boolean[]> parts) {
@@ -298,7 +298,7 @@ final class Bounds {
         }
         StringBuilder text = new StringBuilder("partition ");
         for (boolean[] part : parts) {
-            text.append(text.length() == 10 ? "" : " | ").append(fabric.names(part, true));
+            text.append(text.length() == 10 ? "" : " | ").append(graph.names(part, true));
         }
         return text.toString();
     }

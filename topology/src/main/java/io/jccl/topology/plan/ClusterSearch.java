@@ -39,7 +39,7 @@ final class ClusterSearch {
 
     private final List<Channel.Ring> rings;
     private final boolean anyOrder;
-    private final @Nullable Fabric fabric;
+    private final @Nullable PlanGraph graph;
 
     ClusterSearch(Cluster cluster, Operation op, List<Integer> gpus) {
         this.cluster = cluster;
@@ -63,10 +63,10 @@ final class ClusterSearch {
                     "machines is 1: plan for the machine itself, a cluster has at least 2");
         }
         nics = nics();
-        Fabric f = n == 1 ? null : Fabric.of(t, ids);
+        PlanGraph f = n == 1 ? null : PlanGraph.of(t, ids);
         List<Channel> packed = f == null ? List.of() : Rings.pack(f);
         if (f != null && packed.isEmpty() && f.nvlinkOnly) {
-            f = Fabric.all(t, ids);
+            f = PlanGraph.all(t, ids);
             packed = Rings.pack(f);
         }
         if (f != null && packed.isEmpty()) {
@@ -77,7 +77,7 @@ final class ClusterSearch {
                             + t
                             + ": leave out those that only one other reaches");
         }
-        fabric = f;
+        graph = f;
         anyOrder = f != null && f.nvlinkOnly && f.switched();
         rings = new ArrayList<>();
         for (Channel channel : packed) {
@@ -262,11 +262,11 @@ final class ClusterSearch {
             }
         }
         entries[entry]++;
-        if (fabric == null) {
+        if (graph == null) {
             return new Rail(tree ? Shape.TREE : Shape.RING, List.of(), entry, entry, nic, nic, 1);
         }
         List<Hop> hops =
-                anyOrder ? anyChain(fabric, nic, entry, exits) : ringChain(nic, entry, exits, used);
+                anyOrder ? anyChain(graph, nic, entry, exits) : ringChain(nic, entry, exits, used);
         for (Hop hop : hops) {
             for (int arc : hop.route().arcs()) {
                 used[arc] += 1 / t.capacity(arc);
@@ -318,7 +318,7 @@ final class ClusterSearch {
     }
 
     /** Where every order is as good: the GPU with the best way out comes last. */
-    private List<Hop> anyChain(Fabric f, int nic, int entry, int @Nullable [] exits) {
+    private List<Hop> anyChain(PlanGraph f, int nic, int entry, int @Nullable [] exits) {
         int last = -1;
         Exit best = new Exit(-1, 0, 0);
         int at = gpus.indexOf(entry);

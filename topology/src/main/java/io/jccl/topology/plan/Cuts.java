@@ -9,7 +9,7 @@ import java.util.List;
  * hubs stand on whichever side makes it narrower. Not thread-safe.
  */
 final class Cuts {
-    private final Fabric fabric;
+    private final PlanGraph graph;
     private final int n;
 
     /** Bandwidth from rank to rank by links without hubs. */
@@ -35,11 +35,11 @@ final class Cuts {
 
     private final double[] inside;
 
-    Cuts(Fabric fabric) {
-        this.fabric = fabric;
-        n = fabric.n;
-        int nodes = fabric.topology.nodes().size();
-        int links = fabric.topology.links().size();
+    Cuts(PlanGraph graph) {
+        this.graph = graph;
+        n = graph.n;
+        int nodes = graph.topology.nodes().size();
+        int links = graph.topology.links().size();
         direct = new double[n * n];
         hubs = new int[nodes];
         parent = new int[nodes];
@@ -52,10 +52,10 @@ final class Cuts {
         int[] rank = new int[nodes];
         Arrays.fill(rank, -1);
         for (int i = 0; i < n; i++) {
-            rank[fabric.gpus[i]] = i;
+            rank[graph.gpus[i]] = i;
         }
-        for (Link link : fabric.topology.links()) {
-            if (fabric.capacity[2 * link.id()] == 0) {
+        for (Link link : graph.topology.links()) {
+            if (graph.capacity[2 * link.id()] == 0) {
                 continue;
             }
             int a = rank[link.a()];
@@ -69,7 +69,7 @@ final class Cuts {
                 leafGbps[leaves++] = link.gbps();
             }
         }
-        if (fabric.switched()) {
+        if (graph.switched()) {
             hubForest();
         }
     }
@@ -77,7 +77,7 @@ final class Cuts {
     private void hubForest() {
         boolean[] seen = new boolean[parent.length];
         for (int start = 0; start < parent.length; start++) {
-            if (!fabric.isHub(start) || seen[start]) {
+            if (!graph.isHub(start) || seen[start]) {
                 continue;
             }
             seen[start] = true;
@@ -87,9 +87,9 @@ final class Cuts {
             for (; at < hubCount; at++) {
                 int hub = hubs[at];
                 int up = 0;
-                for (Link link : fabric.topology.links(hub)) {
+                for (Link link : graph.topology.links(hub)) {
                     int next = link.opposite(hub);
-                    if (fabric.capacity[2 * link.id()] == 0 || !fabric.isHub(next)) {
+                    if (graph.capacity[2 * link.id()] == 0 || !graph.isHub(next)) {
                         continue;
                     }
                     if (next == parent[hub]) {
@@ -111,7 +111,7 @@ final class Cuts {
     /** By set of ranks, as bits. */
     double[] all() {
         double[] cut = new double[1 << n];
-        if (!fabric.switched()) {
+        if (!graph.switched()) {
             for (int s = 1; s < cut.length; s++) {
                 int v = Integer.numberOfTrailingZeros(s);
                 double sum = cut[s & (s - 1)];
@@ -135,7 +135,7 @@ final class Cuts {
 
     double of(boolean[] set) {
         if (!forest) {
-            return new Flow(fabric).cut(set);
+            return new Flow(graph).cut(set);
         }
         double sum = 0;
         for (int i = 0; i < n; i++) {
@@ -166,20 +166,20 @@ final class Cuts {
 
     /** Maximum flow by shortest augmenting paths (Edmonds and Karp), where hubs make cycles. */
     private static final class Flow {
-        private final Fabric fabric;
+        private final PlanGraph graph;
 
-        Flow(Fabric fabric) {
-            this.fabric = fabric;
+        Flow(PlanGraph graph) {
+            this.graph = graph;
         }
 
         double cut(boolean[] set) {
-            double[] left = fabric.capacity.clone();
-            int nodes = fabric.topology.nodes().size();
+            double[] left = graph.capacity.clone();
+            int nodes = graph.topology.nodes().size();
             int[] via = new int[nodes];
             int[] queue = new int[nodes];
             boolean[] sink = new boolean[nodes];
             for (int i = 0; i < set.length; i++) {
-                sink[fabric.gpus[i]] = !set[i];
+                sink[graph.gpus[i]] = !set[i];
             }
             double flow = 0;
             while (true) {
@@ -187,16 +187,16 @@ final class Cuts {
                 int end = 0;
                 for (int i = 0; i < set.length; i++) {
                     if (set[i]) {
-                        via[fabric.gpus[i]] = -1;
-                        queue[end++] = fabric.gpus[i];
+                        via[graph.gpus[i]] = -1;
+                        queue[end++] = graph.gpus[i];
                     }
                 }
                 int found = -1;
                 for (int at = 0; at < end && found < 0; at++) {
-                    List<Link> links = fabric.topology.links(queue[at]);
+                    List<Link> links = graph.topology.links(queue[at]);
                     for (int l = 0; l < links.size() && found < 0; l++) {
                         int arc = links.get(l).arcFrom(queue[at]);
-                        int next = fabric.topology.head(arc);
+                        int next = graph.topology.head(arc);
                         if (left[arc] > 1e-9 && via[next] == -2) {
                             via[next] = arc;
                             queue[end++] = next;
@@ -208,10 +208,10 @@ final class Cuts {
                     return flow;
                 }
                 double width = Double.POSITIVE_INFINITY;
-                for (int at = found; via[at] >= 0; at = fabric.topology.tail(via[at])) {
+                for (int at = found; via[at] >= 0; at = graph.topology.tail(via[at])) {
                     width = Math.min(width, left[via[at]]);
                 }
-                for (int at = found; via[at] >= 0; at = fabric.topology.tail(via[at])) {
+                for (int at = found; via[at] >= 0; at = graph.topology.tail(via[at])) {
                     left[via[at]] -= width;
                     left[via[at] ^ 1] += width;
                 }

@@ -3,13 +3,13 @@ package io.jccl.topology.plan;
 import java.util.Arrays;
 
 /**
- * The hops of a fabric as numbers: {@code (from * n + to) << 8 | way}, and the cheapest hop of each
- * pair at given prices. Where hops are used both ways, the resources are links, else arcs.
+ * The hops of a plan graph as numbers: {@code (from * n + to) << 8 | way}, and the cheapest hop of
+ * each pair at given prices. Where hops are used both ways, the resources are links, else arcs.
  */
 final class Hops {
     private static final int WAYS = 8;
 
-    final Fabric fabric;
+    final PlanGraph graph;
     final int n;
 
     /** By resource; 0 for one that no hop uses. */
@@ -21,22 +21,22 @@ final class Hops {
     private final int[] way;
     private final int[][][] uses;
 
-    Hops(Fabric fabric, boolean both) {
-        this.fabric = fabric;
-        n = fabric.n;
+    Hops(PlanGraph graph, boolean both) {
+        this.graph = graph;
+        n = graph.n;
         cost = new double[n * n];
         way = new int[n * n];
         uses = new int[n * n][][];
-        capacity = new double[both ? fabric.capacity.length / 2 : fabric.capacity.length];
+        capacity = new double[both ? graph.capacity.length / 2 : graph.capacity.length];
         for (int i = 0; i < n; i++) {
             for (int j = 0; j < n; j++) {
-                int[][] ways = i == j ? new int[0][] : fabric.ways(i, j);
+                int[][] ways = i == j ? new int[0][] : graph.ways(i, j);
                 int[][] used = new int[Math.min(ways.length, 1 << WAYS)][];
                 for (int w = 0; w < used.length; w++) {
                     used[w] = ways[w].clone();
                     for (int a = 0; a < used[w].length; a++) {
                         used[w][a] >>= both ? 1 : 0;
-                        capacity[used[w][a]] = fabric.capacity[ways[w][a]];
+                        capacity[used[w][a]] = graph.capacity[ways[w][a]];
                     }
                 }
                 uses[i * n + j] = used;
@@ -95,7 +95,7 @@ final class Hops {
     }
 
     Hop hop(int hop) {
-        return fabric.hop(from(hop), to(hop), way(hop));
+        return graph.hop(from(hop), to(hop), way(hop));
     }
 
     /** Resources that hops use, with repetitions. */

@@ -25,7 +25,7 @@ final class Rings implements Packing.Oracle {
     /** What NCCL can have at most (NCCL 2.30, src/include/device.h: MAXCHANNELS is 64) halved. */
     static final int MAX_CHANNELS = 32;
 
-    private final Fabric fabric;
+    private final PlanGraph graph;
     private final Hops hops;
     private final int n;
 
@@ -34,20 +34,20 @@ final class Rings implements Packing.Oracle {
 
     private byte[] before = {};
 
-    private Rings(Fabric fabric) {
-        this.fabric = fabric;
-        hops = new Hops(fabric, false);
-        n = fabric.n;
+    private Rings(PlanGraph graph) {
+        this.graph = graph;
+        hops = new Hops(graph, false);
+        n = graph.n;
     }
 
     /** The rings; none if there is no Hamiltonian cycle. */
-    static List<Channel> pack(Fabric fabric) {
-        return new Rings(fabric).pack();
+    static List<Channel> pack(PlanGraph graph) {
+        return new Rings(graph).pack();
     }
 
     private List<Channel> pack() {
         double most = most();
-        List<Packing.Item> best = fabric.switched() ? around() : units();
+        List<Packing.Item> best = graph.switched() ? around() : units();
         double total = total(best);
         if (total < most * (1 - 1e-9) && n <= MAX_RANKS) {
             int rounds = n <= EXACT ? 2000 : 200;
@@ -80,16 +80,16 @@ final class Rings implements Packing.Oracle {
     /** Each ring leaves each rank once, and passes each link whose lack parts the ranks. */
     private double most() {
         double most = Double.POSITIVE_INFINITY;
-        for (int gpu : fabric.gpus) {
+        for (int gpu : graph.gpus) {
             double out = 0;
-            for (Link link : fabric.topology.links(gpu)) {
-                out += fabric.capacity[2 * link.id()];
+            for (Link link : graph.topology.links(gpu)) {
+                out += graph.capacity[2 * link.id()];
             }
             most = Math.min(most, out);
         }
-        if (fabric.switched()) {
-            for (Link link : fabric.topology.links()) {
-                double width = fabric.capacity[2 * link.id()];
+        if (graph.switched()) {
+            for (Link link : graph.topology.links()) {
+                double width = graph.capacity[2 * link.id()];
                 if (width > 0 && width < most && parts(link)) {
                     most = width;
                 }
@@ -99,8 +99,8 @@ final class Rings implements Packing.Oracle {
     }
 
     private boolean parts(Link link) {
-        boolean[] seen = fabric.reach(fabric.gpus[0], link.id());
-        for (int gpu : fabric.gpus) {
+        boolean[] seen = graph.reach(graph.gpus[0], link.id());
+        for (int gpu : graph.gpus) {
             if (!seen[gpu]) {
                 return true;
             }
@@ -113,7 +113,7 @@ final class Rings implements Packing.Oracle {
      * share the bandwidth, with strides that have no divisor in common with n.
      */
     private List<Packing.Item> around() {
-        int[] walk = fabric.walk();
+        int[] walk = graph.walk();
         List<Packing.Item> items = new ArrayList<>();
         for (int stride = 1; stride < Math.max(2, n - 1) && items.size() < 4; stride++) {
             if (gcd(stride, n) > 1) {
@@ -129,7 +129,7 @@ final class Rings implements Packing.Oracle {
                 ring[i] = hops.widest(from, to);
             }
             items.add(new Packing.Item(ring, hops.rate(ring)));
-            if (!fabric.nvlinkOnly) {
+            if (!graph.nvlinkOnly) {
                 return items;
             }
         }
@@ -163,8 +163,8 @@ final class Rings implements Packing.Oracle {
     /** Edge-disjoint cycles of physical links, each of which makes a ring in either direction. */
     private List<Packing.Item> units() {
         double unit = Double.POSITIVE_INFINITY;
-        for (Link link : fabric.topology.links()) {
-            if (fabric.capacity[2 * link.id()] > 0) {
+        for (Link link : graph.topology.links()) {
+            if (graph.capacity[2 * link.id()] > 0) {
                 unit = Math.min(unit, link.gbps() / link.count());
             }
         }
@@ -175,7 +175,7 @@ final class Rings implements Packing.Oracle {
             for (int j = 0; j < n; j++) {
                 // Parallel links are rare; the linear program sees to them.
                 if (i != j && hops.exists(i, j)) {
-                    double width = fabric.width(fabric.ways(i, j)[0]);
+                    double width = graph.width(graph.ways(i, j)[0]);
                     links[i][j] = (int) Math.min(99, width / unit + 1e-6);
                     degree += links[i][j];
                 }
@@ -187,7 +187,7 @@ final class Rings implements Packing.Oracle {
             int rings = Math.min(least, MAX_CHANNELS);
             int[] ring = {hops.widest(0, 1), hops.widest(1, 0)};
             for (int i = 0; i < rings; i++) {
-                items.add(new Packing.Item(ring, fabric.width(fabric.ways(0, 1)[0]) / rings));
+                items.add(new Packing.Item(ring, graph.width(graph.ways(0, 1)[0]) / rings));
             }
             return items;
         }

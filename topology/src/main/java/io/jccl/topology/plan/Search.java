@@ -17,12 +17,12 @@ final class Search {
     private final int root;
     private final int n;
     private final int[] ids;
-    private final @Nullable Fabric fabric;
+    private final @Nullable PlanGraph graph;
 
-    /** Bounds of {@link #fabric} and of all links, once they are known. */
+    /** Bounds of {@link #graph} and of all links, once they are known. */
     private Bounds.@Nullable Bound bound;
 
-    private @Nullable Fabric all;
+    private @Nullable PlanGraph all;
     private Bounds.@Nullable Bound boundOfAll;
 
     Search(Topology t, Operation op, List<Integer> gpus, int root) {
@@ -36,7 +36,7 @@ final class Search {
             throw new IllegalArgumentException(
                     "root is " + root + ", and must be a rank: 0 to " + (n - 1));
         }
-        fabric = n == 1 ? null : Fabric.of(t, ids);
+        graph = n == 1 ? null : PlanGraph.of(t, ids);
     }
 
     /** The GPUs as an array, if they are there and named once. */
@@ -135,12 +135,12 @@ final class Search {
             }
             default -> {}
         }
-        if (fabric == null) {
+        if (graph == null) {
             return alone();
         }
-        List<Channel> rings = Rings.pack(fabric);
-        Fabric used = fabric;
-        if (rings.isEmpty() && fabric.nvlinkOnly) {
+        List<Channel> rings = Rings.pack(graph);
+        PlanGraph used = graph;
+        if (rings.isEmpty() && graph.nvlinkOnly) {
             used = all();
             rings = Rings.pack(used);
         }
@@ -151,13 +151,13 @@ final class Search {
         if (!trees(op)) {
             return null;
         }
-        if (fabric == null) {
+        if (graph == null) {
             return alone();
         }
         boolean both = op == Operation.ALL_REDUCE;
-        double most = bound(fabric).gbps() / (both ? op.busFactor(n) : 1);
-        List<Channel> trees = Trees.pack(fabric, root, both, most);
-        return trees.isEmpty() ? null : plan(fabric, trees);
+        double most = bound(graph).gbps() / (both ? op.busFactor(n) : 1);
+        List<Channel> trees = Trees.pack(graph, root, both, most);
+        return trees.isEmpty() ? null : plan(graph, trees);
     }
 
     @Nullable Plan exchange() {
@@ -167,14 +167,14 @@ final class Search {
             }
             default -> {}
         }
-        if (fabric == null) {
+        if (graph == null) {
             return alone();
         }
-        Plan plan = exchange(fabric);
-        return plan == null && fabric.nvlinkOnly ? exchange(all()) : plan;
+        Plan plan = exchange(graph);
+        return plan == null && graph.nvlinkOnly ? exchange(all()) : plan;
     }
 
-    private @Nullable Plan exchange(Fabric f) {
+    private @Nullable Plan exchange(PlanGraph f) {
         List<Hop> hops = new ArrayList<>();
         for (int i = 0; i < n; i++) {
             for (int j = 0; j < n; j++) {
@@ -204,20 +204,20 @@ final class Search {
         return plan(f, List.of(new Channel.Exchange(hops, rate)));
     }
 
-    private Fabric all() {
-        Fabric f = all;
+    private PlanGraph all() {
+        PlanGraph f = all;
         if (f == null) {
-            f = Fabric.all(t, ids);
+            f = PlanGraph.all(t, ids);
             all = f;
         }
         return f;
     }
 
-    private Bounds.Bound bound(Fabric f) {
-        Bounds.Bound b = f == fabric ? bound : boundOfAll;
+    private Bounds.Bound bound(PlanGraph f) {
+        Bounds.Bound b = f == graph ? bound : boundOfAll;
         if (b == null) {
             b = Bounds.of(f, op, root);
-            if (f == fabric) {
+            if (f == graph) {
                 bound = b;
             } else {
                 boundOfAll = b;
@@ -226,7 +226,7 @@ final class Search {
         return b;
     }
 
-    private Plan plan(Fabric f, List<Channel> channels) {
+    private Plan plan(PlanGraph f, List<Channel> channels) {
         Bounds.Bound b = bound(f);
         double bandwidth = Check.bandwidth(op, n, channels);
         if (Math.abs(bandwidth - b.gbps()) < 1e-6 * b.gbps()) {
@@ -245,7 +245,7 @@ final class Search {
     }
 
     private List<String> why(
-            Fabric f, List<Channel> channels, double bandwidth, Bounds.Bound limit) {
+            PlanGraph f, List<Channel> channels, double bandwidth, Bounds.Bound limit) {
         double[] load = new double[f.capacity.length];
         for (Channel channel : channels) {
             boolean tree = channel instanceof Channel.Tree;
@@ -293,7 +293,7 @@ final class Search {
             why.add("PCIe is left out, of plan and bound: NVLink alone joins these GPUs.");
         } else if (pcieUsed && nvlinkCount > 0) {
             why.add(
-                    fabric == f
+                    graph == f
                             ? "NVLink alone does not join these GPUs, so PCIe has to help."
                             : "NVLink alone cannot do it this way, so PCIe has to help.");
         } else if (pcieUsed) {

@@ -18,18 +18,18 @@ final class Trees implements Packing.Oracle {
     /** Share of the bound at which two binary trees are taken: they have 7/8 of it for 8 ranks. */
     private static final double SHALLOW = 0.85;
 
-    private final Fabric fabric;
+    private final PlanGraph graph;
     private final Hops hops;
     private final int n;
     private final int root;
     private final boolean both;
 
-    private Trees(Fabric fabric, int root, boolean both) {
-        this.fabric = fabric;
+    private Trees(PlanGraph graph, int root, boolean both) {
+        this.graph = graph;
         this.root = root;
         this.both = both;
-        hops = new Hops(fabric, both);
-        n = fabric.n;
+        hops = new Hops(graph, both);
+        n = graph.n;
     }
 
     /**
@@ -38,17 +38,17 @@ final class Trees implements Packing.Oracle {
      * @param both whether hops are used both ways, and any rank may be the root
      * @param most the total rate that no packing exceeds
      */
-    static List<Channel> pack(Fabric fabric, int root, boolean both, double most) {
-        return new Trees(fabric, root, both).pack(most);
+    static List<Channel> pack(PlanGraph graph, int root, boolean both, double most) {
+        return new Trees(graph, root, both).pack(most);
     }
 
     private List<Channel> pack(double most) {
         List<Packing.Item> best = List.of();
-        if (both && fabric.switched()) {
+        if (both && graph.switched()) {
             best = binary();
         }
         // On NVSwitches two binary trees are nearly as good as any packing, and far less deep.
-        boolean enough = fabric.nvlinkOnly && Rings.total(best) > SHALLOW * most;
+        boolean enough = graph.nvlinkOnly && Rings.total(best) > SHALLOW * most;
         if (!enough) {
             List<Packing.Item> chain = chain();
             best = Rings.total(chain) > Rings.total(best) ? chain : best;
@@ -67,7 +67,7 @@ final class Trees implements Packing.Oracle {
     }
 
     private List<Packing.Item> chain() {
-        int[] walk = fabric.walk();
+        int[] walk = graph.walk();
         int start = 0;
         while (walk[start] != root) {
             start++;
@@ -85,7 +85,7 @@ final class Trees implements Packing.Oracle {
     }
 
     private List<Packing.Item> binary() {
-        int[] walk = fabric.walk();
+        int[] walk = graph.walk();
         int[][] trees = new int[2][n - 1];
         int[] all = new int[2 * (n - 1)];
         for (int tree = 0; tree < 2; tree++) {
@@ -134,7 +134,7 @@ final class Trees implements Packing.Oracle {
         for (int i = 1; i < n; i++) {
             list.add(hops.hop(in[order[i]]));
         }
-        return new Channel.Tree(fabric.gpus[top], list, item.rate());
+        return new Channel.Tree(graph.gpus[top], list, item.rate());
     }
 
     /** Breadth first; the last rank met. */

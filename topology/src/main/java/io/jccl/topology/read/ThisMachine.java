@@ -72,7 +72,7 @@ public final class ThisMachine {
         List<Warning> warnings = new ArrayList<>();
         String matrix = run(commands, warnings, "topo", "-m");
         if (matrix == null) {
-            return Refined.of(SysFs.machine(sysRoot), options, warnings);
+            return TopologyOverrides.of(SysFs.machine(sysRoot), options, warnings);
         }
         List<Device> devices = devices(commands, warnings);
         ReadOptions refined = refine(options, devices, commands, warnings);
@@ -86,10 +86,10 @@ public final class ThisMachine {
                                     + e.getMessage()
                                     + "): only /sys is used; save its output and see what --file F"
                                     + " --lenient makes of it"));
-            return Refined.of(SysFs.machine(sysRoot), options, warnings);
+            return TopologyOverrides.of(SysFs.machine(sysRoot), options, warnings);
         }
         Topology joined = join(printed, devices, sysRoot, options, warnings);
-        return joined != null ? joined : Refined.of(printed, options, warnings);
+        return joined != null ? joined : TopologyOverrides.of(printed, options, warnings);
     }
 
     /** A GPU as nvidia-smi lists it. */

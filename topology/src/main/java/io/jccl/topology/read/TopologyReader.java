@@ -80,7 +80,7 @@ public final class TopologyReader {
     public static Topology topology(String text, ReadOptions options) {
         if (isXml(text, options)) {
             Topology xml = TopologyXml.read(text, options.lenient(), options.name());
-            return Refined.of(xml, options, List.of());
+            return TopologyOverrides.of(xml, options, List.of());
         }
         List<Text.Line> lines = Text.lines(text);
         Dump dump = dump(text, lines, options);

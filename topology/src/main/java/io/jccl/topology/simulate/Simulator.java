@@ -107,10 +107,10 @@ public final class Simulator {
      *     or there would be too many chunks
      */
     public static Simulation run(ClusterPlan plan, long bytes, long chunkBytes) {
-        ClusterPlayer player = new ClusterPlayer(plan, bytes, chunkBytes);
+        ClusterSimulator simulator = new ClusterSimulator(plan, bytes, chunkBytes);
         return (long) plan.cluster().machines() * plan.gpus().size() <= FULL_RANKS
-                ? player.full()
-                : player.alike();
+                ? simulator.full()
+                : simulator.alike();
     }
 
     static String name(Topology t, int arc) {
@@ -185,17 +185,18 @@ public final class Simulator {
         }
         double largest = total > 0 ? bytes * most / total : 0;
         // A tree moves all of its channel's share as one block.
-        double block = tree ? largest : Loader.block(op, ranks, largest);
-        Loader loader = new Loader(s, op, root, Loader.chunks(block, chunkBytes));
+        double block = tree ? largest : ScheduleBuilder.block(op, ranks, largest);
+        ScheduleBuilder builder =
+                new ScheduleBuilder(s, op, root, ScheduleBuilder.chunks(block, chunkBytes));
         if (parts.isEmpty() || total <= 0) {
-            loader.expect(0);
+            builder.expect(0);
         }
         for (int c = 0; c < parts.size(); c++) {
-            loader.load(c, parts.get(c), total > 0 ? bytes * parts.get(c).gbps() / total : 0);
+            builder.load(c, parts.get(c), total > 0 ? bytes * parts.get(c).gbps() / total : 0);
         }
-        Player player = new Player(s, capacity, hopUs);
-        Network.Outcome outcome = player.play(names);
-        return Simulation.of(op, ranks, bytes, player.now, outcome);
+        ChannelSimulator simulator = new ChannelSimulator(s, capacity, hopUs);
+        Network.Outcome outcome = simulator.play(names);
+        return Simulation.of(op, ranks, bytes, simulator.now, outcome);
     }
 
     static void check(String what, long bytes) {

@@ -99,8 +99,8 @@ class ClusterSimulatorTest {
     private static void compare(ClusterPlan p, double tolerance, String what) {
         long bytes = 1L << 30;
         long chunk = bytes / 800 / p.channels().size();
-        Simulation all = new ClusterPlayer(p, bytes, chunk).full();
-        Simulation one = new ClusterPlayer(p, bytes, chunk).alike();
+        Simulation all = new ClusterSimulator(p, bytes, chunk).full();
+        Simulation one = new ClusterSimulator(p, bytes, chunk).alike();
         assertTrue(all.correct(), () -> what + " " + all.faults() + " " + all.stuck());
         assertTrue(one.correct(), what);
         assertEquals(1, one.timeUs() / all.timeUs(), tolerance, what);

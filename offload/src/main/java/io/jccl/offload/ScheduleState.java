@@ -8,7 +8,7 @@ import org.jspecify.annotations.Nullable;
  * How far a pass has come: one step for each time that a layer is run, counted on and on over
  * passes. Everything here, and what {@link Slot} says is, is guarded by this object's monitor.
  */
-final class Steps {
+final class ScheduleState {
     private final int layers;
 
     /** Steps that may be fed and not released. */
@@ -39,7 +39,7 @@ final class Steps {
 
     private final boolean[] fetched;
 
-    Steps(int layers, int window) {
+    ScheduleState(int layers, int window) {
         this.layers = layers;
         this.window = window;
         this.slotOf = new Slot[window];

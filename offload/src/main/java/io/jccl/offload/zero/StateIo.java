@@ -16,8 +16,8 @@ import java.util.List;
 import java.util.zip.CRC32C;
 
 /** State on its way in and out: initial values, what callers see, and files. */
-final class Values {
-    private final Setup setup;
+final class StateIo {
+    private final ZeroConfig config;
     private final Optimizer optimizer;
     private final LossScale scale;
     private final Tiers tiers;
@@ -26,15 +26,20 @@ final class Values {
     private final Ranks ranks;
     private final Progress progress;
     private final List<Part> parts;
-    private final States states;
+    private final OptimizerStates states;
 
-    Values(Setup setup, Ranks ranks, Progress progress, List<Part> parts, States states) {
-        this.setup = setup;
-        this.optimizer = setup.optimizer();
-        this.scale = setup.scale();
-        this.tiers = setup.tiers();
-        this.size = setup.size();
-        this.rank = setup.rank();
+    StateIo(
+            ZeroConfig config,
+            Ranks ranks,
+            Progress progress,
+            List<Part> parts,
+            OptimizerStates states) {
+        this.config = config;
+        this.optimizer = config.optimizer();
+        this.scale = config.scale();
+        this.tiers = config.tiers();
+        this.size = config.size();
+        this.rank = config.rank();
         this.ranks = ranks;
         this.progress = progress;
         this.parts = parts;
@@ -86,18 +91,18 @@ final class Values {
 
     /** As {@link ZeroOptimizer#forEachParameter}. */
     void forEach(ZeroOptimizer.Visitor visitor) {
-        boolean onHost = setup.onHost();
+        boolean onHost = config.onHost();
         long most = Part.mostPadded(parts);
         try (Buffer device = tiers.device().allocate(DataType.FLOAT32, most);
                 Buffer host = tiers.pinned().allocate(DataType.FLOAT32, onHost ? 0 : most)) {
             for (Part p : parts) {
                 Buffer values = onHost ? device : host;
-                if (setup.stage() == 0) {
+                if (config.stage() == 0) {
                     values = states.get(p, 0);
                 } else {
                     Buffer all = device.slice(0, p.padded);
                     tiers.engine().toDevice(states.get(p, 0), p.ofRank(all), 0).await(FOREVER);
-                    setup.comm().allGather(all, ranks.stream);
+                    config.comm().allGather(all, ranks.stream);
                     ranks.mark();
                     ranks.drain();
                     if (!onHost) {
@@ -153,7 +158,7 @@ final class Values {
     private void write(Path folder, long id, boolean all) throws IOException {
         List<Checkpoint.Range> ranges = new ArrayList<>();
         for (Part p : parts) {
-            boolean whole = all && setup.stage() == 0;
+            boolean whole = all && config.stage() == 0;
             long from = whole ? 0 : Math.min(p.count, rank * p.block);
             long to = whole ? p.count : Math.min(p.count, (rank + 1) * p.block);
             ranges.add(new Checkpoint.Range(p.layer, from, to - from));
@@ -192,7 +197,7 @@ final class Values {
         try {
             checkpoint =
                     Checkpoint.newest(
-                            folder, setup.layers(), optimizer.label(), optimizer.moments());
+                            folder, config.layers(), optimizer.label(), optimizer.moments());
             checkpoint.verify();
         } catch (IOException e) {
             failure = e;

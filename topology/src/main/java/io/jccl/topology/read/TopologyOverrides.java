@@ -9,8 +9,8 @@ import io.jccl.topology.Warning;
 import java.util.List;
 
 /** Puts what the caller knows into a graph that was not made from a matrix. */
-final class Refined {
-    private Refined() {}
+final class TopologyOverrides {
+    private TopologyOverrides() {}
 
     /**
      * The same graph with the options' name and bandwidths.

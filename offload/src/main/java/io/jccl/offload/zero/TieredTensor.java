@@ -15,7 +15,7 @@ import org.jspecify.annotations.Nullable;
  * Where the elements of one layer live: memory, or a store. In a store there may be two versions: a
  * write goes to the one that is not current, and {@link #commit} makes it current.
  */
-final class Home implements AutoCloseable {
+final class TieredTensor implements AutoCloseable {
     final Tier tier;
     final DataType type;
     final long count;
@@ -25,7 +25,7 @@ final class Home implements AutoCloseable {
     private int current;
     private boolean written;
 
-    Home(Tiers tiers, Tier tier, DataType type, long count, String name, int versions) {
+    TieredTensor(Tiers tiers, Tier tier, DataType type, long count, String name, int versions) {
         this.tier = tier;
         this.type = type;
         this.count = count;

@@ -10,7 +10,7 @@ import java.util.List;
  * that each is copied once. Two meetings go around it, before anybody touches others' blocks and
  * after.
  */
-final class SharedRows extends RowExchange {
+final class SharedMemoryExchange extends TokenExchange {
     /** By block and rank. */
     private final MemorySegment[][] seen;
 
@@ -19,7 +19,7 @@ final class SharedRows extends RowExchange {
      *
      * @param seen each block of each rank, as this rank sees it
      */
-    SharedRows(
+    SharedMemoryExchange(
             Communicator comm, ExpertOptions options, List<Buffer> blocks, MemorySegment[][] seen) {
         super(comm, options, blocks);
         this.seen = seen;
@@ -33,7 +33,7 @@ final class SharedRows extends RowExchange {
     }
 
     @Override
-    void layOut(ExpertRouter router, RowPlan plan) {
+    void layOut(ExpertRouter router, DispatchPlan plan) {
         for (int e = 0; e < plan.experts; e++) {
             int rank = e / plan.local;
             long row = plan.firstOf(comm.rank(), e);

@@ -19,7 +19,7 @@ import org.jspecify.annotations.Nullable;
  * Layers' parameters on the device while the caller computes with them: read where they live, or
  * gathered into windows, the next layer's ahead.
  */
-final class Windows {
+final class GatherWindows {
     private final ZeroOptions options;
     private final boolean resident;
     private final Communicator comm;
@@ -57,10 +57,10 @@ final class Windows {
         long mark;
         long lastUse;
 
-        Window(Setup setup, List<Part> parts, Memory taken) {
-            this.freed = taken.own(setup.device().newEvent());
-            this.ready = taken.own(setup.device().newEvent());
-            ZeroOptions options = setup.options();
+        Window(ZeroConfig config, List<Part> parts, Memory taken) {
+            this.freed = taken.own(config.device().newEvent());
+            this.ready = taken.own(config.device().newEvent());
+            ZeroOptions options = config.options();
             long most = Part.mostPadded(parts);
             Buffer memory = taken.buffer(Tier.DEVICE, options.type(), most);
             Buffer pinned =
@@ -78,16 +78,16 @@ final class Windows {
         }
     }
 
-    Windows(Setup setup, Ranks ranks, List<Part> parts, Memory memory) {
-        this.options = setup.options();
-        this.resident = setup.resident();
-        this.comm = setup.comm();
-        this.engine = setup.tiers().engine();
+    GatherWindows(ZeroConfig config, Ranks ranks, List<Part> parts, Memory memory) {
+        this.options = config.options();
+        this.resident = config.resident();
+        this.comm = config.comm();
+        this.engine = config.tiers().engine();
         this.ranks = ranks;
         this.stream = ranks.stream;
         this.parts = parts;
         for (int i = 0; !resident && i <= options.prefetch(); i++) {
-            windows.add(new Window(setup, parts, memory));
+            windows.add(new Window(config, parts, memory));
         }
     }
 

@@ -8,7 +8,7 @@ import java.lang.foreign.ValueLayout;
  * Which rows of the experts' blocks are whose in one step: what every rank has told all others, and
  * where blocks start.
  */
-final class RowPlan {
+final class DispatchPlan {
     // What a rank tells the others, as int32: tokens taken from it and first choices, of each
     // expert, and these.
     private static final int TOKENS = 0;
@@ -34,7 +34,7 @@ final class RowPlan {
 
     private final long[] rows;
 
-    RowPlan(int ranks, int experts, long fixedRows, Buffer counts) {
+    DispatchPlan(int ranks, int experts, long fixedRows, Buffer counts) {
         this.ranks = ranks;
         this.experts = experts;
         this.fixedRows = fixedRows;

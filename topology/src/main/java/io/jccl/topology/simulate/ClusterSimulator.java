@@ -13,7 +13,7 @@ import java.util.List;
 import java.util.Map;
 
 /** Plays a plan for a cluster: every machine, or one for all. Not thread-safe. */
-final class ClusterPlayer {
+final class ClusterSimulator {
     /** Chunks of a channel at which the time of one more is measured. */
     private static final int FEW = 24;
 
@@ -31,7 +31,7 @@ final class ClusterPlayer {
     private final double[] capacity;
     private final Map<Integer, Integer> rankOf = new HashMap<>();
 
-    ClusterPlayer(ClusterPlan plan, long bytes, long chunkBytes) {
+    ClusterSimulator(ClusterPlan plan, long bytes, long chunkBytes) {
         Simulator.check("size", bytes);
         Simulator.check("chunk size", chunkBytes);
         this.plan = plan;
@@ -197,7 +197,7 @@ final class ClusterPlayer {
             spans(1);
             return pipeline(true);
         }
-        return pipelined ? pipeline(false) : turning();
+        return pipelined ? pipeline(false) : steadyState();
     }
 
     /** Checks that a tree over the machines reaches each from its root. */
@@ -223,8 +223,8 @@ final class ClusterPlayer {
     }
 
     /** Rings on which all machines do the same at any time. */
-    private Simulation turning() {
-        List<Turning.Rail> rails = new ArrayList<>();
+    private Simulation steadyState() {
+        List<RingSteadyState.Rail> rails = new ArrayList<>();
         double total = 0;
         double most = 0;
         for (ClusterPlan.Rail rail : plan.channels()) {
@@ -232,34 +232,37 @@ final class ClusterPlayer {
             most = Math.max(most, rail.gbps());
         }
         int n = machines * local;
-        int chunks = Loader.chunks(Loader.block(op, n, bytes * most / total), chunkBytes);
+        int chunks =
+                ScheduleBuilder.chunks(
+                        ScheduleBuilder.block(op, n, bytes * most / total), chunkBytes);
         for (ClusterPlan.Rail rail : plan.channels()) {
             int[][] paths = new int[local][];
             for (int i = 0; i + 1 < local; i++) {
                 paths[i] = path(rail.hops().get(i), 0);
             }
             paths[local - 1] = between(rail, 0, 0);
-            double block = Loader.block(op, n, bytes * rail.gbps() / total);
-            rails.add(new Turning.Rail(paths, rail.gbps(), chunks, block / chunks));
+            double block = ScheduleBuilder.block(op, n, bytes * rail.gbps() / total);
+            rails.add(new RingSteadyState.Rail(paths, rail.gbps(), chunks, block / chunks));
         }
         long steps = (op == Operation.ALL_REDUCE ? 2L : 1L) * (n - 1);
-        Turning turning = new Turning(rails, capacity, steps);
+        RingSteadyState steadyState = new RingSteadyState(rails, capacity, steps);
         List<String> names = new ArrayList<>();
         for (int a = 0; a < arcs; a++) {
             names.add(name(a));
         }
-        double seconds = turning.play();
+        double seconds = steadyState.play();
         return Simulation.of(
                 op,
                 n,
                 bytes,
                 seconds,
                 new Network.Outcome(
-                        turning.transfers() * machines,
+                        steadyState.transfers() * machines,
                         List.of(),
                         0,
                         0,
-                        Player.uses(turning.carried, turning.network, seconds, names)));
+                        ChannelSimulator.uses(
+                                steadyState.carried, steadyState.network, seconds, names)));
     }
 
     /**

@@ -12,8 +12,8 @@ import java.util.Arrays;
 import java.util.List;
 
 /** Whether all ranks made the same object: they tell each other its description, line by line. */
-final class Agreement {
-    private Agreement() {}
+final class ConsistencyCheck {
+    private ConsistencyCheck() {}
 
     /**
      * Throws on every rank alike unless all ranks pass the same lines.

@@ -13,7 +13,7 @@ import java.util.List;
  *
  * <p>A block of rows is one of {@link #INPUTS} and what follows.
  */
-abstract sealed class RowExchange permits SharedRows, TravellingRows {
+abstract sealed class TokenExchange permits SharedMemoryExchange, AllToAllExchange {
     static final int INPUTS = 0;
     static final int OUTPUTS = 1;
     static final int OUTPUT_GRADIENTS = 2;
@@ -29,7 +29,7 @@ abstract sealed class RowExchange permits SharedRows, TravellingRows {
     final long[] place;
     final int[] memory;
 
-    RowExchange(Communicator comm, ExpertOptions options, List<Buffer> blocks) {
+    TokenExchange(Communicator comm, ExpertOptions options, List<Buffer> blocks) {
         this.comm = comm;
         this.blocks = List.copyOf(blocks);
         stream = comm.device().defaultStream();
@@ -45,7 +45,7 @@ abstract sealed class RowExchange permits SharedRows, TravellingRows {
      * @param router this rank's
      * @param plan of all ranks
      */
-    abstract void layOut(ExpertRouter router, RowPlan plan);
+    abstract void layOut(ExpertRouter router, DispatchPlan plan);
 
     /** Where to write rows for the experts' block, from now on. */
     abstract MemorySegment[] outgoing(int block);

@@ -18,27 +18,29 @@ import org.jspecify.annotations.Nullable;
  * @param hops its hops
  * @param all whether it is every pair at once
  */
-record Drawn(String title, String path, List<Hop> hops, boolean all) {
+record RenderedChannel(String title, String path, List<Hop> hops, boolean all) {
     /** More hops than this are counted, not listed. */
     private static final int LISTED = 160;
 
     /** The channels of a plan, if there is one. */
-    static List<Drawn> of(@Nullable Plan plan) {
+    static List<RenderedChannel> of(@Nullable Plan plan) {
         if (plan == null) {
             return List.of();
         }
         Topology t = plan.topology();
-        List<Drawn> all = new ArrayList<>();
+        List<RenderedChannel> all = new ArrayList<>();
         for (Channel c : plan.channels()) {
             String number = " " + (all.size() + 1) + ", " + Text.gbps(c.gbps()) + " GB/s";
             all.add(
                     switch (c) {
                         case Channel.Ring ring ->
-                                new Drawn("ring" + number, chain(t, ring.hops()), c.hops(), false);
+                                new RenderedChannel(
+                                        "ring" + number, chain(t, ring.hops()), c.hops(), false);
                         case Channel.Tree tree ->
-                                new Drawn("tree" + number, edges(t, tree.hops()), c.hops(), false);
+                                new RenderedChannel(
+                                        "tree" + number, edges(t, tree.hops()), c.hops(), false);
                         case Channel.Exchange exchange ->
-                                new Drawn(
+                                new RenderedChannel(
                                         "direct exchange" + number + " per pair",
                                         "every pair at once, "
                                                 + Svg.count(exchange.hops().size(), "hop"),
@@ -50,9 +52,9 @@ record Drawn(String title, String path, List<Hop> hops, boolean all) {
     }
 
     /** What the rails of a cluster do inside a machine. */
-    static List<Drawn> of(ClusterPlan plan) {
+    static List<RenderedChannel> of(ClusterPlan plan) {
         Topology t = plan.cluster().machine();
-        List<Drawn> all = new ArrayList<>();
+        List<RenderedChannel> all = new ArrayList<>();
         for (ClusterPlan.Rail r : plan.channels()) {
             String title =
                     r.shape().name().toLowerCase(Locale.ROOT).replace('_', ' ')
@@ -69,7 +71,7 @@ record Drawn(String title, String path, List<Hop> hops, boolean all) {
                             + inside
                             + " → "
                             + t.nics().get(r.nicOut()).name();
-            all.add(new Drawn(title, path, r.hops(), false));
+            all.add(new RenderedChannel(title, path, r.hops(), false));
         }
         return all;
     }

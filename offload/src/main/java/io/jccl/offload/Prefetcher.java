@@ -7,22 +7,22 @@ import java.time.Duration;
 
 /**
  * Brings layers into slots, ahead of their work, in a thread of its own: one step after the other,
- * as far as {@link Steps#limit} and free slots let it.
+ * as far as {@link ScheduleState#limit} and free slots let it.
  */
-final class Feeder {
+final class Prefetcher {
     private static final Phase[] PHASES = Phase.values();
 
     private final ScheduleContext context;
-    private final Steps steps;
+    private final ScheduleState state;
     private final SlotRing ring;
-    private final Outputs outputs;
+    private final WriteBack writeBack;
     private final Thread thread;
 
-    Feeder(ScheduleContext context, Steps steps, SlotRing ring, Outputs outputs) {
+    Prefetcher(ScheduleContext context, ScheduleState state, SlotRing ring, WriteBack writeBack) {
         this.context = context;
-        this.steps = steps;
+        this.state = state;
         this.ring = ring;
-        this.outputs = outputs;
+        this.writeBack = writeBack;
         this.thread = Thread.ofPlatform().daemon().name("jccl-layers").unstarted(this::run);
     }
 
@@ -36,47 +36,47 @@ final class Feeder {
 
     private void run() {
         while (true) {
-            synchronized (steps) {
-                steps.feeding = false;
-                steps.notifyAll();
-                while (!steps.closed && isEnough()) {
-                    steps.await();
+            synchronized (state) {
+                state.feeding = false;
+                state.notifyAll();
+                while (!state.closed && isEnough()) {
+                    state.await();
                 }
-                if (steps.closed) {
+                if (state.closed) {
                     return;
                 }
-                steps.feeding = true;
+                state.feeding = true;
             }
             try {
                 feedOne();
             } catch (Throwable e) {
-                synchronized (steps) {
-                    steps.fail(e);
-                    steps.limit = steps.fed;
+                synchronized (state) {
+                    state.fail(e);
+                    state.limit = state.fed;
                 }
             }
         }
     }
 
     private boolean isEnough() {
-        return steps.draining
-                || steps.fed >= steps.limit
-                || steps.fed - steps.released >= steps.window;
+        return state.draining
+                || state.fed >= state.limit
+                || state.fed - state.released >= state.window;
     }
 
     /** Waits until no step is being fed; tells whether that came before the deadline. */
     boolean awaitIdle(long deadline) {
         boolean interrupted = false;
         boolean clean = true;
-        synchronized (steps) {
-            while (steps.feeding) {
+        synchronized (state) {
+            while (state.feeding) {
                 long left = deadline - System.nanoTime();
                 if (left <= 0) {
                     clean = false;
                     break;
                 }
                 try {
-                    steps.wait(left / 1_000_000 + 1);
+                    state.wait(left / 1_000_000 + 1);
                 } catch (InterruptedException e) {
                     interrupted = true;
                 }
@@ -96,19 +96,19 @@ final class Feeder {
         Slot slot;
         int old;
         long lastStep;
-        Resident loaded;
+        LoadedLayer loaded;
         Phase loadedPhase;
-        synchronized (steps) {
-            step = steps.fed;
-            layer = steps.layerAt(step);
-            phase = steps.phaseAt(step);
+        synchronized (state) {
+            step = state.fed;
+            layer = state.layerAt(step);
+            phase = state.phaseAt(step);
             slot = ring.get(0);
             for (int i = 0; i < ring.size(); i++) { // no iterator: no garbage
                 Slot s = ring.get(i);
                 if (s.layer == layer) {
                     s.lastStep = step;
-                    steps.ready(step, s, false);
-                    context.times().hit();
+                    state.ready(step, s, false);
+                    context.stats().hit();
                     return;
                 }
                 if (s.lastStep < slot.lastStep) {
@@ -118,7 +118,7 @@ final class Feeder {
             old = slot.layer;
             lastStep = slot.lastStep;
             loaded = slot.loaded;
-            loadedPhase = loaded == null ? Phase.FORWARD : steps.phaseAt(slot.loadedFor);
+            loadedPhase = loaded == null ? Phase.FORWARD : state.phaseAt(slot.loadedFor);
             slot.layer = layer;
             slot.lastStep = step;
         }
@@ -126,10 +126,10 @@ final class Feeder {
             // Its copies are long over; this is where their errors are seen.
             loaded.checkFetched(loadedPhase, context.options().timeout());
         }
-        Resident r = slot.residents[layer];
+        LoadedLayer r = slot.loadedLayers[layer];
         if (r == null) {
-            r = new Resident(context, layer, slot);
-            slot.residents[layer] = r;
+            r = new LoadedLayer(context, layer, slot);
+            slot.loadedLayers[layer] = r;
         }
         boolean done = false;
         try {
@@ -142,92 +142,93 @@ final class Feeder {
         }
     }
 
-    private boolean bringIn(long step, Slot slot, Resident r, Phase phase, int old, long lastStep) {
+    private boolean bringIn(
+            long step, Slot slot, LoadedLayer r, Phase phase, int old, long lastStep) {
         int layer = r.layer;
-        Seat[] checkpoint = phase == Phase.BACKWARD ? r.checkpoint : null;
+        SlotTensor[] checkpoint = phase == Phase.BACKWARD ? r.checkpoint : null;
         if (ring.stageBytes > 0) {
             if (old >= 0) {
                 awaitStage(old, lastStep);
             }
             if (checkpoint != null) {
-                outputs.await(layer, Phase.FORWARD);
+                writeBack.await(layer, Phase.FORWARD);
                 read(checkpoint);
             }
             read(r.parameters);
         }
         // From here on the slot's last work must be in the compute stream.
         Event free;
-        synchronized (steps) {
-            while (!steps.draining && !steps.closed && lastStep >= steps.released) {
-                steps.await();
+        synchronized (state) {
+            while (!state.draining && !state.closed && lastStep >= state.released) {
+                state.await();
             }
-            if (steps.draining || steps.closed) {
+            if (state.draining || state.closed) {
                 return false;
             }
             free = slot.free;
             if (old >= 0) {
-                context.times().evicted();
+                context.stats().evicted();
             }
         }
         if (old >= 0) {
             evicted(old, layer);
             for (Phase p : PHASES) {
-                Resident out = outputs.last(old, p);
-                if (out != null && out == slot.residents[old]) {
-                    outputs.await(old, p);
+                LoadedLayer out = writeBack.last(old, p);
+                if (out != null && out == slot.loadedLayers[old]) {
+                    writeBack.await(old, p);
                 }
             }
         }
         if (checkpoint != null) {
-            outputs.await(layer, Phase.FORWARD);
+            writeBack.await(layer, Phase.FORWARD);
         }
         awaitRead(r.parameters);
-        synchronized (steps) {
+        synchronized (state) {
             slot.loaded = r;
             slot.loadedFor = step;
         }
-        for (Seat s : r.parameters) {
+        for (SlotTensor s : r.parameters) {
             s.fetch(free);
         }
         if (checkpoint != null) {
             awaitRead(checkpoint);
-            for (Seat s : checkpoint) {
+            for (SlotTensor s : checkpoint) {
                 s.fetch(free);
             }
         }
-        synchronized (steps) {
-            context.times().fetched();
-            steps.ready(step, slot, true);
+        synchronized (state) {
+            context.stats().fetched();
+            state.ready(step, slot, true);
         }
         return true;
     }
 
     /** Waits until what the slot's stage holds for its last layer is needed no more. */
     private void awaitStage(int old, long lastStep) {
-        synchronized (steps) {
-            while (!steps.draining && !steps.closed && lastStep >= steps.released) {
+        synchronized (state) {
+            while (!state.draining && !state.closed && lastStep >= state.released) {
                 Layer l = context.layers().get(old);
                 if (l.gradients().isEmpty() && l.checkpoint() == null) {
                     return;
                 }
-                steps.await();
+                state.await();
             }
         }
         for (Phase p : PHASES) {
-            outputs.await(old, p);
+            writeBack.await(old, p);
         }
     }
 
-    private static void read(Seat[] seats) {
-        for (Seat s : seats) {
+    private static void read(SlotTensor[] tensors) {
+        for (SlotTensor s : tensors) {
             if (s.tensor.place() != null) {
                 s.startRead();
             }
         }
     }
 
-    private static void awaitRead(Seat[] seats) {
-        for (Seat s : seats) {
+    private static void awaitRead(SlotTensor[] tensors) {
+        for (SlotTensor s : tensors) {
             s.awaitIo(Track.NVME_READ);
         }
     }

@@ -12,7 +12,7 @@ import java.util.PriorityQueue;
  *
  * <p>Not thread-safe.
  */
-final class Player {
+final class ChannelSimulator {
     /** Longs of state that a run may keep: 1 GiB. */
     private static final long MAX_STATE = 1L << 27;
 
@@ -33,7 +33,7 @@ final class Player {
     /** Seconds. */
     double now;
 
-    Player(Schedule s, double[] capacityGBps, double alphaUs) {
+    ChannelSimulator(Schedule s, double[] capacityGBps, double alphaUs) {
         this.s = s;
         alpha = alphaUs * 1e-6;
         lanes = s.lanePaths.size();

@@ -7,7 +7,7 @@ import io.jccl.offload.LayerSchedule.Phase;
  *
  * <p><b>Threads:</b> any.
  */
-final class PassTimes {
+final class ScheduleStats {
     /** A shorter gap before a layer is the stream's own hand-over. */
     static final long STALL_NANOS = 20_000;
 
@@ -28,7 +28,7 @@ final class PassTimes {
     private long stalls;
     private long stallNanos;
 
-    PassTimes(int layers) {
+    ScheduleStats(int layers) {
         this.fetchNanos = new long[layers];
         this.workNanos = new long[Phase.values().length][layers];
     }
@@ -90,21 +90,21 @@ final class PassTimes {
     }
 
     /**
-     * The depth that measured times make worthwhile; called with the monitor of the steps.
+     * The depth that measured times make worthwhile; called with the monitor of the state.
      *
      * @return layers to fetch ahead; 0 if there is nothing to go by, or no more to learn
      */
-    synchronized int depth(Steps steps, int layers, boolean cyclic) {
+    synchronized int depth(ScheduleState state, int layers, boolean cyclic) {
         if (timedPasses == 0 || passes > LEARNING) {
             return 0;
         }
         long came = Math.max(1, Math.max(1, fetches) / layers);
-        long[] fetch = new long[steps.length];
-        long[] work = new long[steps.length];
-        for (int i = 0; i < steps.length; i++) {
-            int layer = steps.layerAt(steps.base + i);
+        long[] fetch = new long[state.length];
+        long[] work = new long[state.length];
+        for (int i = 0; i < state.length; i++) {
+            int layer = state.layerAt(state.base + i);
             fetch[i] = fetchNanos[layer] / came;
-            work[i] = workNanos[steps.phaseAt(steps.base + i).ordinal()][layer] / timedPasses;
+            work[i] = workNanos[state.phaseAt(state.base + i).ordinal()][layer] / timedPasses;
         }
         // A slot that holds a layer more than there are would never be used.
         return DepthModel.choose(fetch, work, Math.max(0, layers - 1), cyclic);

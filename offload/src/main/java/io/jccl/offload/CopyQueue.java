@@ -8,6 +8,7 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -20,8 +21,8 @@ import org.jspecify.annotations.Nullable;
  * it, and a stream that holds a bounded number of them. On a GPU another thread waits for their
  * events; on the host device the stream's own thread copies and says when it is done.
  */
-final class Lane {
-    /** How long a thread waits for an event before it looks whether the lane is given up. */
+final class CopyQueue {
+    /** How long a thread waits for an event before it looks whether the queue is given up. */
     private static final Duration LOOK = Duration.ofMillis(200);
 
     /** How long closing waits for the dispatcher even if the time to close is over. */
@@ -119,7 +120,7 @@ final class Lane {
         }
     }
 
-    Lane(boolean toDevice, Device device, TransferOptions options, Budgets budgets) {
+    CopyQueue(boolean toDevice, Device device, TransferOptions options, Budgets budgets) {
         this.toDevice = toDevice;
         this.name = toDevice ? "host-to-device" : "device-to-host";
         this.device = device;
@@ -197,7 +198,7 @@ final class Lane {
     void await(Transfer t, Duration timeout) {
         Throwable failure;
         synchronized (this) {
-            if (!awaitDone(t, Patience.deadline(timeout))) {
+            if (!awaitDone(t, Deadline.after(timeout))) {
                 throw new JcclTimeoutException(
                         t
                                 + " is not done after "

@@ -10,24 +10,24 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** A layer in a slot. */
-final class Resident {
+final class LoadedLayer {
     final int layer;
     final LayerBuffers buffers;
-    final Seat[] parameters;
-    final Seat[] gradients;
-    final Seat @Nullable [] checkpoint;
+    final SlotTensor[] parameters;
+    final SlotTensor[] gradients;
+    final SlotTensor @Nullable [] checkpoint;
 
-    /** Whether the outputs of a phase are on their way to a store; guarded by {@link Outputs}. */
+    /** Whether the outputs of a phase are on their way to a store; guarded by {@link WriteBack}. */
     final boolean[] writing = new boolean[Phase.values().length];
 
-    Resident(ScheduleContext context, int layer, Slot slot) {
+    LoadedLayer(ScheduleContext context, int layer, Slot slot) {
         Layer l = context.layers().get(layer);
         this.layer = layer;
         long[] at = new long[2];
-        this.parameters = seats(context, l.parameters(), slot, at);
-        this.gradients = seats(context, l.gradients(), slot, at);
+        this.parameters = tensors(context, l.parameters(), slot, at);
+        this.gradients = tensors(context, l.gradients(), slot, at);
         LayerTensor c = l.checkpoint();
-        this.checkpoint = c == null ? null : seats(context, List.of(c), slot, at);
+        this.checkpoint = c == null ? null : tensors(context, List.of(c), slot, at);
         this.buffers =
                 new LayerBuffers(
                         l,
@@ -36,8 +36,9 @@ final class Resident {
                         checkpoint == null ? null : checkpoint[0].onDevice);
     }
 
-    private Seat[] seats(ScheduleContext context, List<LayerTensor> tensors, Slot slot, long[] at) {
-        Seat[] all = new Seat[tensors.size()];
+    private SlotTensor[] tensors(
+            ScheduleContext context, List<LayerTensor> tensors, Slot slot, long[] at) {
+        SlotTensor[] all = new SlotTensor[tensors.size()];
         for (int i = 0; i < all.length; i++) {
             LayerTensor t = tensors.get(i);
             Buffer onDevice = slot.memory.lease(at[0], t.type(), t.count(), () -> {});
@@ -49,21 +50,21 @@ final class Resident {
                                 .lease(at[1], t.type(), t.count(), () -> {});
                 at[1] += SlotRing.stagePadded(t);
             }
-            all[i] = new Seat(context, layer, t, onDevice, onHost);
+            all[i] = new SlotTensor(context, layer, t, onDevice, onHost);
         }
         return all;
     }
 
-    Seat @Nullable [] outputs(Phase phase) {
+    SlotTensor @Nullable [] outputs(Phase phase) {
         return phase == Phase.FORWARD ? checkpoint : gradients;
     }
 
     /** Throws if a fetch failed; waits for it if it is under way. */
     void checkFetched(Phase phase, Duration timeout) {
-        for (Seat s : parameters) {
+        for (SlotTensor s : parameters) {
             s.in.await(timeout);
         }
-        Seat[] c = checkpoint;
+        SlotTensor[] c = checkpoint;
         if (phase == Phase.BACKWARD && c != null) {
             c[0].in.await(timeout);
         }
@@ -71,10 +72,10 @@ final class Resident {
 
     /** Lets a stream wait for what was fetched. */
     void orderBefore(Stream compute, Phase phase) {
-        for (Seat s : parameters) {
+        for (SlotTensor s : parameters) {
             s.in.before(compute);
         }
-        Seat[] c = checkpoint;
+        SlotTensor[] c = checkpoint;
         if (phase == Phase.BACKWARD && c != null) {
             c[0].in.before(compute);
         }
@@ -82,11 +83,11 @@ final class Resident {
 
     /** Waits for reads of a store, however they end. */
     void endReads() {
-        for (Seat s : parameters) {
+        for (SlotTensor s : parameters) {
             s.endIo();
         }
         if (checkpoint != null) {
-            for (Seat s : checkpoint) {
+            for (SlotTensor s : checkpoint) {
                 s.endIo();
             }
         }
@@ -100,9 +101,9 @@ final class Resident {
         return ended && checkpointEnded;
     }
 
-    static boolean settle(Seat[] seats, boolean inwards, long deadline) {
+    static boolean settle(SlotTensor[] tensors, boolean inwards, long deadline) {
         boolean ended = true;
-        for (Seat s : seats) {
+        for (SlotTensor s : tensors) {
             ended &= s.settle(inwards, deadline);
         }
         return ended;

@@ -4,8 +4,8 @@ import io.jccl.offload.ChromeTrace.Track;
 import io.jccl.offload.LayerSchedule.Phase;
 import org.jspecify.annotations.Nullable;
 
-/** What runs on the compute stream before or behind a layer's work, to take its time. */
-final class Marker implements Runnable {
+/** Runs on the compute stream before and after a layer's work, and measures its time. */
+final class ComputeTimer implements Runnable {
     private int layer;
     private Phase phase = Phase.FORWARD;
     private long began;
@@ -13,10 +13,10 @@ final class Marker implements Runnable {
     private ScheduleEvents.@Nullable ComputeEvent event;
 
     private final ScheduleContext context;
-    private final @Nullable Marker begin;
+    private final @Nullable ComputeTimer begin;
 
     /** Before work, if there is no begin; behind the work of that. */
-    Marker(ScheduleContext context, @Nullable Marker begin) {
+    ComputeTimer(ScheduleContext context, @Nullable ComputeTimer begin) {
         this.context = context;
         this.begin = begin;
     }
@@ -30,10 +30,10 @@ final class Marker implements Runnable {
     public void run() {
         long now = System.nanoTime();
         String name = context.layers().get(layer).name();
-        Marker b = begin;
+        ComputeTimer b = begin;
         if (b == null) {
             began = now;
-            before = context.times().working(now);
+            before = context.stats().working(now);
             if (ScheduleEvents.COMPUTE.isEnabled()) {
                 event = new ScheduleEvents.ComputeEvent();
                 event.layer = name;
@@ -42,8 +42,8 @@ final class Marker implements Runnable {
             }
             return;
         }
-        context.times().worked(layer, phase, b.began, now);
-        boolean stalled = b.began - b.before >= PassTimes.STALL_NANOS;
+        context.stats().worked(layer, phase, b.began, now);
+        boolean stalled = b.began - b.before >= ScheduleStats.STALL_NANOS;
         ChromeTrace trace = context.trace();
         if (trace != null) {
             if (stalled) {

@@ -3,12 +3,13 @@ package io.jccl.offload;
 import io.jccl.device.Buffer;
 import io.jccl.device.Event;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import io.jccl.offload.ChromeTrace.Track;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /** One tensor in one slot: its memory, its home, and the transfers between them. */
-final class Seat {
+final class SlotTensor {
     final Layer layer;
     final int index;
     final LayerTensor tensor;
@@ -25,7 +26,12 @@ final class Seat {
     private ScheduleEvents.@Nullable TransferEvent inEvent;
     private ScheduleEvents.@Nullable TransferEvent outEvent;
 
-    Seat(ScheduleContext context, int index, LayerTensor tensor, Buffer onDevice, Buffer onHost) {
+    SlotTensor(
+            ScheduleContext context,
+            int index,
+            LayerTensor tensor,
+            Buffer onDevice,
+            Buffer onHost) {
         TransferEngine engine = context.tiers().engine();
         this.context = context;
         this.layer = context.layers().get(index);
@@ -48,7 +54,7 @@ final class Seat {
     }
 
     private void restart(Transfer t, @Nullable Event after) {
-        synchronized (t.lane) {
+        synchronized (t.queue) {
             t.after = after;
         }
         t.restart();
@@ -69,12 +75,12 @@ final class Seat {
 
     private void cameIn() {
         long took = report(Track.TO_DEVICE, in, inEvent);
-        context.times().cameIn(index, took, in.bytes);
+        context.stats().cameIn(index, took, in.bytes);
     }
 
     private void wentOut() {
         report(Track.TO_HOST, out, outEvent);
-        context.times().wentOut(out.bytes);
+        context.stats().wentOut(out.bytes);
     }
 
     private long report(Track track, Transfer t, ScheduleEvents.@Nullable TransferEvent event) {
@@ -128,7 +134,7 @@ final class Seat {
                 trace.record(track, layer.name(), tensor.name(), ioBegan, ended, tensor.byteSize());
             }
             if (track == Track.NVME_READ) {
-                context.times().read(index, ended - ioBegan);
+                context.stats().read(index, ended - ioBegan);
             }
         }
     }
@@ -138,7 +144,7 @@ final class Seat {
         Transfer t = inwards ? in : out;
         t.cancel();
         try {
-            t.await(Patience.left(deadline));
+            t.await(Deadline.left(deadline));
         } catch (JcclTimeoutException e) {
             return false;
         } catch (RuntimeException e) {

@@ -11,7 +11,7 @@ import java.util.List;
  * assignments, and one allToAllv for each local expert, all in one group, puts them where they
  * belong, so that nothing is sorted after arrival. Those of a rank's own experts are copied once.
  */
-final class TravellingRows extends RowExchange {
+final class AllToAllExchange extends TokenExchange {
     private static final int HERE = 0;
     private static final int AWAY = 1;
 
@@ -55,7 +55,7 @@ final class TravellingRows extends RowExchange {
      * @param staged as many rows as there can be assignments
      * @param returned as many; the same buffer if there is no backward pass
      */
-    TravellingRows(
+    AllToAllExchange(
             Communicator comm,
             ExpertOptions options,
             List<Buffer> blocks,
@@ -84,7 +84,7 @@ final class TravellingRows extends RowExchange {
     }
 
     @Override
-    void layOut(ExpertRouter router, RowPlan plan) {
+    void layOut(ExpertRouter router, DispatchPlan plan) {
         int own = comm.rank();
         for (int e = 0; e < plan.experts; e++) {
             int r = e / plan.local;

@@ -1,4 +1,4 @@
-package io.jccl.offload.internal;
+package io.jccl.internal;
 
 import java.io.IOException;
 import java.nio.channels.FileChannel;
@@ -9,10 +9,10 @@ import java.nio.file.StandardOpenOption;
 
 /**
  * Files that are there whole or not at all: they are written under another name in the same folder,
- * and renamed once all of it is on the disk. A process that ends before leaves the old file.
+ * and renamed once all of it is on the disk. A process that ends before that leaves the old file.
  */
-public final class WholeFile {
-    private WholeFile() {}
+public final class AtomicFile {
+    private AtomicFile() {}
 
     /** Writes what a file is to hold. */
     @FunctionalInterface

@@ -17,7 +17,7 @@ import org.jspecify.annotations.Nullable;
  * store, from which they come to one of two stages in pinned memory, the next layer's while one is
  * updated.
  */
-final class States {
+final class OptimizerStates {
     private final List<Part> parts;
     private final List<Stage> stages = new ArrayList<>();
 
@@ -62,11 +62,11 @@ final class States {
         }
     }
 
-    States(Setup setup, List<Part> parts, Memory memory) {
+    OptimizerStates(ZeroConfig config, List<Part> parts, Memory memory) {
         this.parts = parts;
-        if (setup.options().optimizer() == Tier.NVME) {
-            stages.add(new Stage(setup.optimizer().moments(), parts, memory));
-            stages.add(new Stage(setup.optimizer().moments(), parts, memory));
+        if (config.options().optimizer() == Tier.NVME) {
+            stages.add(new Stage(config.optimizer().moments(), parts, memory));
+            stages.add(new Stage(config.optimizer().moments(), parts, memory));
         }
     }
 
@@ -143,7 +143,7 @@ final class States {
     /** What was put back is the state from now on. */
     void commit() {
         for (Part p : parts) {
-            for (Home h : p.state) {
+            for (TieredTensor h : p.state) {
                 h.commit();
             }
         }
@@ -152,7 +152,7 @@ final class States {
     /** Forgets what was put back since the last commit. */
     void restore() {
         for (Part p : parts) {
-            for (Home h : p.state) {
+            for (TieredTensor h : p.state) {
                 h.forget();
             }
         }
@@ -162,7 +162,7 @@ final class States {
     /** Goes back to before the last commit. */
     void undo() {
         for (Part p : parts) {
-            for (Home h : p.state) {
+            for (TieredTensor h : p.state) {
                 h.flip();
             }
         }
@@ -196,7 +196,7 @@ final class States {
     /** Sets state k of a part to what is in its {@link #room}. */
     void put(Part p, int k) {
         if (!stages.isEmpty()) {
-            Home h = p.state.get(k);
+            TieredTensor h = p.state.get(k);
             h.write(room(p, k)).await(FOREVER);
             h.commit();
         }

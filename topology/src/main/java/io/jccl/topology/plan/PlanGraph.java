@@ -22,7 +22,7 @@ import org.jspecify.annotations.Nullable;
  * <p>All links are full duplex and alike both ways, so the capacity of a cut is one number. Not
  * thread-safe.
  */
-final class Fabric {
+final class PlanGraph {
     final Topology topology;
 
     /** Node ids by rank. */
@@ -31,7 +31,7 @@ final class Fabric {
     final int n;
     final boolean nvlinkOnly;
 
-    /** Capacity by arc; 0 if the arc is not of this fabric. */
+    /** Capacity by arc; 0 if the arc is not part of this graph. */
     final double[] capacity;
 
     /** Ways from rank i to rank j at {@code i * n + j}, widest first: each the arcs of a route. */
@@ -42,7 +42,7 @@ final class Fabric {
 
     private final boolean switched;
 
-    private Fabric(Topology topology, int[] gpus, boolean nvlinkOnly) {
+    private PlanGraph(Topology topology, int[] gpus, boolean nvlinkOnly) {
         this.topology = topology;
         this.gpus = gpus;
         this.nvlinkOnly = nvlinkOnly;
@@ -78,14 +78,14 @@ final class Fabric {
      *
      * @throws IllegalArgumentException if nothing joins them
      */
-    static Fabric of(Topology topology, int[] gpus) {
-        Fabric nvlink = new Fabric(topology, gpus, true);
+    static PlanGraph of(Topology topology, int[] gpus) {
+        PlanGraph nvlink = new PlanGraph(topology, gpus, true);
         return nvlink.part() == null ? nvlink : all(topology, gpus);
     }
 
     /** All links. */
-    static Fabric all(Topology topology, int[] gpus) {
-        Fabric all = new Fabric(topology, gpus, false);
+    static PlanGraph all(Topology topology, int[] gpus) {
+        PlanGraph all = new PlanGraph(topology, gpus, false);
         boolean[] part = all.part();
         if (part != null) {
             throw new IllegalArgumentException(

@@ -15,26 +15,31 @@ import org.jspecify.annotations.Nullable;
  * The way of updated parameters to where they live: of this rank's own, from the stage if the CPU
  * cannot write there, and at stages 1 and 2 of every rank's to all.
  */
-final class Publication {
-    private final Setup setup;
+final class ParameterPublisher {
+    private final ZeroConfig config;
     private final Communicator comm;
     private final TransferEngine engine;
     private final Ranks ranks;
-    private final Windows windows;
+    private final GatherWindows windows;
 
-    Publication(Setup setup, Ranks ranks, List<Part> parts, Windows windows, Memory memory) {
-        this.setup = setup;
-        this.comm = setup.comm();
-        this.engine = setup.tiers().engine();
+    ParameterPublisher(
+            ZeroConfig config,
+            Ranks ranks,
+            List<Part> parts,
+            GatherWindows windows,
+            Memory memory) {
+        this.config = config;
+        this.comm = config.comm();
+        this.engine = config.tiers().engine();
         this.ranks = ranks;
         this.windows = windows;
-        Tier tier = setup.options().parameters();
-        if (tier == Tier.NVME || (!setup.onHost() && tier == Tier.DEVICE)) {
+        Tier tier = config.options().parameters();
+        if (tier == Tier.NVME || (!config.onHost() && tier == Tier.DEVICE)) {
             long most = 0;
             for (Part p : parts) {
                 most = Math.max(most, p.parameters.count);
             }
-            Buffer stage = memory.buffer(Tier.PINNED, setup.options().type(), most);
+            Buffer stage = memory.buffer(Tier.PINNED, config.options().type(), most);
             parts.forEach(p -> p.stageParameters(stage));
         }
     }
@@ -49,7 +54,7 @@ final class Publication {
         }
         if (!p.parameters.inStore()) {
             engine.toDevice(staged, Objects.requireNonNull(p.ownParameters), 0).await(FOREVER);
-        } else if (!setup.spreads()) {
+        } else if (!config.spreads()) {
             p.parameters.write(Objects.requireNonNull(p.parameterStage)).await(FOREVER);
         }
     }
@@ -60,16 +65,16 @@ final class Publication {
      * @return this rank's error; it takes part in the collective all the same
      */
     @Nullable RuntimeException publish(Part p, @Nullable RuntimeException earlier) {
-        if (!setup.spreads()) {
+        if (!config.spreads()) {
             return earlier;
         }
-        if (setup.resident()) {
+        if (config.resident()) {
             comm.allGather(Objects.requireNonNull(p.allParameters), ranks.stream);
             ranks.mark();
             return earlier;
         }
         RuntimeException failure = earlier;
-        Windows.Window w = windows.any();
+        GatherWindows.Window w = windows.any();
         Buffer all = w.all.get(p.index);
         Buffer from =
                 p.ownParameterStage != null

@@ -13,7 +13,7 @@ import java.util.Map;
  *
  * <p>Not thread-safe.
  */
-final class Turning {
+final class RingSteadyState {
     /**
      * A ring: its hops in a machine and to the next.
      *
@@ -49,7 +49,7 @@ final class Turning {
     private final long[] done;
     private final Map<Key, double[]> rates = new HashMap<>();
 
-    Turning(List<Rail> rails, double[] capacityGBps, long steps) {
+    RingSteadyState(List<Rail> rails, double[] capacityGBps, long steps) {
         int count = 0;
         for (Rail rail : rails) {
             count += rail.paths.length;

@@ -3,7 +3,7 @@ package io.jccl.topology.simulate;
 import io.jccl.topology.Operation;
 
 /** Fills a schedule with what an operation moves over the channels of a plan. */
-final class Loader {
+final class ScheduleBuilder {
     private final Schedule s;
     private final Operation op;
     private final int root;
@@ -15,7 +15,7 @@ final class Loader {
      *
      * @param chunks number of a block's chunks, on every channel
      */
-    Loader(Schedule s, Operation op, int root, int chunks) {
+    ScheduleBuilder(Schedule s, Operation op, int root, int chunks) {
         this.s = s;
         this.op = op;
         this.root = root;

@@ -2,6 +2,7 @@ package io.jccl.offload;
 
 import io.jccl.device.Event;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import io.jccl.offload.ChromeTrace.Track;
 import io.jccl.offload.LayerSchedule.Phase;
 import java.time.Duration;
@@ -15,7 +16,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> any.
  */
-final class Outputs {
+final class WriteBack {
     private static final Phase[] PHASES = Phase.values();
 
     private final ScheduleContext context;
@@ -25,22 +26,22 @@ final class Outputs {
     // All below is guarded by this.
 
     /** Where a layer's outputs of a phase last went out from; null if they never did. */
-    private final @Nullable Resident[][] lastOut;
+    private final @Nullable LoadedLayer[][] lastOut;
 
     /** What the writer has yet to write. */
-    private final @Nullable Resident[] toWrite;
+    private final @Nullable LoadedLayer[] toWrite;
 
     private int toWriteHead;
     private int toWriteCount;
     private boolean closed;
 
     /** Takes errors of the writer to {@code fail}; {@code writes} says whether it is needed. */
-    Outputs(ScheduleContext context, boolean writes, Consumer<Throwable> fail) {
+    WriteBack(ScheduleContext context, boolean writes, Consumer<Throwable> fail) {
         int n = context.layers().size();
         this.context = context;
         this.fail = fail;
-        this.lastOut = new Resident[PHASES.length][n];
-        this.toWrite = new Resident[2 * n];
+        this.lastOut = new LoadedLayer[PHASES.length][n];
+        this.toWrite = new LoadedLayer[2 * n];
         this.writer =
                 writes
                         ? Thread.ofPlatform()
@@ -57,12 +58,12 @@ final class Outputs {
     }
 
     /** Sends a layer's outputs home behind an event; those before of the same must be there. */
-    void send(Resident r, Phase phase, Seat[] outputs, Event worked) {
+    void send(LoadedLayer r, Phase phase, SlotTensor[] outputs, Event worked) {
         synchronized (this) {
             lastOut[phase.ordinal()][r.layer] = r;
         }
         boolean store = false;
-        for (Seat s : outputs) {
+        for (SlotTensor s : outputs) {
             s.sendOut(worked);
             store |= s.tensor.place() != null;
         }
@@ -76,7 +77,7 @@ final class Outputs {
     }
 
     /** From which slot a layer's outputs last went out. */
-    synchronized @Nullable Resident last(int layer, Phase phase) {
+    synchronized @Nullable LoadedLayer last(int layer, Phase phase) {
         return lastOut[phase.ordinal()][layer];
     }
 
@@ -95,20 +96,20 @@ final class Outputs {
     }
 
     void await(int layer, Phase phase, Duration timeout) {
-        Resident r = last(layer, phase);
-        Seat[] outputs = r == null ? null : r.outputs(phase);
+        LoadedLayer r = last(layer, phase);
+        SlotTensor[] outputs = r == null ? null : r.outputs(phase);
         if (r == null || outputs == null) {
             return;
         }
-        for (Seat s : outputs) {
+        for (SlotTensor s : outputs) {
             s.out.await(timeout);
         }
         awaitWritten(r, phase, timeout);
     }
 
     /** Waits until the writer has no more to do with a layer's outputs, however that ends. */
-    private void awaitWritten(Resident r, Phase phase, Duration timeout) {
-        long deadline = Patience.deadline(timeout);
+    private void awaitWritten(LoadedLayer r, Phase phase, Duration timeout) {
+        long deadline = Deadline.after(timeout);
         boolean interrupted = false;
         synchronized (this) {
             while (r.writing[phase.ordinal()]) {
@@ -137,12 +138,12 @@ final class Outputs {
         boolean clean = true;
         for (Phase phase : PHASES) {
             for (int layer = 0; layer < context.layers().size(); layer++) {
-                Resident r = last(layer, phase);
-                Seat[] outputs = r == null ? null : r.outputs(phase);
+                LoadedLayer r = last(layer, phase);
+                SlotTensor[] outputs = r == null ? null : r.outputs(phase);
                 if (r != null && outputs != null) {
-                    clean &= Resident.settle(outputs, false, deadline);
+                    clean &= LoadedLayer.settle(outputs, false, deadline);
                     try {
-                        awaitWritten(r, phase, Patience.left(deadline));
+                        awaitWritten(r, phase, Deadline.left(deadline));
                     } catch (JcclTimeoutException e) {
                         clean = false;
                     }
@@ -157,7 +158,7 @@ final class Outputs {
 
     private void write() {
         while (true) {
-            Resident r;
+            LoadedLayer r;
             Phase phase;
             synchronized (this) {
                 while (!closed && toWriteCount == 0) {
@@ -178,14 +179,14 @@ final class Outputs {
             }
             Throwable error = null;
             try {
-                Seat[] outputs = Objects.requireNonNull(r.outputs(phase));
-                for (Seat s : outputs) {
+                SlotTensor[] outputs = Objects.requireNonNull(r.outputs(phase));
+                for (SlotTensor s : outputs) {
                     s.out.await(context.options().timeout());
                     if (s.tensor.place() != null) {
                         s.startWrite();
                     }
                 }
-                for (Seat s : outputs) {
+                for (SlotTensor s : outputs) {
                     s.awaitIo(Track.NVME_WRITE);
                 }
             } catch (Throwable e) {

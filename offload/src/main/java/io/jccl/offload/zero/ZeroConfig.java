@@ -13,14 +13,14 @@ import java.util.Objects;
 import java.util.Set;
 
 /** What the caller asks for on one rank, checked, and what follows from it. */
-record Setup(
+record ZeroConfig(
         Communicator comm,
         List<Layer> layers,
         Optimizer optimizer,
         ZeroOptions options,
         LossScale scale,
         Tiers tiers) {
-    Setup {
+    ZeroConfig {
         Objects.requireNonNull(comm, "comm");
         layers = List.copyOf(layers);
         Objects.requireNonNull(optimizer, "optimizer");

@@ -1,0 +1,383 @@
+package io.jccl.offload.nvme;
+
+import io.jccl.error.JcclException;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.OffloadMemoryException;
+import io.jccl.offload.Tier;
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.util.Collection;
+import java.util.List;
+import java.util.Objects;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * What a store has in its folder: the file of blocks, the manifest and the lock.
+ *
+ * <p><b>Threads:</b> {@link #grow}, {@link #fileEnd} and {@link #close} are called one at a time;
+ * the rest by any.
+ */
+final class StoreFiles {
+    private static final String DATA = "data";
+    private static final String MANIFEST = "manifest";
+    private static final String LOCK = "lock";
+
+    /**
+     * Folders that are open in this process. The system's locks are no help here: closing any
+     * channel of a file gives up the locks that this process has on it.
+     */
+    private static final Set<Path> OPEN = ConcurrentHashMap.newKeySet();
+
+    final Path folder;
+    final Path data;
+    final IoBackend backend;
+    final IoBackend.IoFile file;
+    final int blockBytes;
+    final int padding;
+
+    /** What the last commit left; null in a new store. */
+    final Manifest.@Nullable Content restored;
+
+    private final Budgets budgets;
+    private final @Nullable FileChannel lock;
+    private final UUID id;
+    private long fileEnd;
+    private long taken;
+
+    /** Opens what is in a folder, or makes it; see {@link NvmeStore#open}. */
+    static StoreFiles open(Path folder, Budgets budgets, NvmeOptions options, IoBackend backend) {
+        Objects.requireNonNull(budgets, "budgets");
+        Objects.requireNonNull(options, "options");
+        if (!Files.isDirectory(folder)) {
+            throw new JcclException(
+                    "folder "
+                            + folder
+                            + (Files.exists(folder) ? " is no folder" : " does not exist")
+                            + ": name an existing one on the drive that is to hold tier NVME");
+        }
+        Path real;
+        try {
+            real = folder.toRealPath();
+        } catch (IOException e) {
+            throw new JcclException("folder " + folder + ": " + e, e);
+        }
+        if (options.scratch()) {
+            return new StoreFiles(real, budgets, options, backend, null);
+        }
+        if (!OPEN.add(real)) {
+            throw new JcclException(
+                    "the store in "
+                            + real
+                            + " is open in this process already: close it first, or share it");
+        }
+        FileChannel lock = null;
+        boolean done = false;
+        try {
+            lock = lock(real);
+            StoreFiles files = new StoreFiles(real, budgets, options, backend, lock);
+            done = true;
+            return files;
+        } finally {
+            if (!done) {
+                closeQuietly(lock);
+                OPEN.remove(real);
+            }
+        }
+    }
+
+    private static FileChannel lock(Path folder) {
+        FileChannel channel;
+        try {
+            channel =
+                    FileChannel.open(
+                            folder.resolve(LOCK),
+                            StandardOpenOption.CREATE,
+                            StandardOpenOption.READ,
+                            StandardOpenOption.WRITE);
+        } catch (IOException e) {
+            throw new JcclException(
+                    "folder " + folder + " cannot be written: " + e + "; change its permissions",
+                    e);
+        }
+        try {
+            FileLock held = channel.tryLock();
+            if (held == null) {
+                ByteBuffer text = ByteBuffer.allocate(32);
+                channel.read(text, 0);
+                String pid =
+                        new String(text.array(), 0, text.position(), StandardCharsets.US_ASCII);
+                channel.close();
+                throw new JcclException(
+                        "the store in "
+                                + folder
+                                + " is in use by process "
+                                + (pid.isBlank() ? "(unknown)" : pid.strip())
+                                + ": end it first, or use another folder");
+            }
+            channel.truncate(0);
+            channel.write(
+                    ByteBuffer.wrap(
+                            (ProcessHandle.current().pid() + "\n")
+                                    .getBytes(StandardCharsets.US_ASCII)),
+                    0);
+            return channel;
+        } catch (IOException e) {
+            closeQuietly(channel);
+            throw new JcclException("the lock of the store in " + folder + " fails: " + e, e);
+        }
+    }
+
+    private static void closeQuietly(@Nullable AutoCloseable c) {
+        if (c != null) {
+            try {
+                c.close();
+            } catch (Exception e) {
+                // Something else went wrong before, and that is what the caller hears of.
+            }
+        }
+    }
+
+    private StoreFiles(
+            Path folder,
+            Budgets budgets,
+            NvmeOptions options,
+            IoBackend backend,
+            @Nullable FileChannel lock) {
+        this.folder = folder;
+        this.budgets = budgets;
+        this.backend = backend;
+        this.lock = lock;
+        this.data =
+                folder.resolve(
+                        lock != null
+                                ? DATA
+                                : "scratch-"
+                                        + ProcessHandle.current().pid()
+                                        + "-"
+                                        + UUID.randomUUID());
+        IoBackend.IoFile opened = null;
+        boolean done = false;
+        try {
+            Path manifestFile = manifestFile();
+            Manifest.Content content = null;
+            if (lock != null) {
+                Files.deleteIfExists(folder.resolve(MANIFEST + ".new"));
+                content = Files.exists(manifestFile) ? Manifest.read(manifestFile) : null;
+                checkDataFile(manifestFile, content);
+            }
+            opened = backend.open(data, options.directIo(), lock == null);
+            if (content != null && opened.alignment() > content.padding()) {
+                // The folder was moved to a drive with larger sectors.
+                opened.close();
+                if (options.directIo() == NvmeOptions.DirectIo.REQUIRED) {
+                    throw new IOException(
+                            "O_DIRECT is required, but needs an alignment of "
+                                    + opened.alignment()
+                                    + " bytes, and the store has "
+                                    + content.padding());
+                }
+                opened = backend.open(data, NvmeOptions.DirectIo.OFF, false);
+            }
+            file = opened;
+            restored = content;
+            if (content == null) {
+                id = UUID.randomUUID();
+                blockBytes = options.blockBytes();
+                padding = file.alignment();
+                if (blockBytes < padding) {
+                    throw new IllegalArgumentException(
+                            "blockBytes is "
+                                    + blockBytes
+                                    + ", but the drive needs at least "
+                                    + padding);
+                }
+                take(padding, "the header of " + data);
+                fileEnd = padding;
+                create(manifestFile);
+            } else {
+                id = content.id();
+                blockBytes = content.blockBytes();
+                padding = content.padding();
+                take(content.fileEnd(), "the regions in " + data);
+                fileEnd = content.fileEnd();
+                checkHeader();
+                // Regions that were added and never committed.
+                file.cut(fileEnd);
+            }
+            done = true;
+        } catch (IOException e) {
+            throw failed(e, opened == null ? 0 : opened.alignment(), "opening the store in " + folder + " fails");
+        } finally {
+            if (!done) {
+                closeQuietly(opened);
+                budgets.give(Tier.NVME, taken);
+            }
+        }
+    }
+
+    /** Compares what is there with the manifest, before anything is opened for writing. */
+    private void checkDataFile(Path manifestFile, Manifest.@Nullable Content content)
+            throws IOException {
+        long size = Files.exists(data) ? Files.size(data) : -1;
+        if (content == null) {
+            // A store that died while it was made has a header and no manifest yet.
+            if (size > 1 << 16) {
+                throw new CorruptStoreException(
+                        manifestFile,
+                        0,
+                        "the manifest is missing, but " + data + " has " + size + " bytes",
+                        "a manifest",
+                        "none",
+                        "restore it from a copy, or use an empty folder");
+            }
+            if (size > 0) {
+                Manifest.checkIsOurs(data, start((int) size));
+            }
+        } else if (size < content.fileEnd()) {
+            throw new CorruptStoreException(
+                    data,
+                    Math.max(0, size),
+                    size < 0 ? "the file is missing" : "the file was cut short",
+                    content.fileEnd() + " bytes",
+                    Math.max(0, size) + " bytes",
+                    "restore the folder from a copy, or start a new one");
+        }
+    }
+
+    private ByteBuffer start(int size) throws IOException {
+        ByteBuffer start = ByteBuffer.allocate(size);
+        try (FileChannel c = FileChannel.open(data, StandardOpenOption.READ)) {
+            while (start.hasRemaining() && c.read(start) > 0) {
+                // Goes on.
+            }
+        }
+        return start.flip();
+    }
+
+    private void checkHeader() throws IOException {
+        MemoryView page = page();
+        int n = file.read(page, 0, 0, padding, 0);
+        Manifest.checkHeader(data, page.bytes(0, 0, padding).slice(), n, id);
+    }
+
+    private MemoryView page() {
+        return new MemoryView(MemorySegment.ofBuffer(FileBackend.aligned(padding, padding)), 1);
+    }
+
+    private void create(Path manifestFile) throws IOException {
+        MemoryView page = page();
+        ByteBuffer bytes = page.bytes(0, 0, padding).slice();
+        Manifest.header(bytes, id, blockBytes, padding);
+        file.cut(padding);
+        file.write(page, 0, 0, padding, 0);
+        if (lock != null) {
+            file.force();
+            backend.replace(manifestFile, manifest(List.of(), Manifest.NO_STEP));
+        }
+    }
+
+    /** The bytes of a manifest. */
+    ByteBuffer manifest(Collection<Region> of, long step) {
+        ByteBuffer bytes = ByteBuffer.allocateDirect(Manifest.size(of));
+        Manifest.write(bytes, id, blockBytes, padding, step, fileEnd, of);
+        return bytes;
+    }
+
+    private void take(long bytes, String what) {
+        budgets.take(Tier.NVME, bytes, what);
+        taken += bytes;
+    }
+
+    /** The exception for an error of the system. */
+    JcclException failed(IOException e, long bytes, String what) {
+        long free = -1;
+        try {
+            free = backend.freeSpace(folder);
+        } catch (IOException second) {
+            e.addSuppressed(second);
+        }
+        if (Faults.isFull(e)) {
+            return new OffloadMemoryException(
+                    Tier.NVME,
+                    bytes,
+                    Math.max(0, free),
+                    what
+                            + ": "
+                            + e.getMessage()
+                            + "; what was committed is intact: make room on the drive, and repeat"
+                            + " the step",
+                    e);
+        }
+        return new JcclException(
+                what
+                        + ": "
+                        + (e.getMessage() == null ? e : e.getMessage())
+                        + " (tier NVME, "
+                        + bytes
+                        + " bytes asked for, "
+                        + free
+                        + " free on the drive)",
+                e);
+    }
+
+    /** Makes the file larger, and returns where it ended. */
+    long grow(String name, long bytes) {
+        String what = "region '" + name + "' in " + data;
+        take(bytes, what);
+        boolean done = false;
+        try {
+            long free = backend.freeSpace(folder);
+            if (free < bytes) {
+                throw new OffloadMemoryException(
+                        Tier.NVME,
+                        bytes,
+                        free,
+                        what + "; the drive has no more: make room on it, or use another folder",
+                        null);
+            }
+            file.grow(fileEnd + bytes);
+            done = true;
+        } catch (IOException e) {
+            throw failed(e, bytes, "making " + what + " fails");
+        } finally {
+            if (!done) {
+                budgets.give(Tier.NVME, bytes);
+                taken -= bytes;
+            }
+        }
+        long base = fileEnd;
+        fileEnd += bytes;
+        return base;
+    }
+
+    long fileEnd() {
+        return fileEnd;
+    }
+
+    boolean isScratch() {
+        return lock == null;
+    }
+
+    Path manifestFile() {
+        return folder.resolve(MANIFEST);
+    }
+
+    void close() {
+        closeQuietly(file);
+        closeQuietly(lock);
+        if (lock != null) {
+            OPEN.remove(folder);
+        }
+        budgets.give(Tier.NVME, taken);
+    }
+}
