@@ -1,5 +1,4 @@
 /** The {@code jccl} command line, its benchmarks and reports. */
-@SuppressWarnings("requires-automatic") // JMH has no module descriptor
 module io.jccl.bench {
     requires com.fasterxml.jackson.core;
     requires com.fasterxml.jackson.databind;
@@ -12,11 +11,8 @@ module io.jccl.bench {
     requires static jdk.incubator.vector; // fit-demo; the launcher adds it
     requires static java.xml; // tests read what was written
     requires static jdk.management; // tests read how much a thread allocates
-    requires static jmh.core;
     requires static org.jspecify;
 
-    opens io.jccl.bench to
-            info.picocli;
     opens io.jccl.cli to
             info.picocli;
     opens io.jccl.cli.check to

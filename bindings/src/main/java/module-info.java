@@ -12,6 +12,5 @@ module io.jccl.bindings {
             io.jccl.bench,
             io.jccl.collectives;
     exports io.jccl.bindings.generated.nccl to
-            io.jccl.bench,
             io.jccl.collectives;
 }

@@ -3,7 +3,7 @@ package io.jccl.bench;
 import java.util.Arrays;
 
 /** Arithmetic that takes a given time on a core, or a given matrix product. */
-final class BusyWork {
+public final class BusyWork {
     private static final int CALIBRATIONS = 15;
     private static final long SAMPLE_NANOS = 2_000_000;
 
@@ -15,7 +15,7 @@ final class BusyWork {
     private float[] b = {};
     private float[] c = {};
 
-    BusyWork() {
+    public BusyWork() {
         long steps = 1000;
         long[] times = new long[CALIBRATIONS];
         // The loop is compiled, and a sample long enough for the clock, once it takes this long.
@@ -37,12 +37,12 @@ final class BusyWork {
     }
 
     /** Steps that keep a core busy for so long, in registers alone. */
-    long steps(double micros) {
+    public long steps(double micros) {
         return Math.round(micros * stepsPerMicro);
     }
 
     /** A chain of multiplications and additions, each waiting for the one before. */
-    void spin(long steps) {
+    public void spin(long steps) {
         double x = sink;
         for (long i = 0; i < steps; i++) {
             x = x * 0.999999 + 1e-6;

@@ -1,14 +1,6 @@
 package io.jccl.cli;
 
-import io.jccl.bench.AdamLoop;
 import io.jccl.bench.Collective;
-import io.jccl.bench.DdpLoop;
-import io.jccl.bench.ExpertLoop;
-import io.jccl.bench.MatmulLoop;
-import io.jccl.bench.NvmeLoop;
-import io.jccl.bench.PeerLoop;
-import io.jccl.bench.StoreLoop;
-import io.jccl.bench.TrainDemo;
 import io.jccl.cli.check.SelfTestCommand;
 import io.jccl.cli.check.SoakCommand;
 import io.jccl.cli.doctor.DoctorCommand;
@@ -68,9 +60,6 @@ public final class Main {
                                     : "Measure and check " + c.method() + ".",
                             args -> new PerfCommand(c)));
         }
-        COMMANDS.put(
-                "train-demo",
-                new Entry("Train a small model data-parallel.", args -> new TrainDemo()));
         COMMANDS.put(
                 "train",
                 new Entry(
@@ -134,25 +123,13 @@ public final class Main {
                 new Entry(
                         "Serve a store where the ranks of a run meet.",
                         args -> new StoreCommand()));
-        // To see how fast many clients join: see docs/launching.md.
-        COMMANDS.put("store-loop", new Entry("", args -> new StoreLoop()));
         COMMANDS.put(
                 "soak",
                 new Entry(
                         "Run very many mixed operations and see whether anything grows.",
                         args -> new SoakCommand()));
-        // For bench/peers/run alone.
-        COMMANDS.put("peer-loop", new Entry("", args -> new PeerLoop()));
-        COMMANDS.put("expert-loop", new Entry("", args -> new ExpertLoop()));
-        // For bench/peers/nvme alone.
-        COMMANDS.put("nvme-loop", new Entry("", args -> new NvmeLoop()));
         // For the launcher's cache.
         COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
-        // For bench/peers/adam alone.
-        COMMANDS.put("adam-loop", new Entry("", args -> new AdamLoop()));
-        // For bench/peers/matmul alone.
-        COMMANDS.put("matmul-loop", new Entry("", args -> new MatmulLoop()));
-        COMMANDS.put("ddp-loop", new Entry("", args -> new DdpLoop()));
         COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
     }
 

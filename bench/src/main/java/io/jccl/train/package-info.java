@@ -1,4 +1,4 @@
-/** The training programs behind {@code jccl train-demo} and {@code jccl train}. */
+/** The training program behind {@code jccl train}. */
 @NullMarked
 package io.jccl.train;
 

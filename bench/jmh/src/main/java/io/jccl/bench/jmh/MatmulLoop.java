@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.bench.jmh;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -27,10 +27,9 @@ import picocli.CommandLine.Spec;
  */
 @Command(
         name = "matmul-loop",
-        hidden = true,
         mixinStandardHelpOptions = true,
         description = "Times products on one core as bench/peers/torch_matmul.py does.")
-public final class MatmulLoop implements Callable<Integer> {
+final class MatmulLoop implements Callable<Integer> {
     private static final Pattern SHAPE = Pattern.compile("(\\d{1,6})x(\\d{1,6})x(\\d{1,6})(t?)");
 
     /** Multiplications that a sample has at least, or elements of b that it reads. */

@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.bench.jmh;
 
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
@@ -28,10 +28,9 @@ import picocli.CommandLine.Spec;
  */
 @Command(
         name = "expert-loop",
-        hidden = true,
         mixinStandardHelpOptions = true,
         description = "Times dispatch and combine of a mixture of experts against allToAll.")
-public final class ExpertLoop implements Callable<Integer> {
+final class ExpertLoop implements Callable<Integer> {
     /** Until the compilers are done with the loops over rows. */
     private static final int WARM_UP = 8;
 

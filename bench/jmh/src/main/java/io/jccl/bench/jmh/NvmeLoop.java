@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.bench.jmh;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -29,10 +29,9 @@ import picocli.CommandLine.Spec;
  */
 @Command(
         name = "nvme-loop",
-        hidden = true,
         mixinStandardHelpOptions = true,
         description = "Times writes and reads of the NVMe tier.")
-public final class NvmeLoop implements Callable<Integer> {
+final class NvmeLoop implements Callable<Integer> {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
     private static final int SLOTS = 4;
 

@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.bench.jmh;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
@@ -23,10 +23,9 @@ import picocli.CommandLine.Spec;
  */
 @Command(
         name = "peer-loop",
-        hidden = true,
         mixinStandardHelpOptions = true,
         description = "Times allReduce as bench/peers/mpi_allreduce.c does.")
-public final class PeerLoop implements Callable<Integer> {
+final class PeerLoop implements Callable<Integer> {
     private static final long BYTES_A_REPETITION = 256L << 20;
     private static final int JIT_WARM_UP = 50_000;
 

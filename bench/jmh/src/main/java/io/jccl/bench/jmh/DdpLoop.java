@@ -1,6 +1,7 @@
-package io.jccl.bench;
+package io.jccl.bench.jmh;
 
 import io.jccl.Communicator;
+import io.jccl.bench.BusyWork;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
@@ -31,10 +32,9 @@ import picocli.CommandLine.Spec;
  */
 @Command(
         name = "ddp-loop",
-        hidden = true,
         mixinStandardHelpOptions = true,
         description = "Times steps of data-parallel training with a simulated backward.")
-public final class DdpLoop implements Callable<Integer> {
+final class DdpLoop implements Callable<Integer> {
     /** Where backward runs. */
     enum Compute {
         /** On the rank's core, as arithmetic that is never idle. */

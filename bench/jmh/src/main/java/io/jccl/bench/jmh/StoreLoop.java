@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.bench.jmh;
 
 import io.jccl.rendezvous.Store;
 import io.jccl.rendezvous.StoreSecret;
@@ -21,8 +21,8 @@ import picocli.CommandLine.Spec;
  * Measures how long clients of a store on this machine take to join: connect, prove the secret, add
  * to a counter, and await the value that the last of them sets. Server and clients are one process.
  */
-@Command(mixinStandardHelpOptions = true, hidden = true)
-public final class StoreLoop implements Callable<Integer> {
+@Command(mixinStandardHelpOptions = true)
+final class StoreLoop implements Callable<Integer> {
     private static final Duration PATIENCE = Duration.ofMinutes(1);
     private static final int ADDITIONS = 5_000;
 

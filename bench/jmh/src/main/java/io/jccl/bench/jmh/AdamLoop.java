@@ -1,4 +1,4 @@
-package io.jccl.bench;
+package io.jccl.bench.jmh;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -23,10 +23,9 @@ import picocli.CommandLine.Spec;
  */
 @Command(
         name = "adam-loop",
-        hidden = true,
         mixinStandardHelpOptions = true,
         description = "Times a step of Adam on the CPU as bench/peers/adam_ceiling.c does.")
-public final class AdamLoop implements Callable<Integer> {
+final class AdamLoop implements Callable<Integer> {
     /** Steps until the compiler has done its work: it compiles chunks, of 65536 elements. */
     private static final int WARM_UP_CHUNKS = 20_000;
 

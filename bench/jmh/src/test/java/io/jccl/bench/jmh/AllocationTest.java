@@ -1,10 +1,9 @@
-package io.jccl.bench;
+package io.jccl.bench.jmh;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
-import io.jccl.bench.jmh.Operation;
 import java.lang.management.ManagementFactory;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
