@@ -25,7 +25,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 /** Ranks that end, fail or are stopped before all have met: the others hear which one, and why. */
 @Tag("waiting")
-@Timeout(value = 3, unit = TimeUnit.MINUTES)
+@Timeout(value = 10, unit = TimeUnit.MINUTES)
 class JoinFaultTest {
     /** For starting JVMs on a busy machine. */
     private static final Duration PATIENCE = Duration.ofSeconds(60);
@@ -86,7 +86,7 @@ class JoinFaultTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"0, 1, KILL", "1, 0, KILL", "1, 2, KILL", "2, 1, KILL", "1, 0, TERM", "1, 2, TERM"})
+    @CsvSource({"1, 0, KILL", "1, 2, TERM"})
     void rankThatEndsWhileOthersJoinIsNamed(int victim, int survivor, String signal)
             throws InterruptedException {
         try (Workers workers = world(3)) {
@@ -103,6 +103,14 @@ class JoinFaultTest {
                             job);
             assertSoon(since);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"0, 1, KILL", "1, 2, KILL", "2, 1, KILL", "1, 0, TERM"})
+    void rankThatEndsWhileOthersJoinIsNamedElsewhere(int victim, int survivor, String signal)
+            throws InterruptedException  {
+        rankThatEndsWhileOthersJoinIsNamed(victim, survivor, signal);
     }
 
     private static void assertSoon(long since) {
@@ -126,7 +134,7 @@ class JoinFaultTest {
 
     /** Options that differ: the one with the short patience says that it has gone. */
     @ParameterizedTest
-    @CsvSource({"0, 1", "1, 0", "1, 2"})
+    @CsvSource({"1, 0"})
     void rankThatGivesUpEarlyTellsTheOthers(int impatient, int other) throws InterruptedException {
         int missing = 3 - impatient - other;
         try (Workers workers = world(3)) {
@@ -139,6 +147,13 @@ class JoinFaultTest {
             Report.of(goes).is(CollectiveTimeoutException.class, story);
             assertSoon(since);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"0, 1", "1, 2"})
+    void rankThatGivesUpEarlyTellsTheOthersElsewhere(int impatient, int other) throws InterruptedException  {
+        rankThatGivesUpEarlyTellsTheOthers(impatient, other);
     }
 
     /**

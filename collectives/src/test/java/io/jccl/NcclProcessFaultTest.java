@@ -29,7 +29,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Ranks of the NCCL engine as processes on the double: they die, hang, leave or never come. */
 @Tag("waiting")
-@Timeout(value = 3, unit = TimeUnit.MINUTES)
+@Timeout(value = 10, unit = TimeUnit.MINUTES)
 class NcclProcessFaultTest {
     /** For starting JVMs on a busy machine. */
     private static final Duration PATIENCE = Duration.ofSeconds(60);
@@ -103,7 +103,7 @@ class NcclProcessFaultTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"allReduce, 1", "allReduce, 0", "barrier, 2", "sendRecv, 1", "stream, 1"})
+    @CsvSource({"allReduce, 1", "stream, 1"})
     void killedRankIsNamed(String what, int victim) throws IOException {
         try (Workers workers = world(3, Map.of())) {
             workers.startAll(FaultWorker.class, what, "100");
@@ -120,6 +120,13 @@ class NcclProcessFaultTest {
             }
             assertAllEnd(workers, victim);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"allReduce, 0", "barrier, 2", "sendRecv, 1"})
+    void killedRankIsNamedElsewhere(String what, int victim) throws IOException  {
+        killedRankIsNamed(what, victim);
     }
 
     @Test
@@ -196,7 +203,7 @@ class NcclProcessFaultTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {0, 2})
+    @ValueSource(ints = {0})
     void rankThatNeverComesIsNamed(int missing) throws IOException {
         try (Workers workers = world(3, Map.of())) {
             for (int rank = 0; rank < 3; rank++) {
@@ -211,6 +218,13 @@ class NcclProcessFaultTest {
                     reports::toString);
             assertAllEnd(workers);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = {2})
+    void rankThatNeverComesIsNamedElsewhere(int missing) throws IOException  {
+        rankThatNeverComesIsNamed(missing);
     }
 
     @Test

@@ -9,6 +9,11 @@ class ThreadEngineTest extends ThreadedContractTest {
         return Communicator.local(ranks, options);
     }
 
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {2, 3, 4};
+    }
+
     /** Eight share few cores, and take as long as all other sizes together. */
     @Override
     protected int thinness(int ranks) {

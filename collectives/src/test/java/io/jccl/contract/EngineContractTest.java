@@ -11,7 +11,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
+import java.util.function.UnaryOperator;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
 import org.junit.jupiter.api.Timeout;
@@ -21,6 +23,7 @@ import org.junit.jupiter.params.provider.MethodSource;
 
 /**
  * What every engine has to do. An engine's own test extends this class and says how to run ranks.
+ * The default run takes {@link Covering} cases on few ranks; the exhaustive one takes all.
  *
  * <p>{@code -Djccl.seed=} repeats a run, {@code -Djccl.ranks=2,3} runs these world sizes only, and
  * {@code -Djccl.case="<text of a case>"} that case only.
@@ -32,7 +35,8 @@ public abstract class EngineContractTest {
     private static final int MOST_SHOWN = 10;
 
     private final long seed = Long.getLong("jccl.seed", System.nanoTime() & 0xFFFFFFF);
-    private final Map<Integer, World> worlds = new TreeMap<>();
+    private final Map<Integer, World> covered = new TreeMap<>();
+    private final Map<Integer, World> full = new TreeMap<>();
 
     /**
      * Runs cases in order on a fresh world. It ends early when a rank's communicator breaks.
@@ -45,7 +49,7 @@ public abstract class EngineContractTest {
     protected abstract List<Failure> run(int ranks, List<Case> cases) throws Exception;
 
     /**
-     * World sizes to try.
+     * World sizes of the exhaustive run.
      *
      * @return numbers of ranks
      */
@@ -54,7 +58,16 @@ public abstract class EngineContractTest {
     }
 
     /**
-     * Which part of the pairs of values is to occur.
+     * World sizes of the default run.
+     *
+     * @return numbers of ranks
+     */
+    protected int[] coveredSizes() {
+        return new int[] {2, 3};
+    }
+
+    /**
+     * Which part of the pairs of values is to occur in the exhaustive run.
      *
      * @param ranks number of ranks
      * @return 1 for all, k for about one of k
@@ -75,7 +88,15 @@ public abstract class EngineContractTest {
 
     private record World(List<Case> cases, Map<Integer, List<Failure>> failures, String incident) {}
 
-    final Stream<Arguments> worldsAndCollectives() {
+    final Stream<Arguments> coveredWorlds() {
+        return worldsAndCollectives(coveredSizes());
+    }
+
+    final Stream<Arguments> fullWorlds() {
+        return worldsAndCollectives(worldSizes());
+    }
+
+    private static Stream<Arguments> worldsAndCollectives(int[] worldSizes) {
         List<Arguments> all = new ArrayList<>();
         String only = System.getProperty("jccl.case");
         if (only != null) {
@@ -85,7 +106,7 @@ public abstract class EngineContractTest {
         String sizes = System.getProperty("jccl.ranks");
         int[] wanted =
                 sizes == null
-                        ? worldSizes()
+                        ? worldSizes
                         : Arrays.stream(sizes.split(",", -1)).mapToInt(Integer::parseInt).toArray();
         for (int ranks : wanted) {
             for (Collective collective : Collective.values()) {
@@ -96,9 +117,19 @@ public abstract class EngineContractTest {
     }
 
     @ParameterizedTest(name = "{1} on {0} ranks")
-    @MethodSource("worldsAndCollectives")
+    @MethodSource("coveredWorlds")
     final void collective(int ranks, Collective collective) throws Exception {
-        World world = world(ranks);
+        check(world(ranks, covered, Covering::of), collective, ranks);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest(name = "{1} on {0} ranks, all cases")
+    @MethodSource("fullWorlds")
+    final void allCases(int ranks, Collective collective) throws Exception {
+        check(world(ranks, full, UnaryOperator.identity()), collective, ranks);
+    }
+
+    private void check(World world, Collective collective, int ranks) {
         int total = 0;
         List<String> failed = new ArrayList<>();
         for (int i = 0; i < world.cases.size(); i++) {
@@ -138,16 +169,20 @@ public abstract class EngineContractTest {
     }
 
     /** Runs all cases of a world size once, with a new world where one broke. */
-    private World world(int ranks) throws Exception {
+    private World world(
+            int ranks, Map<Integer, World> worlds, UnaryOperator<List<Case>> selection)
+            throws Exception {
         World known = worlds.get(ranks);
         if (known != null) {
             return known;
         }
         String only = System.getProperty("jccl.case");
+        // What covers is chosen among all, or some value would have no case.
+        int thinness = worlds == covered ? 1 : thinness(ranks);
         List<Case> cases =
                 only != null
                         ? List.of(Case.parse(only))
-                        : adapt(Cases.all(ranks, seed, thinness(ranks)));
+                        : selection.apply(adapt(Cases.all(ranks, seed, thinness)));
         System.out.println(
                 getClass().getSimpleName()
                         + ": "

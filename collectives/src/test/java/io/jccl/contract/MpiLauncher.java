@@ -26,6 +26,11 @@ public enum MpiLauncher {
         program.assume();
     }
 
+    /** Whether it is on this machine. */
+    public boolean isHere() {
+        return program.isHere();
+    }
+
     /** The C compiler's wrapper beside the launcher. */
     public String compiler() {
         return program.path().replaceFirst("mpirun(?=[^/]*$)", "mpicc");

@@ -36,6 +36,43 @@ public final class Workers implements AutoCloseable {
     private static final AtomicInteger NEXT_PORT =
             new AtomicInteger(ThreadLocalRandom.current().nextInt(20_000, 30_000));
 
+    /**
+     * How many times as long as given the waits last here, from 1 to 5: by the time it takes to
+     * start a JVM, which is a quarter of a second where the waits were chosen.
+     */
+    private static final class Slowness {
+        private static final double FACTOR = measured();
+
+        private static double measured() {
+            String given = System.getProperty("jccl.test.patience");
+            if (given != null) {
+                return Double.parseDouble(given);
+            }
+            long began = System.nanoTime();
+            try {
+                List<String> command =
+                        List.of(
+                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                                "-Xshare:auto",
+                                "-version");
+                new ProcessBuilder(command)
+                        .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                        .redirectError(ProcessBuilder.Redirect.DISCARD)
+                        .start()
+                        .waitFor();
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+            return Math.clamp((System.nanoTime() - began) / 250e6, 1, 5);
+        }
+
+        static Duration of(Duration patience) {
+            return Duration.ofMillis((long) (patience.toMillis() * FACTOR));
+        }
+    }
+
     private final List<Worker> all = new ArrayList<>();
     private final String jobId;
     private final int size;
@@ -297,7 +334,8 @@ public final class Workers implements AutoCloseable {
             return await(text, line -> line.contains(text) && !line.startsWith("ERROR "), patience);
         }
 
-        private String await(String start, Predicate<String> test, Duration patience) {
+        private String await(String start, Predicate<String> test, Duration given) {
+            Duration patience = Slowness.of(given);
             long deadline = System.nanoTime() + patience.toNanos();
             synchronized (lines) {
                 while (true) {
@@ -328,7 +366,8 @@ public final class Workers implements AutoCloseable {
         }
 
         /** Waits for the end; fails with all output if it does not come. */
-        public int join(Duration patience) {
+        public int join(Duration given) {
+            Duration patience = Slowness.of(given);
             try {
                 if (!process.waitFor(patience.toMillis(), TimeUnit.MILLISECONDS)) {
                     throw new AssertionError(

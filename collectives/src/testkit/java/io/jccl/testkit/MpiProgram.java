@@ -48,6 +48,11 @@ public enum MpiProgram {
         }
     }
 
+    /** Whether it is on this machine. */
+    public boolean isHere() {
+        return find().isPresent();
+    }
+
     /** Its path; there is one. */
     public String path() {
         return find().orElseThrow();

@@ -38,6 +38,12 @@ final class MpiProcess {
     /** How long the end of the JVM waits for MPI's. */
     private static final Duration FINALIZE_WAIT = Duration.ofSeconds(10);
 
+    /**
+     * How long MPI_Init_thread has to register this process with the launcher: MPICH's launcher does
+     * not end the job when a process exits that has not registered.
+     */
+    private static final Duration REGISTER_WAIT = Duration.ofSeconds(5);
+
     /** How long MPI has to end the job before this process ends alone. */
     private static final Duration ABORT_WAIT = Duration.ofSeconds(3);
 
@@ -56,6 +62,9 @@ final class MpiProcess {
     private static final class Holder {
         static final MpiProcess PROCESS = new MpiProcess();
     }
+
+    /** Counted down when MPI is loaded and MPI_Init_thread is about to be called. */
+    private final CountDownLatch loaded = new CountDownLatch(1);
 
     private final CountDownLatch ready = new CountDownLatch(1);
     private final CountDownLatch finished = new CountDownLatch(1);
@@ -142,6 +151,7 @@ final class MpiProcess {
             finished.countDown();
             return;
         } finally {
+            loaded.countDown();
             ready.countDown();
         }
         State s = state();
@@ -217,12 +227,16 @@ final class MpiProcess {
 
     /** When the JVM ends: after this, MPI's launcher must not find a process that vanished. */
     private void end() {
-        if (state == null) {
-            return;
-        }
-        ending = true;
-        LockSupport.unpark(service);
         try {
+            // Where the application gave up on MPI_Init_thread, that call still runs.
+            if (loaded.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS)) {
+                ready.await(REGISTER_WAIT.toNanos(), TimeUnit.NANOSECONDS);
+            }
+            if (state == null) {
+                return;
+            }
+            ending = true;
+            LockSupport.unpark(service);
             finished.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
@@ -231,7 +245,7 @@ final class MpiProcess {
 
     // ---- initialization, on the service thread
 
-    private static State initialize(Map<String, String> env) {
+    private State initialize(Map<String, String> env) {
         MpiSettings settings = MpiSettings.of(env);
         prepareEnvironment(env);
         MpiApi mpi = NativeLibraries.mpi();
@@ -248,6 +262,7 @@ final class MpiProcess {
             provided = number.get(ValueLayout.JAVA_INT, 0);
         } else {
             int wanted = settings.serialized() ? serialized : multiple;
+            loaded.countDown();
             mpi.check(
                     mpi.MPI_Init_thread(MemorySegment.NULL, MemorySegment.NULL, wanted, number),
                     "MPI_Init_thread");
