@@ -57,8 +57,7 @@ class CommandLineTest {
     private static Outcome jccl(String line) {
         StringWriter out = new StringWriter();
         StringWriter err = new StringWriter();
-        int status =
-                Main.execute(line.split(" +"), new PrintWriter(out), new PrintWriter(err));
+        int status = Main.execute(line.split(" +"), new PrintWriter(out), new PrintWriter(err));
         return new Outcome(status, out.toString(), err.toString());
     }
 
@@ -88,7 +87,9 @@ class CommandLineTest {
                 String value =
                         o.arity().max() == 0
                                 ? ""
-                                : o.arity().min() == 0 ? "[" + o.paramLabel() + "]" : o.paramLabel();
+                                : o.arity().min() == 0
+                                        ? "[" + o.paramLabel() + "]"
+                                        : o.paramLabel();
                 rows.append("| `")
                         .append((names + " " + value).strip().replace("|", "\\|"))
                         .append("` | ")
@@ -125,8 +126,7 @@ class CommandLineTest {
         int begin = page.indexOf(BEGIN);
         int end = page.indexOf(END);
         assertTrue(begin >= 0 && end > begin, "no marks in " + PAGE);
-        String expected =
-                page.substring(0, begin) + BEGIN + "\n" + table() + page.substring(end);
+        String expected = page.substring(0, begin) + BEGIN + "\n" + table() + page.substring(end);
         Path right = Path.of("target/command-line.md");
         Files.writeString(right, expected);
         List<String> missing = new ArrayList<>(expected.lines().toList());
@@ -159,7 +159,9 @@ class CommandLineTest {
         try (Stream<Path> docs = Files.list(ROOT.resolve("docs"))) {
             return Stream.concat(
                             docs.filter(p -> p.toString().endsWith(".md")),
-                            Stream.of(ROOT.resolve("README.md"), ROOT.resolve("bench/peers/README.md")))
+                            Stream.of(
+                                    ROOT.resolve("README.md"),
+                                    ROOT.resolve("bench/peers/README.md")))
                     .sorted()
                     .toList();
         }
@@ -177,7 +179,8 @@ class CommandLineTest {
         for (int i = 1; i < words.length; i++) {
             String name = words[i].replaceFirst("=.*", "");
             if (name.equals("--") || name.matches("[|>&;].*")) {
-                boolean nested = words[0].equals("run") && name.equals("--") && i + 1 < words.length;
+                boolean nested =
+                        words[0].equals("run") && name.equals("--") && i + 1 < words.length;
                 boolean ours = nested && Main.isCommand(words[i + 1]);
                 String rest = String.join(" ", Arrays.asList(words).subList(i + 1, words.length));
                 return ours ? wrong(rest) : wrong;
@@ -218,7 +221,8 @@ class CommandLineTest {
         for (Path page : pages()) {
             for (String code : code(page)) {
                 Matcher m = Pattern.compile("^(--[a-z][a-z0-9_-]+)").matcher(code);
-                boolean earlier = page.equals(PAGE) && EARLIER.contains(code.replaceFirst("=.*", ""));
+                boolean earlier =
+                        page.equals(PAGE) && EARLIER.contains(code.replaceFirst("=.*", ""));
                 if (m.find() && !known.contains(m.group(1)) && !earlier) {
                     wrong.add(page + ": " + m.group(1));
                 }
@@ -264,8 +268,7 @@ class CommandLineTest {
     void helpListsCommandsInGroups() {
         Outcome o = jccl("--help");
         assertEquals(0, o.status, o::toString);
-        List<String> titles =
-                o.out.lines().filter(l -> l.matches("[A-Z][a-z ]+:")).toList();
+        List<String> titles = o.out.lines().filter(l -> l.matches("[A-Z][a-z ]+:")).toList();
         assertEquals(
                 List.of("Benchmarks:", "Diagnose:", "Train and plan:", "Launch:"), titles, o.out);
         for (String command : Main.listed()) {
@@ -332,7 +335,10 @@ class CommandLineTest {
     void jsonIsPrintedInsteadOfTextOrWrittenBesideIt(@org.junit.jupiter.api.io.TempDir Path folder)
             throws IOException {
         for (String command :
-                List.of("plan --params 1B", "all_reduce -b 8 -e 8 -n 1 -w 0 -g 2", "topo --file " + ROOT.resolve("docs/examples/dgx-1.txt"))) {
+                List.of(
+                        "plan --params 1B",
+                        "all_reduce -b 8 -e 8 -n 1 -w 0 -g 2",
+                        "topo --file " + ROOT.resolve("docs/examples/dgx-1.txt"))) {
             for (String option : List.of("--json", "-J", "--json=-", "-J -", "--json -")) {
                 Outcome o = jccl(command + " " + option);
                 assertEquals(0, o.status, o::toString);

@@ -67,8 +67,8 @@ public final class BandwidthCommand implements Callable<Integer> {
             names = {"-i", "--testSamples"},
             paramLabel = "<n>",
             defaultValue = "3",
-            description = "Samples of each case, whose median is shown (default:"
-                            + " ${DEFAULT-VALUE}).")
+            description =
+                    "Samples of each case, whose median is shown (default:" + " ${DEFAULT-VALUE}).")
     private int samples;
 
     @Option(

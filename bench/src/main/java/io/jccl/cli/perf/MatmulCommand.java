@@ -20,7 +20,6 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.offload.TierStore;
 import io.jccl.rendezvous.LaunchEnvironment;
-import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;

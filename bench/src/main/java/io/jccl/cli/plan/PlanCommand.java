@@ -24,6 +24,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
+import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Mixin;
@@ -32,7 +33,6 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 import picocli.CommandLine.TypeConversionException;
-import picocli.CommandLine;
 
 /** Says what training a model needs of each tier, what fits, and the largest model that does. */
 @Command(
@@ -311,8 +311,7 @@ public final class PlanCommand implements Callable<Integer> {
         if (search) {
             List<Plan> found = MemoryPlanner.search(job, space);
             List<Plan> shown = all ? found : MemoryPlanner.frontier(found);
-            json.text(out)
-                    .println(PlanText.search(job, found.size(), shown, all, explain));
+            json.text(out).println(PlanText.search(job, found.size(), shown, all, explain));
             out.flush();
             json.write(out, () -> PlanJson.search(job, found.size(), shown));
             return require && found.isEmpty() ? 4 : 0;
@@ -496,7 +495,9 @@ public final class PlanCommand implements Callable<Integer> {
                         "something is offloaded to "
                                 + (host ? "the host" : "NVMe")
                                 + ", of which there is none; say how much there is with "
-                                + (host ? "--host-memory" : "--nvme-memory, such as --nvme-memory 4TB"));
+                                + (host
+                                        ? "--host-memory"
+                                        : "--nvme-memory, such as --nvme-memory 4TB"));
             }
         }
         return new Techniques(

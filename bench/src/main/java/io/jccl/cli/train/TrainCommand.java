@@ -109,8 +109,8 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--engine",
             paramLabel = "<host|mpi>",
             converter = Engine.Converter.class,
-            description = "What carries the data; mpi under mpirun (default: host, or"
-                            + " JCCL_ENGINE).")
+            description =
+                    "What carries the data; mpi under mpirun (default: host, or" + " JCCL_ENGINE).")
     private @Nullable Engine engine;
 
     @Mixin private TrainOptions model = new TrainOptions();
@@ -162,8 +162,8 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--timeout",
             defaultValue = "60",
             paramLabel = "<seconds>",
-            description = "When a rank that does not come is given up (default:"
-                            + " ${DEFAULT-VALUE}).")
+            description =
+                    "When a rank that does not come is given up (default:" + " ${DEFAULT-VALUE}).")
     private int timeout;
 
     @Option(
@@ -261,7 +261,9 @@ public final class TrainCommand implements Callable<Integer> {
         Map<Path, String> seen = new HashMap<>();
         for (Map.Entry<String, @Nullable Path> e :
                 List.<Map.Entry<String, @Nullable Path>>of(
-                        entry(JsonOption.NAME, json.file()), entry("--svg", svg), entry("--html", html))) {
+                        entry(JsonOption.NAME, json.file()),
+                        entry("--svg", svg),
+                        entry("--html", html))) {
             Path file = e.getValue();
             if (file != null) {
                 Output.checkWritable(e.getKey(), file);
