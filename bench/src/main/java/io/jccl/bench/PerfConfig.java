@@ -3,9 +3,7 @@ package io.jccl.bench;
 import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
-import java.nio.file.Path;
 import java.util.List;
-import org.jspecify.annotations.Nullable;
 
 /**
  * What one benchmark command was asked to do, checked.
@@ -27,7 +25,6 @@ import org.jspecify.annotations.Nullable;
  * @param types {@code -d}
  * @param ops {@code -o}
  * @param root {@code -r}, -1 for all
- * @param output {@code -J}
  * @param options settings of the communicator
  * @param arguments the command line, for the record
  */
@@ -49,7 +46,6 @@ public record PerfConfig(
         List<DataType> types,
         List<ReduceOp.Kind> ops,
         int root,
-        @Nullable Path output,
         CommunicatorOptions options,
         List<String> arguments) {
 

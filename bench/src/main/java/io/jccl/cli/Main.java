@@ -1,5 +1,8 @@
 package io.jccl.cli;
 
+import static picocli.CommandLine.Model.UsageMessageSpec.SECTION_KEY_COMMAND_LIST;
+import static picocli.CommandLine.Model.UsageMessageSpec.SECTION_KEY_COMMAND_LIST_HEADING;
+
 import io.jccl.bench.Collective;
 import io.jccl.cli.check.SelfTestCommand;
 import io.jccl.cli.check.SoakCommand;
@@ -13,19 +16,23 @@ import io.jccl.cli.perf.MatmulCommand;
 import io.jccl.cli.perf.OffloadCommand;
 import io.jccl.cli.perf.PerfCommand;
 import io.jccl.cli.plan.PlanCommand;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
 import io.jccl.cli.topo.TopoCommand;
 import io.jccl.cli.train.FitDemo;
 import io.jccl.cli.train.TrainCommand;
 import java.io.PrintWriter;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Help;
 import picocli.CommandLine.MissingParameterException;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.ParameterException;
@@ -36,101 +43,143 @@ public final class Main {
     /** Set to 1, errors come with their stack traces. */
     private static final String DEBUG = "JCCL_DEBUG";
 
+    /** How help lists commands. */
+    private enum Group {
+        BENCHMARKS("Benchmarks"),
+        DIAGNOSE("Diagnose"),
+        TRAIN_AND_PLAN("Train and plan"),
+        LAUNCH("Launch"),
+        HIDDEN("");
+
+        private final String title;
+
+        Group(String title) {
+            this.title = title;
+        }
+    }
+
     /**
      * A command.
      *
+     * @param group where help lists it
      * @param about what it does, for the list of commands
      * @param create makes it, given all arguments of the process
      */
-    private record Entry(String about, Function<String[], Object> create) {}
+    private record Entry(Group group, String about, Function<String[], Object> create) {}
 
-    /**
-     * All commands, in the order in which help lists them; it leaves out those that say nothing
-     * about themselves. Only the one that runs is made.
-     */
+    /** All commands, in the order in which help lists them. Only the one that runs is made. */
     private static final Map<String, Entry> COMMANDS = new LinkedHashMap<>();
+
+    /** Earlier spellings of options, by command: they work, and help does not list them. */
+    static final Map<String, Map<String, String>> EARLIER = new HashMap<>();
 
     static {
         for (Collective c : Collective.ALL) {
-            COMMANDS.put(
+            add(
+                    Group.BENCHMARKS,
                     c.command(),
-                    new Entry(
-                            c == Collective.BARRIER
-                                    ? "Measure a barrier."
-                                    : "Measure and check " + c.method() + ".",
-                            args -> new PerfCommand(c)));
+                    c == Collective.BARRIER
+                            ? "Measure a barrier."
+                            : "Measure and check " + c.method() + ".",
+                    args -> new PerfCommand(c));
+            EARLIER.put(c.command(), Map.of("--output_file", JsonOption.NAME));
         }
-        COMMANDS.put(
-                "train",
-                new Entry(
-                        "Train a small GPT with every technique of parallelism by a flag.",
-                        args -> new TrainCommand()));
-        COMMANDS.put(
-                "run",
-                new Entry(
-                        "Start one process per rank on this machine.",
-                        args -> new RunCommand(args, Main::isCommand)));
-        COMMANDS.put(
-                "selftest",
-                new Entry(
-                        "Check every operation on the devices here.",
-                        args -> new SelfTestCommand()));
-        COMMANDS.put(
-                "doctor",
-                new Entry(
-                        "Say what this machine has, what is wrong, and what to do.",
-                        args -> new DoctorCommand()));
-        COMMANDS.put(
-                "flight",
-                new Entry(
-                        "Merge the recordings of all ranks: who diverged, who is late, which links"
-                                + " are slow.",
-                        args -> new FlightCommand()));
-        COMMANDS.put(
-                "plan",
-                new Entry(
-                        "Say what training a model needs, what fits, and the largest that does.",
-                        args -> new PlanCommand()));
-        COMMANDS.put(
-                "topo",
-                new Entry(
-                        "Say how the GPUs are linked, which rings and trees use that, and what to"
-                                + " expect.",
-                        args -> new TopoCommand()));
-        COMMANDS.put(
-                "offload",
-                new Entry(
-                        "Measure how far copies of layers hide behind their work.",
-                        args -> new OffloadCommand()));
-        COMMANDS.put(
-                "fit-demo",
-                new Entry(
-                        "Train ever larger models within fixed memory, with and without each"
-                                + " technique.",
-                        args -> new FitDemo()));
-        COMMANDS.put(
-                "matmul",
-                new Entry(
-                        "Multiply matrices that fit no single device.",
-                        args -> new MatmulCommand()));
-        COMMANDS.put(
+        add(
+                Group.BENCHMARKS,
                 "bandwidth",
-                new Entry(
-                        "Measure copies between host, devices and drives.",
-                        args -> new BandwidthCommand()));
-        COMMANDS.put(
-                "store",
-                new Entry(
-                        "Serve a store where the ranks of a run meet.",
-                        args -> new StoreCommand()));
-        COMMANDS.put(
+                "Measure copies between host, devices and drives.",
+                args -> new BandwidthCommand());
+        add(
+                Group.BENCHMARKS,
+                "offload",
+                "Measure how far copies of layers hide behind their work.",
+                args -> new OffloadCommand());
+        add(
+                Group.BENCHMARKS,
+                "matmul",
+                "Multiply matrices larger than the memory of one device.",
+                args -> new MatmulCommand());
+        add(
+                Group.DIAGNOSE,
+                "doctor",
+                "Show what this machine has, what is wrong, and what to do.",
+                args -> new DoctorCommand());
+        add(
+                Group.DIAGNOSE,
+                "topo",
+                "Show how the GPUs are linked, which rings and trees use that, and what to expect.",
+                args -> new TopoCommand());
+        add(
+                Group.DIAGNOSE,
+                "selftest",
+                "Check every operation on the devices here.",
+                args -> new SelfTestCommand());
+        add(
+                Group.DIAGNOSE,
                 "soak",
-                new Entry(
-                        "Run very many mixed operations and see whether anything grows.",
-                        args -> new SoakCommand()));
+                "Run very many mixed operations and see whether anything grows.",
+                args -> new SoakCommand());
+        add(
+                Group.DIAGNOSE,
+                "flight",
+                "Merge the recordings of all ranks: who diverged, who is late, which links are"
+                        + " slow.",
+                args -> new FlightCommand());
+        add(Group.DIAGNOSE, "version", "Print versions.", args -> new VersionCommand());
+        add(
+                Group.TRAIN_AND_PLAN,
+                "train",
+                "Train a small GPT with every technique of parallelism by a flag.",
+                args -> new TrainCommand());
+        add(
+                Group.TRAIN_AND_PLAN,
+                "fit-demo",
+                "Train ever larger models within fixed memory, with and without each technique.",
+                args -> new FitDemo());
+        add(
+                Group.TRAIN_AND_PLAN,
+                "plan",
+                "Show what training a model needs, what fits, and the largest that does.",
+                args -> new PlanCommand());
+        add(
+                Group.LAUNCH,
+                "run",
+                "Start one process per rank on this machine.",
+                args -> new RunCommand(args, Main::isCommand));
+        add(
+                Group.LAUNCH,
+                "store",
+                "Serve a store where the ranks of a run meet.",
+                args -> new StoreCommand());
         // For the launcher's cache.
-        COMMANDS.put("warm-up", new Entry("", args -> new WarmUp()));
-        COMMANDS.put("version", new Entry("Print versions.", args -> new VersionCommand()));
+        add(Group.HIDDEN, "warm-up", "", args -> new WarmUp());
+
+        Map<String, String> ranks = Map.of("--ngpus", "--ranks");
+        EARLIER.put("selftest", ranks);
+        EARLIER.put("soak", ranks);
+        EARLIER.put("matmul", ranks);
+        EARLIER.put("bandwidth", Map.of("--engine", "--device"));
+        EARLIER.put(
+                "offload", Map.of("--engine", "--device", "--device-budget", "--device-memory"));
+        EARLIER.put("fit-demo", Map.of("--micro-batches", "--accumulate"));
+        EARLIER.put(
+                "plan",
+                Map.ofEntries(
+                        Map.entry("--tensor", "--tp"),
+                        Map.entry("--pipeline", "--pp"),
+                        Map.entry("--seq", "--context"),
+                        Map.entry("--sequence", "--context"),
+                        Map.entry("--vocabulary", "--vocab"),
+                        Map.entry("--gradient-accumulation", "--accumulate"),
+                        Map.entry("--stage", "--zero"),
+                        Map.entry("--offload-params", "--offload-parameters"),
+                        Map.entry("--recomputation", "--recompute"),
+                        Map.entry("--nvme", "--nvme-memory")));
+    }
+
+    private static void add(
+            Group group, String name, String about, Function<String[], Object> create) {
+        COMMANDS.put(name, new Entry(group, about, create));
     }
 
     @Command(
@@ -180,9 +229,11 @@ public final class Main {
         CommandLine top = new CommandLine(new Top());
         COMMANDS.forEach((name, e) -> {
             CommandSpec spec = CommandSpec.create();
-            spec.usageMessage().description(e.about).hidden(e.about.isEmpty());
+            spec.usageMessage().description(e.about);
             top.addSubcommand(name, spec);
         });
+        top.getHelpSectionMap().put(SECTION_KEY_COMMAND_LIST_HEADING, help -> "");
+        top.getHelpSectionMap().put(SECTION_KEY_COMMAND_LIST, Main::groups);
         if (args.length > 0 && !args[0].startsWith("-")) {
             err.println(
                     "jccl: command '"
@@ -221,7 +272,38 @@ public final class Main {
         if (entry != null) {
             line.getCommandSpec().usageMessage().description(entry.about);
         }
-        return withHandlers(line, out, err).execute(args);
+        return withHandlers(line, out, err).execute(renamed(name, args));
+    }
+
+    /** Arguments with today's names of options. */
+    private static String[] renamed(String command, String[] args) {
+        Map<String, String> earlier = EARLIER.getOrDefault(command, Map.of());
+        return Arrays.stream(args)
+                .map(a -> {
+                    int end = a.indexOf('=');
+                    String name = end < 0 ? a : a.substring(0, end);
+                    return earlier.getOrDefault(name, name) + a.substring(name.length());
+                })
+                .toArray(String[]::new);
+    }
+
+    /** A command as it would run, for tests that read its options. */
+    static CommandLine line(String name) {
+        Object command = Objects.requireNonNull(COMMANDS.get(name)).create.apply(new String[0]);
+        return new CommandLine(command);
+    }
+
+    /** Commands under the titles of their groups. */
+    private static String groups(Help help) {
+        StringBuilder b = new StringBuilder();
+        for (Group g : Group.values()) {
+            Map<String, Help> some = new LinkedHashMap<>(help.subcommands());
+            some.keySet().removeIf(name -> Objects.requireNonNull(COMMANDS.get(name)).group != g);
+            if (g != Group.HIDDEN) {
+                b.append(g.title).append(":%n".formatted()).append(help.commandList(some));
+            }
+        }
+        return b.toString();
     }
 
     /**
@@ -234,9 +316,9 @@ public final class Main {
         return COMMANDS.containsKey(name);
     }
 
-    private static List<String> listed() {
+    static List<String> listed() {
         return COMMANDS.entrySet().stream()
-                .filter(e -> !e.getValue().about.isEmpty())
+                .filter(e -> e.getValue().group != Group.HIDDEN)
                 .map(Map.Entry::getKey)
                 .toList();
     }

@@ -49,7 +49,7 @@ public final class SelfTestCommand implements Callable<Integer> {
     @Spec private @Nullable CommandSpec spec;
 
     @Option(
-            names = {"-g", "--ngpus"},
+            names = {"-g", "--ranks"},
             paramLabel = "<count>",
             converter = Count.class,
             description = "Ranks (default: all GPUs, or 4 on the host).")
@@ -57,7 +57,7 @@ public final class SelfTestCommand implements Callable<Integer> {
 
     @Option(
             names = "--engine",
-            paramLabel = "<host|mpi|nccl>",
+            paramLabel = "<host|nccl|mpi>",
             converter = Engine.Converter.class,
             description = "What to test; mpi under mpirun (default: host, or JCCL_ENGINE).")
     private @Nullable Engine engine;
@@ -90,7 +90,7 @@ public final class SelfTestCommand implements Callable<Integer> {
         if (ranks > RankOptions.MOST_RANKS) {
             throw new ParameterException(
                     spec.commandLine(),
-                    "-g/--ngpus is " + ranks + ", expected 1 to " + RankOptions.MOST_RANKS);
+                    "-g/--ranks is " + ranks + ", expected 1 to " + RankOptions.MOST_RANKS);
         }
         Engine chosen = Engine.of(engine, System.getenv());
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);

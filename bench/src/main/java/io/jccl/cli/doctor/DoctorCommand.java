@@ -1,6 +1,8 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
+import java.io.IOException;
 import java.io.PrintWriter;
 import java.util.ArrayList;
 import java.util.List;
@@ -9,6 +11,7 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
@@ -30,8 +33,7 @@ public final class DoctorCommand implements Callable<Integer> {
 
     @Spec private @Nullable CommandSpec spec;
 
-    @Option(names = "--json", description = "Print one JSON document.")
-    private boolean json;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(
             names = "--require",
@@ -69,14 +71,16 @@ public final class DoctorCommand implements Callable<Integer> {
     }
 
     @Override
-    public Integer call() {
+    public Integer call() throws IOException {
         if (spec == null) {
             throw new IllegalStateException("not run by picocli");
         }
         PrintWriter out = spec.commandLine().getOut();
+        json.checkWritable(spec.commandLine());
         Report report = Doctor.examine(Version.TEXT, machine.get(), required);
-        out.println(json ? report.json() : report.text().stripTrailing());
+        json.text(out).println(report.text().stripTrailing());
         out.flush();
+        json.write(out, report::json);
         return report.status();
     }
 }

@@ -1,11 +1,14 @@
 package io.jccl.cli.flight;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.SerializationFeature;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Version;
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.io.UncheckedIOException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -14,6 +17,7 @@ import java.util.Map;
 import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -45,8 +49,7 @@ public final class FlightCommand implements Callable<Integer> {
                             + " them.")
     private List<Path> files = new ArrayList<>();
 
-    @Option(names = "--json", description = "Print the findings as JSON.")
-    private boolean json;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(
             names = "--html",
@@ -82,6 +85,7 @@ public final class FlightCommand implements Callable<Integer> {
         if (html != null) {
             Output.checkWritable("--html", html);
         }
+        json.checkWritable(spec.commandLine());
         PrintWriter err = spec.commandLine().getErr();
         List<World> worlds =
                 Reader.read(
@@ -93,23 +97,28 @@ public final class FlightCommand implements Callable<Integer> {
             Output.write(Map.of(html, FlightHtml.page(worlds, all, !asTheyAre, last)));
         }
         PrintWriter out = spec.commandLine().getOut();
-        if (json) {
-            Map<String, Object> report = new LinkedHashMap<>();
-            report.put("version", 1);
-            report.put("communicators", all);
-            out.println(
-                    new ObjectMapper()
-                            .enable(SerializationFeature.INDENT_OUTPUT)
-                            .writeValueAsString(report));
-        } else {
-            for (int i = 0; i < all.size(); i++) {
-                if (i > 0) {
-                    out.println();
-                }
-                FlightText.print(all.get(i), out);
+        PrintWriter text = json.text(out);
+        for (int i = 0; i < all.size(); i++) {
+            if (i > 0) {
+                text.println();
             }
+            FlightText.print(all.get(i), text);
         }
         out.flush();
+        json.write(out, () -> document(all));
         return all.stream().anyMatch(f -> f.divergence() != null) ? 1 : 0;
+    }
+
+    private static String document(List<Findings> all) {
+        Map<String, Object> report = new LinkedHashMap<>();
+        report.put("version", 1);
+        report.put("communicators", all);
+        try {
+            return new ObjectMapper()
+                    .enable(SerializationFeature.INDENT_OUTPUT)
+                    .writeValueAsString(report);
+        } catch (JsonProcessingException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 }

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.BandwidthCase;
 import io.jccl.bench.BandwidthRun;
 import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Cuda;
@@ -21,6 +22,7 @@ import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -47,39 +49,40 @@ public final class BandwidthCommand implements Callable<Integer> {
     @Spec private @Nullable CommandSpec spec;
 
     @Option(
-            names = "--engine",
-            paramLabel = "<name>",
+            names = "--device",
+            paramLabel = "<host|cuda>",
             description =
-                    "host: memory to memory on the CPU; cuda: all GPUs that this process sees."
-                            + " Default: cuda if there is a GPU.")
+                    "host: memory to memory on the CPU; cuda: all GPUs that this process"
+                            + " sees (default: cuda if there is a GPU).")
     private @Nullable String engine;
 
     @Option(
             names = {"-b", "--bufferSize"},
             paramLabel = "<size>",
             converter = Sizes.Converter.class,
-            description = "Bytes of a copy. Default: 512M with GPUs, 64M without.")
+            description = "Bytes of a copy (default: 512M with GPUs, 64M without).")
     private @Nullable Long bytes;
 
     @Option(
             names = {"-i", "--testSamples"},
             paramLabel = "<n>",
             defaultValue = "3",
-            description = "Samples of each case, whose median is shown. Default: ${DEFAULT-VALUE}.")
+            description =
+                    "Samples of each case, whose median is shown (default:" + " ${DEFAULT-VALUE}).")
     private int samples;
 
     @Option(
             names = {"-n", "--loopCount"},
             paramLabel = "<n>",
             defaultValue = "16",
-            description = "Copies in a sample. Default: ${DEFAULT-VALUE}.")
+            description = "Copies in a sample (default: ${DEFAULT-VALUE}).")
     private int copies;
 
     @Option(
             names = {"-t", "--testcase"},
             paramLabel = "<name>",
             split = ",",
-            description = "Cases to run, by name or number of --list. Default: all.")
+            description = "Cases to run, by name or number of --list (default: all).")
     private List<String> cases = List.of();
 
     @Option(
@@ -87,8 +90,7 @@ public final class BandwidthCommand implements Callable<Integer> {
             description = "List the cases.")
     private boolean list;
 
-    @Option(names = "--json", description = "Print one JSON document.")
-    private boolean json;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(
             names = "--nvme",
@@ -152,17 +154,17 @@ public final class BandwidthCommand implements Callable<Integer> {
         }
         try {
             ObjectNode root = new ObjectMapper().createObjectNode();
-            ArrayNode testcases = header(root, out, devices, size);
+            json.checkWritable(spec.commandLine());
+            PrintWriter text = json.text(out);
+            ArrayNode testcases = header(root, text, devices, size);
             String buffered = Drives.bufferedBecause(store);
-            if (buffered != null && !json) {
-                out.println("The drive is used through the page cache: " + buffered);
+            if (buffered != null) {
+                text.println("The drive is used through the page cache: " + buffered);
             }
             BandwidthRun run = new BandwidthRun(devices, size, samples, copies, store);
-            boolean failed = measure(run, chosen, testcases, out);
-            if (json) {
-                out.println(root.toPrettyString());
-            }
+            boolean failed = measure(run, chosen, testcases, text);
             out.flush();
+            json.write(out, root::toPrettyString);
             return failed ? 1 : 0;
         } finally {
             Drives.close(store);
@@ -175,11 +177,8 @@ public final class BandwidthCommand implements Callable<Integer> {
         for (BandwidthCase c : chosen) {
             Result r = measure(run, c);
             failed |= r.error != null;
-            if (json) {
-                add(testcases.addObject(), r);
-            } else {
-                print(out, r);
-            }
+            add(testcases.addObject(), r);
+            print(out, r);
         }
         return failed;
     }
@@ -229,7 +228,7 @@ public final class BandwidthCommand implements Callable<Integer> {
                 int count = Cuda.deviceCount();
                 if (count == 0) {
                     throw new IllegalStateException(
-                            "--engine cuda: this process sees no GPU; use --engine host, or see"
+                            "--device cuda: this process sees no GPU; use --device host, or see"
                                     + " jccl doctor");
                 }
                 return IntStream.range(0, count).mapToObj(Cuda::device).toList();
@@ -237,7 +236,7 @@ public final class BandwidthCommand implements Callable<Integer> {
             default ->
                     throw new ParameterException(
                             spec.commandLine(),
-                            "--engine is '" + name + "', expected host or cuda");
+                            "--device is '" + name + "', expected host or cuda");
         }
     }
 
@@ -273,21 +272,16 @@ public final class BandwidthCommand implements Callable<Integer> {
                             ? Cuda.info(d).model() + " (" + Cuda.info(d).pciBusId() + ")"
                             : "host memory; no GPU, so every copy is memory to memory on the CPU";
             names.add(name);
-            if (!json) {
-                out.println(
-                        (i == 0 ? "jccl bandwidth " + Version.TEXT + "\n" : "")
-                                + "Device "
-                                + i
-                                + ": "
-                                + name);
-            }
-        }
-        if (!json) {
             out.println(
-                    "Copies of " + size + " bytes, " + copies + " a sample, median of " + samples);
-            out.println();
-            out.flush();
+                    (i == 0 ? "jccl bandwidth " + Version.TEXT + "\n" : "")
+                            + "Device "
+                            + i
+                            + ": "
+                            + name);
         }
+        out.println("Copies of " + size + " bytes, " + copies + " a sample, median of " + samples);
+        out.println();
+        out.flush();
         return top.putArray("testcases");
     }
 

@@ -1,18 +1,15 @@
 package io.jccl.cli.perf;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.SerializationFeature;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.Report;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
 import io.jccl.topology.cost.Prediction;
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
+import java.io.PrintWriter;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.List;
@@ -48,47 +45,22 @@ final class JsonReport implements Report {
                     "JAVA_TOOL_OPTIONS",
                     "JDK_JAVA_OPTIONS");
 
-    private final Path file;
+    private final JsonOption json;
+    private final PrintWriter out;
     private final ObjectNode root = JsonNodeFactory.instance.objectNode();
     private final ArrayNode results = JsonNodeFactory.instance.arrayNode();
     private final Map<String, String> environment;
     private final @Nullable Forecast forecast;
 
-    JsonReport(Path file, Map<String, String> environment, @Nullable Forecast forecast) {
-        this.file = file;
+    JsonReport(
+            JsonOption json,
+            PrintWriter out,
+            Map<String, String> environment,
+            @Nullable Forecast forecast) {
+        this.json = json;
+        this.out = out;
         this.environment = environment;
         this.forecast = forecast;
-    }
-
-    /**
-     * Fails now rather than after the run.
-     *
-     * @param file where the results are to go
-     * @throws IOException if they cannot; the message says what to do
-     */
-    static void checkWritable(Path file) throws IOException {
-        Path folder = folder(file);
-        String fault =
-                Files.isDirectory(file)
-                        ? "it is a folder"
-                        : !Files.isDirectory(folder)
-                                ? "folder " + folder + " does not exist"
-                                : !Files.isWritable(folder)
-                                        ? "folder " + folder + " is not writable"
-                                        : "";
-        if (!fault.isEmpty()) {
-            throw new IOException(
-                    "-J/--output_file '"
-                            + file
-                            + "' cannot be written: "
-                            + fault
-                            + "; give a file in a folder that exists and is writable");
-        }
-    }
-
-    private static Path folder(Path file) {
-        Path parent = file.toAbsolutePath().getParent();
-        return parent == null ? file.toAbsolutePath() : parent;
     }
 
     @Override
@@ -214,26 +186,7 @@ final class JsonReport implements Report {
         average.put("bandwidth", summary.busBw());
         average.put("okay", "unchecked");
         root.put("end_time", now());
-        write();
-    }
-
-    private void write() throws IOException {
-        Path folder = folder(file);
-        Path part = Files.createTempFile(folder, "." + file.getFileName(), ".part");
-        try {
-            Files.write(
-                    part,
-                    new ObjectMapper()
-                            .enable(SerializationFeature.INDENT_OUTPUT)
-                            .writeValueAsBytes(root));
-            Files.move(
-                    part,
-                    file,
-                    StandardCopyOption.ATOMIC_MOVE,
-                    StandardCopyOption.REPLACE_EXISTING);
-        } finally {
-            Files.deleteIfExists(part);
-        }
+        json.write(out, root::toPrettyString);
     }
 
     private static String now() {

@@ -11,6 +11,7 @@ import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Sizes;
@@ -19,7 +20,6 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.offload.TierStore;
 import io.jccl.rendezvous.LaunchEnvironment;
-import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -63,7 +63,7 @@ public final class MatmulCommand implements Callable<Integer> {
             paramLabel = "<n>",
             converter = Count.class,
             defaultValue = "4096",
-            description = "Rows and columns of all three matrices. Default: ${DEFAULT-VALUE}.")
+            description = "Rows and columns of all three matrices (default: ${DEFAULT-VALUE}).")
     private int size;
 
     @Mixin private RankOptions ranks = new RankOptions();
@@ -73,15 +73,15 @@ public final class MatmulCommand implements Callable<Integer> {
             paramLabel = "<size>",
             converter = Sizes.Converter.class,
             description =
-                    "Most device memory of a rank; with the host engine host memory too. Default: an"
-                            + " eighth of one matrix.")
+                    "Most device memory of a rank; with the host engine host memory too"
+                            + " (default: an eighth of one matrix).")
     private @Nullable Long deviceMemory;
 
     @Option(
             names = "--tier",
             paramLabel = "<pinned|nvme>",
             defaultValue = "pinned",
-            description = "Where the matrices live. Default: ${DEFAULT-VALUE}.")
+            description = "Where the matrices live (default: ${DEFAULT-VALUE}).")
     private String tier = "pinned";
 
     @Option(
@@ -103,14 +103,10 @@ public final class MatmulCommand implements Callable<Integer> {
             names = "--seed",
             paramLabel = "<number>",
             defaultValue = "1",
-            description = "Of the matrices. Default: ${DEFAULT-VALUE}.")
+            description = "Of the matrices (default: ${DEFAULT-VALUE}).")
     private long seed;
 
-    @Option(
-            names = {"-J", "--json"},
-            paramLabel = "<file>",
-            description = "Write the figures as JSON.")
-    private @Nullable Path json;
+    @Mixin private JsonOption json = new JsonOption();
 
     public MatmulCommand() {
         this(tiles -> {});
@@ -175,10 +171,7 @@ public final class MatmulCommand implements Callable<Integer> {
         if (nvme != null) {
             Drives.checkFolder(s, "--nvme", nvme);
         }
-        Path out = json == null ? null : json.toAbsolutePath().getParent();
-        if (out != null && !Files.isDirectory(out)) {
-            throw mistake(s, "--json: there is no folder " + out);
-        }
+        json.checkWritable(s.commandLine());
     }
 
     private static ParameterException mistake(CommandSpec s, String message) {
@@ -232,10 +225,9 @@ public final class MatmulCommand implements Callable<Integer> {
         }
         wrong.accumulateAndGet(result.wrongRanks(), Math::max);
         if (comm.rank() == 0) {
-            print(s.commandLine().getOut(), comm, plan, mine, result);
-            if (json != null) {
-                write(json, document(comm, plan, mine, result));
-            }
+            PrintWriter out = s.commandLine().getOut();
+            print(json.text(out), comm, plan, mine, result);
+            json.write(out, () -> document(comm, plan, mine, result).toPrettyString());
         }
     }
 
@@ -342,9 +334,5 @@ public final class MatmulCommand implements Callable<Integer> {
         top.put("elementsChecked", r.checked());
         top.put("wrongRanks", r.wrongRanks());
         return top;
-    }
-
-    private static void write(Path file, ObjectNode document) throws IOException {
-        Files.writeString(file, document.toPrettyString() + System.lineSeparator());
     }
 }

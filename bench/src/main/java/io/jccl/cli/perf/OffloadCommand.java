@@ -8,6 +8,7 @@ import io.jccl.bench.OffloadRun;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
@@ -27,6 +28,7 @@ import java.util.function.Consumer;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -61,7 +63,7 @@ public final class OffloadCommand implements Callable<Integer> {
             names = "--layers",
             paramLabel = "<n>",
             defaultValue = "16",
-            description = "Layers of the model. Default: ${DEFAULT-VALUE}.")
+            description = "Layers of the model (default: ${DEFAULT-VALUE}).")
     private int layers;
 
     @Option(
@@ -70,21 +72,22 @@ public final class OffloadCommand implements Callable<Integer> {
             converter = Sizes.Converter.class,
             defaultValue = "16M",
             description =
-                    "Parameters of a layer, a multiple of 8 bytes. Default: ${DEFAULT-VALUE}.")
+                    "Parameters of a layer, a multiple of 8 bytes (default:"
+                            + " ${DEFAULT-VALUE}).")
     private long layerBytes;
 
     @Option(
-            names = "--device-budget",
+            names = "--device-memory",
             paramLabel = "<size>",
             converter = Sizes.Converter.class,
-            description = "Device memory to use. Default: three layers.")
+            description = "Device memory to use (default: three layers).")
     private @Nullable Long deviceBudget;
 
     @Option(
             names = "--tier",
             paramLabel = "<pinned|nvme>",
             defaultValue = "pinned",
-            description = "Where the layers live. Default: ${DEFAULT-VALUE}.")
+            description = "Where the layers live (default: ${DEFAULT-VALUE}).")
     private String tier = "pinned";
 
     @Option(
@@ -103,7 +106,8 @@ public final class OffloadCommand implements Callable<Integer> {
             names = "--ratio",
             paramLabel = "<r>",
             description =
-                    "Work of a layer, as a multiple of the time that its copy takes. Default: 1.")
+                    "Work of a layer, as a multiple of the time that its copy takes"
+                            + " (default: 1).")
     private @Nullable Double ratio;
 
     @Option(
@@ -113,17 +117,17 @@ public final class OffloadCommand implements Callable<Integer> {
     private @Nullable Integer gemm;
 
     @Option(
-            names = "--engine",
+            names = "--device",
             paramLabel = "<host|cuda>",
             defaultValue = "host",
-            description = "Where the layers compute. Default: ${DEFAULT-VALUE}.")
+            description = "Where the layers compute (default: ${DEFAULT-VALUE}).")
     private String engine = "host";
 
     @Option(
             names = "--iterations",
             paramLabel = "<n>",
             defaultValue = "8",
-            description = "Passes over all layers in a sample. Default: ${DEFAULT-VALUE}.")
+            description = "Passes over all layers in a sample (default: ${DEFAULT-VALUE}).")
     private int iterations;
 
     @Option(
@@ -131,15 +135,16 @@ public final class OffloadCommand implements Callable<Integer> {
             paramLabel = "<n>",
             defaultValue = "5",
             description =
-                    "Samples of each time, whose medians are shown. Default: ${DEFAULT-VALUE}.")
+                    "Samples of each time, whose medians are shown (default:"
+                            + " ${DEFAULT-VALUE}).")
     private int samples;
 
     @Option(
             names = "--depth",
             paramLabel = "<n>",
             description =
-                    "Layers that are fetched ahead, as far as the budget reaches. Default: as"
-                            + " measured times say.")
+                    "Layers that are fetched ahead, as far as the budget reaches (default:"
+                            + " as measured times say).")
     private @Nullable Integer depth;
 
     @Option(
@@ -147,7 +152,7 @@ public final class OffloadCommand implements Callable<Integer> {
             paramLabel = "<size>",
             converter = Sizes.Converter.class,
             defaultValue = "4M",
-            description = "Bytes of a chunk of a copy. Default: ${DEFAULT-VALUE}.")
+            description = "Bytes of a chunk of a copy (default: ${DEFAULT-VALUE}).")
     private long chunk;
 
     @Option(
@@ -157,8 +162,7 @@ public final class OffloadCommand implements Callable<Integer> {
                             + " going out.")
     private boolean backward;
 
-    @Option(names = "--json", description = "Print one JSON document.")
-    private boolean json;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(
             names = "--trace",
@@ -188,6 +192,7 @@ public final class OffloadCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         OffloadConfig config = config(spec);
+        json.checkWritable(spec.commandLine());
         TierStore store = store(spec);
         String buffered = Drives.bufferedBecause(store);
         OffloadRun.Result result;
@@ -198,17 +203,14 @@ public final class OffloadCommand implements Callable<Integer> {
                 throw e;
             }
             throw new ParameterException(
-                    spec.commandLine(), "--device-budget: " + e.getMessage(), e);
+                    spec.commandLine(), "--device-memory: " + e.getMessage(), e);
         } finally {
             Drives.close(store);
         }
         PrintWriter out = spec.commandLine().getOut();
-        if (json) {
-            out.println(document(config, result).toPrettyString());
-        } else {
-            print(out, config, result, buffered);
-        }
+        print(json.text(out), config, result, buffered);
         out.flush();
+        json.write(out, () -> document(config, result).toPrettyString());
         if (result.wrong() != null) {
             PrintWriter err = spec.commandLine().getErr();
             err.println(
@@ -275,7 +277,7 @@ public final class OffloadCommand implements Callable<Integer> {
         if (budget < slot) {
             throw mistake(
                     spec,
-                    "--device-budget is "
+                    "--device-memory is "
                             + budget
                             + " bytes, but one layer needs "
                             + slot
@@ -289,7 +291,7 @@ public final class OffloadCommand implements Callable<Integer> {
                 NativeLibraries.cublas();
             } catch (NativeLibraryUnavailableException e) {
                 throw new IllegalStateException(
-                        "--gemm with --engine cuda needs cuBLAS: "
+                        "--gemm with --device cuda needs cuBLAS: "
                                 + e.getMessage()
                                 + "; or use --compute-us",
                         e);
@@ -339,12 +341,12 @@ public final class OffloadCommand implements Callable<Integer> {
             case "cuda" -> {
                 if (Cuda.deviceCount() == 0) {
                     throw new IllegalStateException(
-                            "--engine cuda: this process sees no GPU; use --engine host, or see"
+                            "--device cuda: this process sees no GPU; use --device host, or see"
                                     + " jccl doctor");
                 }
                 return Cuda.device(0);
             }
-            default -> throw mistake(spec, "--engine is '" + engine + "', expected host or cuda");
+            default -> throw mistake(spec, "--device is '" + engine + "', expected host or cuda");
         }
     }
 

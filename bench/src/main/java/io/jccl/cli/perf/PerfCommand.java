@@ -12,6 +12,7 @@ import io.jccl.bench.PerfRun;
 import io.jccl.bench.Report;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Sizes;
@@ -20,7 +21,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.IOException;
-import java.nio.file.Path;
+import java.io.PrintWriter;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -32,6 +33,7 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -183,11 +185,7 @@ public final class PerfCommand implements Callable<Integer> {
                             + " of variation of the slowest rank's times.")
     private int perIteration;
 
-    @Option(
-            names = {"-J", "--output_file"},
-            paramLabel = "<file>",
-            description = "Also writes the results as JSON.")
-    private @Nullable Path output;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(
             names = {"-T", "--timeout"},
@@ -207,7 +205,7 @@ public final class PerfCommand implements Callable<Integer> {
 
     @Option(
             names = "--engine",
-            paramLabel = "<host|mpi|nccl>",
+            paramLabel = "<host|nccl|mpi>",
             converter = Engine.Converter.class,
             description =
                     "host: CPU ranks in memory; mpi: CPU ranks of an MPI job, as mpirun starts them;"
@@ -251,13 +249,7 @@ public final class PerfCommand implements Callable<Integer> {
         if (ranks > 0 && config.root() >= ranks) {
             throw new ParameterException(line, rootMessage(config.root(), ranks));
         }
-        if (config.output() != null) {
-            try {
-                JsonReport.checkWritable(config.output());
-            } catch (IOException e) {
-                throw new ParameterException(line, e.getMessage(), e);
-            }
-        }
+        json.checkWritable(line);
         AtomicLong failures = new AtomicLong();
         try (Forecast forecast = forecast(line, config, ranks)) {
             CommunicatorOptions options = config.options();
@@ -330,12 +322,13 @@ public final class PerfCommand implements Callable<Integer> {
             throws IOException {
         List<Report> reports = new ArrayList<>();
         if (comm.rank() == 0) {
-            reports.add(new TableReport(line.getOut()));
+            PrintWriter text = json.text(line.getOut());
+            reports.add(new TableReport(text));
             if (forecast != null) {
-                reports.add(new ForecastReport(forecast, line.getOut()));
+                reports.add(new ForecastReport(forecast, text));
             }
-            if (config.output() != null) {
-                reports.add(new JsonReport(config.output(), environment, forecast));
+            if (json.isAsked()) {
+                reports.add(new JsonReport(json, line.getOut(), environment, forecast));
             }
         }
         Progress progress = comm.rank() == 0 ? Progress.to(line.getErr()) : Progress.none();
@@ -398,7 +391,6 @@ public final class PerfCommand implements Callable<Integer> {
                 barrier ? List.of(DataType.INT8) : type.values,
                 op.values,
                 root,
-                output,
                 new CommunicatorOptions(timeout, algorithm),
                 List.copyOf(arguments));
     }

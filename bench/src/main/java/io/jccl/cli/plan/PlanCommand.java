@@ -1,6 +1,7 @@
 package io.jccl.cli.plan;
 
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
 import io.jccl.offload.Tier;
 import io.jccl.offload.memplan.Batch;
@@ -16,6 +17,7 @@ import io.jccl.offload.memplan.Presets;
 import io.jccl.offload.memplan.Recomputation;
 import io.jccl.offload.memplan.ScalingRule;
 import io.jccl.offload.memplan.Techniques;
+import java.io.IOException;
 import java.io.PrintWriter;
 import java.util.ArrayList;
 import java.util.List;
@@ -25,6 +27,7 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -66,35 +69,35 @@ public final class PlanCommand implements Callable<Integer> {
             description = "Or its parameters, such as 1.3B; the shape is then GPT-3's.")
     private @Nullable Long parameters;
 
-    @Option(names = "--layers", paramLabel = "<count>", description = "Or its shape: layers,")
+    @Option(names = "--layers", paramLabel = "<count>", description = "Or its shape: layers.")
     private @Nullable Integer layers;
 
-    @Option(names = "--hidden", paramLabel = "<size>", description = "hidden size,")
+    @Option(names = "--hidden", paramLabel = "<size>", description = "Hidden size.")
     private @Nullable Integer hidden;
 
     @Option(
             names = "--heads",
             paramLabel = "<count>",
-            description = "attention heads (default: one per 128 of the hidden size),")
+            description = "Attention heads (default: one per 128 of the hidden size).")
     private @Nullable Integer heads;
 
     @Option(
             names = "--ffn",
             paramLabel = "<factor>",
-            description = "width of the MLP by hidden size (default: 4).")
+            description = "Width of the MLP by hidden size (default: 4).")
     private @Nullable Double ffn;
 
     @Option(names = "--untied", description = "The output matrix is not the embedding's.")
     private boolean untied;
 
     @Option(
-            names = {"--vocab", "--vocabulary"},
+            names = "--vocab",
             paramLabel = "<size>",
             description = "Vocabulary (default: the model's, or 51200).")
     private @Nullable Integer vocabulary;
 
     @Option(
-            names = {"--seq", "--sequence"},
+            names = "--context",
             paramLabel = "<tokens>",
             description = "Tokens per sample (default: the model's, or 2048).")
     private @Nullable Integer sequence;
@@ -106,7 +109,7 @@ public final class PlanCommand implements Callable<Integer> {
     private int micro = 1;
 
     @Option(
-            names = {"--accumulate", "--gradient-accumulation"},
+            names = "--accumulate",
             paramLabel = "<count>",
             description = "Micro-batches a step (default: 1).")
     private int accumulation = 1;
@@ -148,7 +151,7 @@ public final class PlanCommand implements Callable<Integer> {
     private long hostMemory = 1L << 40;
 
     @Option(
-            names = "--nvme",
+            names = "--nvme-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
             description = "NVMe drives of each machine (default: 0).")
@@ -161,7 +164,7 @@ public final class PlanCommand implements Callable<Integer> {
     private int machines = 1;
 
     @Option(
-            names = {"--zero", "--stage"},
+            names = "--zero",
             paramLabel = "<0..3>",
             description =
                     "What is sharded over the GPUs: 1 optimizer state, 2 and gradients, 3 and"
@@ -192,7 +195,7 @@ public final class PlanCommand implements Callable<Integer> {
     private @Nullable Tier offloadGradients;
 
     @Option(
-            names = {"--offload-parameters", "--offload-params"},
+            names = "--offload-parameters",
             paramLabel = "<tier>",
             converter = TierOf.class,
             description = "The same of parameters alone.")
@@ -206,7 +209,7 @@ public final class PlanCommand implements Callable<Integer> {
     private @Nullable Tier offloadActivations;
 
     @Option(
-            names = {"--recompute", "--recomputation"},
+            names = "--recompute",
             paramLabel = "<what>",
             converter = RecomputationOf.class,
             description =
@@ -221,13 +224,13 @@ public final class PlanCommand implements Callable<Integer> {
     private @Nullable Integer pieces;
 
     @Option(
-            names = "--tensor",
+            names = "--tp",
             paramLabel = "<ways>",
             description = "Tensor-parallel degree (default: 1).")
     private @Nullable Integer tensor;
 
     @Option(
-            names = "--pipeline",
+            names = "--pp",
             paramLabel = "<ways>",
             description = "Pipeline-parallel degree (default: 1).")
     private @Nullable Integer pipeline;
@@ -255,8 +258,7 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(names = "--explain", description = "Also print the formulas with their sources.")
     private boolean explain;
 
-    @Option(names = "--json", description = "Print one JSON document.")
-    private boolean json;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(names = "--require", description = "Fail with status 4 unless the model fits.")
     private boolean require;
@@ -297,8 +299,9 @@ public final class PlanCommand implements Callable<Integer> {
     private int nvmeCopies = Overheads.DEFAULT.nvmeCopies();
 
     @Override
-    public Integer call() {
+    public Integer call() throws IOException {
         CommandLine line = commandLine();
+        json.checkWritable(line);
         Job job = job(line);
         Techniques given = techniques(line, job.machine());
         MemoryPlanner.Space space =
@@ -308,11 +311,9 @@ public final class PlanCommand implements Callable<Integer> {
         if (search) {
             List<Plan> found = MemoryPlanner.search(job, space);
             List<Plan> shown = all ? found : MemoryPlanner.frontier(found);
-            out.println(
-                    json
-                            ? PlanJson.search(job, found.size(), shown)
-                            : PlanText.search(job, found.size(), shown, all, explain));
+            json.text(out).println(PlanText.search(job, found.size(), shown, all, explain));
             out.flush();
+            json.write(out, () -> PlanJson.search(job, found.size(), shown));
             return require && found.isEmpty() ? 4 : 0;
         }
         Techniques techniques = given;
@@ -334,8 +335,9 @@ public final class PlanCommand implements Callable<Integer> {
                         worth.isEmpty() ? null : worth.getLast(),
                         next.stream().limit(NEXT).toList(),
                         plan.fits() || !next.isEmpty() ? null : onMore(job, techniques, space));
-        out.println(json ? PlanJson.plan(answer) : PlanText.plan(answer, explain));
+        json.text(out).println(PlanText.plan(answer, explain));
         out.flush();
+        json.write(out, () -> PlanJson.plan(answer));
         return require && !plan.fits() ? 4 : 0;
     }
 
@@ -459,8 +461,8 @@ public final class PlanCommand implements Callable<Integer> {
                                                         "--zero",
                                                         "--recompute",
                                                         "--pieces",
-                                                        "--tensor",
-                                                        "--pipeline")
+                                                        "--tp",
+                                                        "--pp")
                                                 .contains(n))
                         .toList();
         if ((auto || search) && !given.isEmpty()) {
@@ -493,7 +495,9 @@ public final class PlanCommand implements Callable<Integer> {
                         "something is offloaded to "
                                 + (host ? "the host" : "NVMe")
                                 + ", of which there is none; say how much there is with "
-                                + (host ? "--host-memory" : "--nvme, such as --nvme 4TB"));
+                                + (host
+                                        ? "--host-memory"
+                                        : "--nvme-memory, such as --nvme-memory 4TB"));
             }
         }
         return new Techniques(

@@ -10,7 +10,7 @@ public final class RankOptions {
     public static final int MOST_RANKS = 256;
 
     @Option(
-            names = {"-g", "--ngpus"},
+            names = {"-g", "--ranks"},
             paramLabel = "<count>",
             converter = Count.class,
             description =
@@ -20,7 +20,7 @@ public final class RankOptions {
 
     @Option(
             names = "--engine",
-            paramLabel = "<host|mpi|nccl>",
+            paramLabel = "<host|nccl|mpi>",
             converter = Engine.Converter.class,
             description =
                     "What carries the data; mpi under mpirun (default: host, or JCCL_ENGINE).")

@@ -1,5 +1,6 @@
 package io.jccl.cli.topo;
 
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
@@ -26,6 +27,7 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.ITypeConverter;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -146,13 +148,7 @@ public final class TopoCommand implements Callable<Integer> {
             description = "Output of nvidia-smi nvlink -s of the same machine.")
     private @Nullable Path nvlinkStatus;
 
-    @Option(
-            names = "--json",
-            paramLabel = "<file>",
-            arity = "0..1",
-            fallbackValue = STANDARD,
-            description = "Print JSON and no text, or write it to a file.")
-    private @Nullable String json;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(names = "--svg", paramLabel = "<file>", description = "Write a picture as SVG.")
     private @Nullable Path svg;
@@ -234,8 +230,7 @@ public final class TopoCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         CommandLine line = spec.commandLine();
-        boolean toStandard = STANDARD.equals(json);
-        Map<String, Path> files = files(toStandard);
+        Map<String, Path> files = files();
         check(line);
         for (Map.Entry<String, Path> e : files.entrySet()) {
             try {
@@ -265,7 +260,7 @@ public final class TopoCommand implements Callable<Integer> {
         }
         Output.write(texts);
         PrintWriter out = line.getOut();
-        out.print(toStandard ? Json.of(findings) : TextReport.of(findings, explain));
+        out.print(json.isPrinted() ? Json.of(findings) : TextReport.of(findings, explain));
         out.flush();
         PrintWriter err = line.getErr();
         findings.warnings().forEach(w -> err.println("warning: " + Output.oneLine(w)));
@@ -307,9 +302,9 @@ public final class TopoCommand implements Callable<Integer> {
     }
 
     /** Files to write, by the option that names them. */
-    private Map<String, Path> files(boolean jsonToStandard) {
+    private Map<String, Path> files() {
         Map<String, Path> files = new LinkedHashMap<>();
-        put(files, "--json", json == null || jsonToStandard ? null : Path.of(json));
+        put(files, JsonOption.NAME, json.file());
         put(files, "--svg", svg);
         put(files, "--html", html);
         put(files, "--dot", dot);
@@ -351,7 +346,7 @@ public final class TopoCommand implements Callable<Integer> {
     private static String text(String option, Analysis analysis) {
         Findings f = analysis.findings();
         return switch (option) {
-            case "--json" -> Json.of(f);
+            case JsonOption.NAME -> Json.of(f);
             case "--svg" ->
                     f.clusterPlan() != null
                             ? Svg.of(f.clusterPlan())

@@ -1,6 +1,7 @@
 package io.jccl.cli.train;
 
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
@@ -20,6 +21,7 @@ import java.util.concurrent.Callable;
 import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -62,88 +64,88 @@ public final class FitDemo implements Callable<Integer> {
             names = {"-g", "--ranks"},
             defaultValue = "2",
             paramLabel = "<n>",
-            description = "Ranks, as threads of this process. Default: ${DEFAULT-VALUE}.")
+            description = "Ranks, as threads of this process (default: ${DEFAULT-VALUE}).")
     private int ranks;
 
     @Option(
             names = "--device-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
-            description = "Memory of each rank's device. Default: 4M; 512K with --quick.")
+            description = "Memory of each rank's device (default: 4M; 512K with --quick).")
     private @Nullable Long deviceMemory;
 
     @Option(
             names = "--host-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
-            description = "Pinned memory of all ranks. Default: 2.5 times all devices.")
+            description = "Pinned memory of all ranks (default: 2.5 times all devices).")
     private @Nullable Long hostMemory;
 
     @Option(
             names = "--nvme-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
-            description = "Room on the drive, for all ranks. Default: 5 times the host memory.")
+            description = "Room on the drive, for all ranks (default: 5 times the host memory).")
     private @Nullable Long nvmeMemory;
 
     @Option(
             names = "--nvme",
             paramLabel = "<folder>",
             description =
-                    "A folder on the drive; what is written there is removed. Default: the folder"
-                            + " for temporary files.")
+                    "A folder on the drive; what is written there is removed (default: the"
+                            + " folder for temporary files).")
     private @Nullable Path nvme;
 
     @Option(
             names = "--hidden",
             paramLabel = "<n>",
             description =
-                    "Width of the model, a multiple of 32; it grows in blocks. Default: 64; 32 with"
-                            + " --quick.")
+                    "Width of the model, a multiple of 32; it grows in blocks (default: 64;"
+                            + " 32 with --quick).")
     private @Nullable Integer hidden;
 
     @Option(
             names = "--batch",
             paramLabel = "<n>",
-            description = "Samples of a step, of all ranks. Default: 256; 192 with --quick.")
+            description = "Samples of a step, of all ranks (default: 256; 192 with --quick).")
     private @Nullable Integer batch;
 
     @Option(
-            names = "--micro-batches",
+            names = "--accumulate",
             defaultValue = "4",
             paramLabel = "<n>",
             description =
-                    "Parts that gradient accumulation cuts a rank's samples into. Default:"
-                            + " ${DEFAULT-VALUE}.")
+                    "Parts that gradient accumulation cuts a rank's samples into (default:"
+                            + " ${DEFAULT-VALUE}).")
     private int microBatches;
 
     @Option(
             names = "--steps",
             paramLabel = "<n>",
             description =
-                    "Steps of each size that is timed; small models take more. Default: 3; 2 with"
-                            + " --quick.")
+                    "Steps of each size that is timed; small models take more (default: 3;"
+                            + " 2 with --quick).")
     private @Nullable Integer steps;
 
     @Option(
             names = "--max-blocks",
             defaultValue = "4096",
             paramLabel = "<n>",
-            description = "Largest model to try. Default: ${DEFAULT-VALUE}.")
+            description = "Largest model to try (default: ${DEFAULT-VALUE}).")
     private int maxBlocks;
 
     @Option(
             names = "--lr",
             defaultValue = "0.003",
             paramLabel = "<x>",
-            description = "Learning rate of Adam. Default: ${DEFAULT-VALUE}.")
+            description = "Learning rate of Adam (default: ${DEFAULT-VALUE}).")
     private double learningRate;
 
     @Option(
             names = "--seed",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Of text, parameters and batches. Default: ${DEFAULT-VALUE}.")
+            description = "Of text, parameters and batches (default: ${DEFAULT-VALUE}).")
     private long seed;
 
     @Option(
@@ -158,8 +160,7 @@ public final class FitDemo implements Callable<Integer> {
     @Option(names = "--quick", description = "Small budgets, few steps: to see that it works.")
     private boolean quick;
 
-    @Option(names = "--json", description = "Print one JSON document.")
-    private boolean json;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(names = "--svg", paramLabel = "<file>", description = "Write the plot as SVG.")
     private @Nullable Path svg;
@@ -187,6 +188,7 @@ public final class FitDemo implements Callable<Integer> {
         }
         List<TechniqueSet> sets = sets(spec);
         check(spec);
+        json.checkWritable(spec.commandLine());
         PrintWriter out = spec.commandLine().getOut();
         Progress progress = Progress.to(spec.commandLine().getErr());
         try (Scratch scratch = Scratch.in(nvme, "jccl-fit-")) {
@@ -194,12 +196,9 @@ public final class FitDemo implements Callable<Integer> {
             List<Experiment.Row> rows = new Experiment(settings, progress::show).run(sets);
             progress.erase();
             FitReport report = new FitReport(settings, rows);
-            if (json) {
-                out.println(report.json().toPrettyString());
-            } else {
-                report.print(out);
-            }
+            report.print(json.text(out));
             out.flush();
+            json.write(out, () -> report.json().toPrettyString());
             Map<Path, String> files = new LinkedHashMap<>();
             Chart chart = report.chart();
             if (svg != null) {
@@ -260,7 +259,7 @@ public final class FitDemo implements Callable<Integer> {
 
     private void check(CommandSpec spec) throws IOException {
         range(spec, "--ranks", ranks, 1, 64);
-        range(spec, "--micro-batches", microBatches, 1, 4096);
+        range(spec, "--accumulate", microBatches, 1, 4096);
         range(spec, "--max-blocks", maxBlocks, 1, 100_000);
         Settings s = settings(Path.of(""));
         range(spec, "--hidden", s.hidden(), Network.MULTIPLE, 4096);

@@ -3,6 +3,7 @@ package io.jccl.cli.train;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
@@ -101,14 +102,15 @@ public final class TrainCommand implements Callable<Integer> {
     @Option(
             names = {"-g", "--ranks"},
             paramLabel = "<n>",
-            description = "Ranks as threads. Default: --dp x --tp x --pp.")
+            description = "Ranks as threads (default: --dp x --tp x --pp).")
     private @Nullable Integer ranks;
 
     @Option(
             names = "--engine",
-            paramLabel = "host|mpi",
+            paramLabel = "<host|mpi>",
             converter = Engine.Converter.class,
-            description = "What carries the data; mpi under mpirun. Default: host, or JCCL_ENGINE.")
+            description =
+                    "What carries the data; mpi under mpirun (default: host, or" + " JCCL_ENGINE).")
     private @Nullable Engine engine;
 
     @Mixin private TrainOptions model = new TrainOptions();
@@ -116,22 +118,22 @@ public final class TrainCommand implements Callable<Integer> {
     @Option(
             names = "--text",
             paramLabel = "<file>",
-            description = "What to train on. Default: sentences of a small grammar.")
+            description = "What to train on (default: sentences of a small grammar).")
     private @Nullable Path text;
 
     @Option(
             names = "--threads",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Threads of each rank's products. Default: ${DEFAULT-VALUE}.")
+            description = "Threads of each rank's products (default: ${DEFAULT-VALUE}).")
     private int threads;
 
     @Option(
             names = "--nvme",
             paramLabel = "<folder>",
             description =
-                    "A folder on the drive for --offload nvme; what is written there is removed."
-                            + " Default: the folder for temporary files.")
+                    "A folder on the drive for --offload nvme; what is written there is"
+                            + " removed (default: the folder for temporary files).")
     private @Nullable Path nvme;
 
     @Option(
@@ -144,7 +146,7 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--checkpoint-every",
             defaultValue = "100",
             paramLabel = "<steps>",
-            description = "How often, and after the last step. Default: ${DEFAULT-VALUE}.")
+            description = "How often, and after the last step (default: ${DEFAULT-VALUE}).")
     private int every;
 
     @Option(
@@ -160,7 +162,8 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--timeout",
             defaultValue = "60",
             paramLabel = "<seconds>",
-            description = "When a rank that does not come is given up. Default: ${DEFAULT-VALUE}.")
+            description =
+                    "When a rank that does not come is given up (default:" + " ${DEFAULT-VALUE}).")
     private int timeout;
 
     @Option(
@@ -169,13 +172,12 @@ public final class TrainCommand implements Callable<Integer> {
             fallbackValue = "",
             paramLabel = "<sets>",
             description =
-                    "Train with one set of techniques after the other, and once on a single rank;"
-                            + " losses have to agree. Sets are separated by ';', such as"
-                            + " 'dp=2 zero=3; tp=2 bf16'. Default: every technique.")
+                    "Train with one set of techniques after the other, and once on a single"
+                            + " rank; losses have to agree. Sets are separated by ';', such as 'dp=2"
+                            + " zero=3; tp=2 bf16' (default: every technique).")
     private @Nullable String compare;
 
-    @Option(names = "--json", paramLabel = "<file>", description = "Write results as JSON.")
-    private @Nullable Path json;
+    @Mixin private JsonOption json = new JsonOption();
 
     @Option(names = "--svg", paramLabel = "<file>", description = "Write the loss curves as SVG.")
     private @Nullable Path svg;
@@ -204,7 +206,7 @@ public final class TrainCommand implements Callable<Integer> {
         if (spec == null) {
             throw new IllegalStateException("not run by picocli");
         }
-        PrintWriter out = spec.commandLine().getOut();
+        PrintWriter out = json.text(spec.commandLine().getOut());
         Progress progress = Progress.to(spec.commandLine().getErr());
         try {
             check();
@@ -259,7 +261,9 @@ public final class TrainCommand implements Callable<Integer> {
         Map<Path, String> seen = new HashMap<>();
         for (Map.Entry<String, @Nullable Path> e :
                 List.<Map.Entry<String, @Nullable Path>>of(
-                        entry("--json", json), entry("--svg", svg), entry("--html", html))) {
+                        entry(JsonOption.NAME, json.file()),
+                        entry("--svg", svg),
+                        entry("--html", html))) {
             Path file = e.getValue();
             if (file != null) {
                 Output.checkWritable(e.getKey(), file);
@@ -520,8 +524,9 @@ public final class TrainCommand implements Callable<Integer> {
 
     private void write(TrainReport report) throws IOException {
         Map<Path, String> files = new LinkedHashMap<>();
-        if (json != null) {
-            files.put(json, report.json().toPrettyString() + "\n");
+        Path document = json.file();
+        if (document != null) {
+            files.put(document, report.json().toPrettyString() + "\n");
         }
         if (report.hasLosses()) {
             if (svg != null) {
@@ -532,5 +537,9 @@ public final class TrainCommand implements Callable<Integer> {
             }
         }
         Output.write(files);
+        if (json.isPrinted()) {
+            PrintWriter out = Objects.requireNonNull(spec).commandLine().getOut();
+            json.write(out, () -> report.json().toPrettyString());
+        }
     }
 }

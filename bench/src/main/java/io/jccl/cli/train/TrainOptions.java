@@ -23,22 +23,22 @@ final class TrainOptions {
             names = "--dp",
             paramLabel = "<n>",
             description =
-                    "Ranks that see different samples. Default: what the ranks are divided by --tp"
-                            + " and --pp.")
+                    "Ranks that see different samples (default: what the ranks are divided"
+                            + " by --tp and --pp).")
     @Nullable Integer data;
 
     @Option(
             names = "--tp",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Ranks that share every matrix. Default: ${DEFAULT-VALUE}.")
+            description = "Ranks that share every matrix (default: ${DEFAULT-VALUE}).")
     int tensor;
 
     @Option(
             names = "--pp",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Pipeline stages. Default: ${DEFAULT-VALUE}.")
+            description = "Pipeline stages (default: ${DEFAULT-VALUE}).")
     int pipeline;
 
     @Option(
@@ -46,22 +46,22 @@ final class TrainOptions {
             defaultValue = "1",
             paramLabel = "<n>",
             description =
-                    "Ranks that the experts are spread over, a divisor of --dp. Default:"
-                            + " ${DEFAULT-VALUE}.")
+                    "Ranks that the experts are spread over, a divisor of --dp (default:"
+                            + " ${DEFAULT-VALUE}).")
     int expert;
 
     @Option(
             names = "--experts",
             defaultValue = "0",
             paramLabel = "<n>",
-            description = "Experts of each block; 0 for none. Default: ${DEFAULT-VALUE}.")
+            description = "Experts of each block; 0 for none (default: ${DEFAULT-VALUE}).")
     int experts;
 
     @Option(
             names = "--top-k",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Experts that a character goes to, 1 or 2. Default: ${DEFAULT-VALUE}.")
+            description = "Experts that a character goes to, 1 or 2 (default: ${DEFAULT-VALUE}).")
     int topK;
 
     @Option(
@@ -69,25 +69,25 @@ final class TrainOptions {
             defaultValue = "1.25",
             paramLabel = "<x>",
             description =
-                    "Slots of an expert, times its even share; what does not fit passes by."
-                            + " Default: ${DEFAULT-VALUE}.")
+                    "Slots of an expert, times its even share; what does not fit passes by"
+                            + " (default: ${DEFAULT-VALUE}).")
     double capacityFactor;
 
     @Option(
             names = "--zero",
             paramLabel = "<stage>",
             description =
-                    "Stage of ZeRO, 0 to 3. Default: whole parameters and a gradient reducer, or 0"
-                            + " with --bf16 or --offload.")
+                    "Stage of ZeRO, 0 to 3 (default: whole parameters and a gradient"
+                            + " reducer, or 0 with --bf16 or --offload).")
     @Nullable Integer zero;
 
     @Option(
             names = "--offload",
             defaultValue = "none",
-            paramLabel = "none|host|nvme",
+            paramLabel = "<none|host|nvme>",
             description =
-                    "Where parameters, gradients and optimizer state are; nvme is for the last"
-                            + " alone. Default: ${DEFAULT-VALUE}.")
+                    "Where parameters, gradients and optimizer state are; nvme is for the"
+                            + " last alone (default: ${DEFAULT-VALUE}).")
     String offload = "none";
 
     @Option(
@@ -95,8 +95,8 @@ final class TrainOptions {
             defaultValue = "1",
             paramLabel = "<m>",
             description =
-                    "Micro-batches of a rank in a step; with --pp those in the pipeline. Default:"
-                            + " ${DEFAULT-VALUE}.")
+                    "Micro-batches of a rank in a step; with --pp those in the pipeline"
+                            + " (default: ${DEFAULT-VALUE}).")
     int accumulate;
 
     @Option(
@@ -117,8 +117,8 @@ final class TrainOptions {
     @Option(
             names = "--schedule",
             defaultValue = "1f1b",
-            paramLabel = "gpipe|1f1b",
-            description = "Order of micro-batches in the pipeline. Default: ${DEFAULT-VALUE}.")
+            paramLabel = "<gpipe|1f1b>",
+            description = "Order of micro-batches in the pipeline (default: ${DEFAULT-VALUE}).")
     String schedule = "1f1b";
 
     @Option(
@@ -131,73 +131,73 @@ final class TrainOptions {
     @Option(
             names = "--compress",
             defaultValue = "none",
-            paramLabel = "none|bf16|fp16|topk:<density>|powersgd:<rank>",
+            paramLabel = "<none|bf16|fp16|topk:D|powersgd:R>",
             description =
-                    "In which form gradients travel between --dp ranks. Default:"
-                            + " ${DEFAULT-VALUE}.")
+                    "In which form gradients travel between --dp ranks (default:"
+                            + " ${DEFAULT-VALUE}).")
     String compress = "none";
 
     @Option(
             names = "--layers",
             defaultValue = "4",
             paramLabel = "<n>",
-            description = "Blocks of the model. Default: ${DEFAULT-VALUE}.")
+            description = "Blocks of the model (default: ${DEFAULT-VALUE}).")
     int layers;
 
     @Option(
             names = "--hidden",
             defaultValue = "64",
             paramLabel = "<n>",
-            description = "Its width. Default: ${DEFAULT-VALUE}.")
+            description = "Its width (default: ${DEFAULT-VALUE}).")
     int hidden;
 
     @Option(
             names = "--heads",
             defaultValue = "4",
             paramLabel = "<n>",
-            description = "Attention heads, a divisor of the width. Default: ${DEFAULT-VALUE}.")
+            description = "Attention heads, a divisor of the width (default: ${DEFAULT-VALUE}).")
     int heads;
 
     @Option(
             names = "--context",
             defaultValue = "32",
             paramLabel = "<n>",
-            description = "Characters of a sequence. Default: ${DEFAULT-VALUE}.")
+            description = "Characters of a sequence (default: ${DEFAULT-VALUE}).")
     int context;
 
     @Option(
             names = "--batch",
             defaultValue = "16",
             paramLabel = "<n>",
-            description = "Sequences of a step, of all ranks. Default: ${DEFAULT-VALUE}.")
+            description = "Sequences of a step, of all ranks (default: ${DEFAULT-VALUE}).")
     int batch;
 
     @Option(
             names = "--steps",
             defaultValue = "200",
             paramLabel = "<n>",
-            description = "Steps from the first to the last. Default: ${DEFAULT-VALUE}.")
+            description = "Steps from the first to the last (default: ${DEFAULT-VALUE}).")
     int steps;
 
     @Option(
             names = "--lr",
             defaultValue = "0.003",
             paramLabel = "<x>",
-            description = "Learning rate. Default: ${DEFAULT-VALUE}.")
+            description = "Learning rate (default: ${DEFAULT-VALUE}).")
     double learningRate;
 
     @Option(
             names = "--optimizer",
             defaultValue = "adam",
-            paramLabel = "adam|adamw|sgd",
-            description = "Update rule; sgd has a momentum of 0.9. Default: ${DEFAULT-VALUE}.")
+            paramLabel = "<adam|adamw|sgd>",
+            description = "Update rule; sgd has a momentum of 0.9 (default: ${DEFAULT-VALUE}).")
     Rule rule = Rule.adam;
 
     @Option(
             names = "--seed",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Of text, initial parameters and batches. Default: ${DEFAULT-VALUE}.")
+            description = "Of text, initial parameters and batches (default: ${DEFAULT-VALUE}).")
     long seed;
 
     Optimizer optimizer() {

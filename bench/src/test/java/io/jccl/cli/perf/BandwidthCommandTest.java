@@ -48,7 +48,7 @@ class BandwidthCommandTest {
 
     @Test
     void allCasesOfTheHostEngineAreTables() {
-        Result r = run("--engine host -b 100K -i 2 -n 2");
+        Result r = run("--device host -b 100K -i 2 -n 2");
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.contains("memory to memory on the CPU"), r.out);
         for (BandwidthCase c : BandwidthCase.values()) {
@@ -67,7 +67,7 @@ class BandwidthCommandTest {
     void jsonHasTheNumbersOfTheCasesThatWereAskedFor() throws Exception {
         Result r =
                 run(
-                        "--engine host -b 64K -t device_to_host_memcpy_ce,0 -t device_local_copy --json");
+                        "--device host -b 64K -t device_to_host_memcpy_ce,0 -t device_local_copy --json");
         assertEquals(0, r.status, r::toString);
         JsonNode top = new ObjectMapper().readTree(r.out).get("jccl_bandwidth");
         assertEquals(65536, top.get("buffer_bytes").asLong());
@@ -135,7 +135,7 @@ class BandwidthCommandTest {
         Result r =
                 run(
                         new BandwidthCommand(folder -> drive),
-                        "--engine host -b 64K -n 5 -i 2 -t nvme_read,nvme_write --nvme .");
+                        "--device host -b 64K -n 5 -i 2 -t nvme_read,nvme_write --nvme .");
         assertEquals(0, r.status, r::toString);
         assertEquals(10, drive.reads);
         assertTrue(r.out.contains("SUM nvme_read"), r.out);
@@ -143,7 +143,7 @@ class BandwidthCommandTest {
 
     @Test
     void aRealDriveIsReadAndWritten(@TempDir Path folder) throws IOException {
-        Result r = run("--engine host -b 3M -n 2 -i 1 -t nvme_read,nvme_write --nvme " + folder);
+        Result r = run("--device host -b 3M -n 2 -i 1 -t nvme_read,nvme_write --nvme " + folder);
         assertEquals(0, r.status, r::toString);
         assertTrue(r.out.contains("SUM nvme_write"), r.out);
         try (Stream<Path> left = Files.list(folder)) {
@@ -156,7 +156,7 @@ class BandwidthCommandTest {
         Result r =
                 run(
                         new BandwidthCommand(folder -> new Drive(true)),
-                        "--engine host -b 64K -t nvme_read --nvme .");
+                        "--device host -b 64K -t nvme_read --nvme .");
         assertEquals(1, r.status, r::toString);
         assertTrue(r.out.contains("ERROR: byte 0 of the copy is 0, expected 1"), r.out);
     }
@@ -168,14 +168,14 @@ class BandwidthCommandTest {
         assertEquals(BandwidthCase.values().length, list.out.lines().count());
         for (String line :
                 new String[] {
-                    "-t host_to_nowhere", "-t 99", "--engine gpu", "-b 0", "-i 0", "-n -1", "-b x"
+                    "-t host_to_nowhere", "-t 99", "--device gpu", "-b 0", "-i 0", "-n -1", "-b x"
                 }) {
-            Result r = run(line.startsWith("--engine") ? line : "--engine host " + line);
+            Result r = run(line.startsWith("--device") ? line : "--device host " + line);
             assertEquals(2, r.status, line + r);
             assertTrue(
                     r.err.contains("expected") || r.err.contains("not a size"), line + " " + r.err);
         }
-        Result noFolder = run("--engine host --nvme /no/such/folder");
+        Result noFolder = run("--device host --nvme /no/such/folder");
         assertEquals(2, noFolder.status);
         assertTrue(noFolder.err.contains("'/no/such/folder' is no folder"), noFolder.err);
     }

@@ -161,7 +161,7 @@ class MatmulCommandTest {
         assertMistake("needs --nvme", "--tier", "nvme");
         assertMistake("add --tier nvme", "--nvme", folder.toString());
         assertMistake("is no folder", "--tier", "nvme", "--nvme", folder + "/none");
-        assertMistake("there is no folder", "-J", folder + "/none/x.json");
+        assertMistake("/none does not exist", "-J", folder + "/none/x.json");
         assertMistake("expected 1 to 150000", "-n", "150001");
     }
 

@@ -22,7 +22,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /**
- * The commands with {@code --engine nccl} or {@code --engine cuda}, in JVMs of their own that find
+ * The commands with {@code --engine nccl} or {@code --device cuda}, in JVMs of their own that find
  * the doubles.
  */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
@@ -181,7 +181,7 @@ class NcclCommandTest {
                 "SUM host_to_device_pageable_memcpy_ce");
         assertTrue(
                 r.text().lines().anyMatch(l -> l.matches(" 1 +[0-9.]+ +N/A +[0-9.]+")), r.text());
-        Result none = jccl(Map.of("JCCL_DOUBLE_DEVICES", "0"), "bandwidth", "--engine", "cuda");
+        Result none = jccl(Map.of("JCCL_DOUBLE_DEVICES", "0"), "bandwidth", "--device", "cuda");
         assertEquals(1, none.status(), none::toString);
         none.has("sees no GPU");
     }
@@ -279,7 +279,7 @@ class NcclCommandTest {
 
     @Test
     void bandwidthBetweenTheHostAndTwoGpus() throws Exception {
-        Result r = jccl(TWO_GPUS, "bandwidth --engine cuda -b 100K -i 2 -n 3 --json".split(" "));
+        Result r = jccl(TWO_GPUS, "bandwidth --device cuda -b 100K -i 2 -n 3 --json".split(" "));
         assertEquals(0, r.status(), r::toString);
         JsonNode top = json(r, "jccl_bandwidth");
         assertEquals("cuda", top.get("engine").asText());
@@ -339,12 +339,12 @@ class NcclCommandTest {
 
     @ParameterizedTest
     @CsvSource({
-        "bandwidth --engine cuda -b 1M, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
-        "offload --engine cuda, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
+        "bandwidth --device cuda -b 1M, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
+        "offload --device cuda, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
         "all_reduce --engine nccl -g 1, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
         "selftest --engine nccl, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
-        "bandwidth --engine cuda -b 64M -t device_local_copy, JCCL_DOUBLE_MEMORY=1048576, bytes, 1",
-        "offload --engine cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device itself has no room, 2"
+        "bandwidth --device cuda -b 64M -t device_local_copy, JCCL_DOUBLE_MEMORY=1048576, bytes, 1",
+        "offload --device cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device itself has no room, 2"
     })
     void whatAGpuLacksIsSaid(String line, String setting, String message, int status)
             throws Exception {
@@ -356,12 +356,12 @@ class NcclCommandTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"''", "--depth 0", "--backward --depth 1", "--device-budget 200K", "--chunk 4096"})
+    @CsvSource({"''", "--depth 0", "--backward --depth 1", "--device-memory 200K", "--chunk 4096"})
     void layersThroughAGpu(String options) throws Exception {
         List<String> line =
                 new ArrayList<>(
                         List.of(
-                                ("offload --engine cuda --layers 5 --layer-bytes 64K"
+                                ("offload --device cuda --layers 5 --layer-bytes 64K"
                                                 + " --iterations 2 --samples 2 --compute-us 50"
                                                 + " --json")
                                         .split(" ")));
@@ -389,7 +389,7 @@ class NcclCommandTest {
         Result r =
                 jccl(
                         error,
-                        "offload --engine cuda --layers 5 --layer-bytes 64K --compute-us 50"
+                        "offload --device cuda --layers 5 --layer-bytes 64K --compute-us 50"
                                 .split(" "));
         assertEquals(1, r.status(), r::toString);
         r.has("cudaMemcpyAsync");

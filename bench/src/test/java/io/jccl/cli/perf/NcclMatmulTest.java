@@ -153,7 +153,7 @@ class NcclMatmulTest {
     @Test
     void layersOfProductsRunBesideTheirCopies() throws Exception {
         String line =
-                "offload --engine cuda --layers 4 --layer-bytes 64K --iterations 2 --samples 2"
+                "offload --device cuda --layers 4 --layer-bytes 64K --iterations 2 --samples 2"
                         + " --gemm 64";
         Result r = doubles.jccl(Map.of(), line.split(" "));
         assertEquals(0, r.status(), r::toString);

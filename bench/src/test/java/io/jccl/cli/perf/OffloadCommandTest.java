@@ -77,7 +77,7 @@ class OffloadCommandTest {
     @CsvSource({
         "'', 3",
         "--depth 0, 1",
-        "--device-budget 64K, 1",
+        "--device-memory 64K, 1",
         "--backward --depth 1, 4",
         "--gemm 32 --depth 2, 3",
         "--ratio 2 --depth 1, 2",
@@ -187,7 +187,7 @@ class OffloadCommandTest {
     void layersComeFromARealDrive(@TempDir Path folder) throws IOException {
         Result r =
                 run(
-                        "--layers 6 --layer-bytes 3M --device-budget 9M --iterations 2 --samples 1"
+                        "--layers 6 --layer-bytes 3M --device-memory 9M --iterations 2 --samples 1"
                                 + " --compute-us 100 --backward --tier nvme --nvme "
                                 + folder);
         assertEquals(0, r.status, r::toString);
@@ -215,9 +215,9 @@ class OffloadCommandTest {
             value = {
                 "--layers 0 | --layers is 0, expected 1 to 100000",
                 "--layer-bytes 100 | --layer-bytes is 100, expected a multiple of 8",
-                "--layer-bytes 16M --device-budget 1M | 15728640 bytes are missing",
-                "--layer-bytes 1M --device-budget 1M --backward | 1048576 bytes are missing",
-                "--engine mps | --engine is 'mps', expected host or cuda",
+                "--layer-bytes 16M --device-memory 1M | 15728640 bytes are missing",
+                "--layer-bytes 1M --device-memory 1M --backward | 1048576 bytes are missing",
+                "--device mps | --device is 'mps', expected host or cuda",
                 "--tier tape | --tier is 'tape', expected pinned or nvme",
                 "--tier nvme | give --nvme <folder>",
                 "--tier nvme --nvme /no/such/folder | is no folder; give an existing folder",

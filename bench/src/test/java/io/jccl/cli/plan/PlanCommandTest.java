@@ -27,7 +27,7 @@ import picocli.CommandLine.TypeConversionException;
 class PlanCommandTest {
     /** The machine of the project's notes. */
     private static final String EIGHT =
-            " -g 8 --device-memory 16G --host-memory 330GB --seq 1024 --precision fp16";
+            " -g 8 --device-memory 16G --host-memory 330GB --context 1024 --precision fp16";
 
     private final StringWriter out = new StringWriter();
     private final StringWriter err = new StringWriter();
@@ -198,14 +198,14 @@ class PlanCommandTest {
     @Test
     void shapesAndTheirDefaults() throws IOException {
         JsonNode shape =
-                json("--layers 24 --hidden 2048 --vocab 50257 --seq 1024 --ffn 3 --untied");
+                json("--layers 24 --hidden 2048 --vocab 50257 --context 1024 --ffn 3 --untied");
         assertEquals(16, shape.at("/model/heads").asInt());
         double h = 2048;
         assertEquals(
                 24 * (10 * h * h + 12 * h) + (2 * 50_257 + 1024) * h,
                 shape.at("/model/parameters").asDouble());
         assertFalse(shape.at("/model/tied").asBoolean());
-        assertEquals(1024, json("--model llama-7b --seq 1024").at("/model/sequence").asInt());
+        assertEquals(1024, json("--model llama-7b --context 1024").at("/model/sequence").asInt());
     }
 
     @ParameterizedTest
@@ -239,11 +239,11 @@ class PlanCommandTest {
         "--params 1B --optimizer lion, adamw",
         "--params 1B --recompute some, selective",
         "--params 1B --offload disk, host or nvme",
-        "--params 1B --offload nvme, --nvme",
+        "--params 1B --offload nvme, --nvme-memory",
         "--params 1B --offload host --host-memory 0, --host-memory",
         "--params 1B --offload-gradients host, offload the optimizer too",
         "--params 1B --pieces 4, stage 3",
-        "--params 1B --tensor 3, divide",
+        "--params 1B --tp 3, divide",
         "--params 1B --auto --zero 2, --zero",
         "--search --offload host, --offload",
         "--search --recompute full, --recompute",

@@ -31,13 +31,13 @@ final class AdamLoop implements Callable<Integer> {
 
     private static final int CHUNK = 1 << 16;
 
-    @Option(names = "--threads", defaultValue = "2", description = "(default ${DEFAULT-VALUE})")
+    @Option(names = "--threads", defaultValue = "2", description = "(default: ${DEFAULT-VALUE})")
     private int threads;
 
     @Option(
             names = "--repetitions",
             defaultValue = "21",
-            description = "the median counts (default ${DEFAULT-VALUE})")
+            description = "the median counts (default: ${DEFAULT-VALUE})")
     private int repetitions;
 
     @Option(
@@ -50,7 +50,7 @@ final class AdamLoop implements Callable<Integer> {
             names = "--gradients",
             paramLabel = "TYPE",
             defaultValue = "float",
-            description = "(default ${DEFAULT-VALUE})")
+            description = "(default: ${DEFAULT-VALUE})")
     private String gradients = "float";
 
     @Parameters(paramLabel = "COUNT", description = "number of parameters")

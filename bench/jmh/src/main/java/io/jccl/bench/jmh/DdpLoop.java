@@ -47,22 +47,22 @@ final class DdpLoop implements Callable<Integer> {
     private record Way(
             String name, Runnable step, long bytes, double[] millis, double[] cpuMillis) {}
 
-    @Option(names = "--workers", defaultValue = "2", description = "(default ${DEFAULT-VALUE})")
+    @Option(names = "--workers", defaultValue = "2", description = "(default: ${DEFAULT-VALUE})")
     private int workers;
 
-    @Option(names = "--layers", defaultValue = "16", description = "(default ${DEFAULT-VALUE})")
+    @Option(names = "--layers", defaultValue = "16", description = "(default: ${DEFAULT-VALUE})")
     private int layers;
 
     @Option(
             names = "--width",
             defaultValue = "1024",
-            description = "of each layer's square matrix of float32 (default ${DEFAULT-VALUE})")
+            description = "of each layer's square matrix of float32 (default: ${DEFAULT-VALUE})")
     private int width;
 
     @Option(
             names = "--micros",
             defaultValue = "2000",
-            description = "backward of a layer (default ${DEFAULT-VALUE})")
+            description = "backward of a layer (default: ${DEFAULT-VALUE})")
     private double micros;
 
     @Option(
@@ -74,16 +74,16 @@ final class DdpLoop implements Callable<Integer> {
     @Option(
             names = "--bucket",
             defaultValue = "26214400",
-            description = "bytes of a bucket (default ${DEFAULT-VALUE})")
+            description = "bytes of a bucket (default: ${DEFAULT-VALUE})")
     private long bucket;
 
-    @Option(names = "--steps", defaultValue = "30", description = "(default ${DEFAULT-VALUE})")
+    @Option(names = "--steps", defaultValue = "30", description = "(default: ${DEFAULT-VALUE})")
     private int steps;
 
     @Option(
             names = "--warm-up",
             defaultValue = "20",
-            description = "steps (default ${DEFAULT-VALUE})")
+            description = "steps (default: ${DEFAULT-VALUE})")
     private int warmUp;
 
     @Spec private CommandSpec spec = CommandSpec.create();

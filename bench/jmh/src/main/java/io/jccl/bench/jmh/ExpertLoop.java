@@ -41,38 +41,38 @@ final class ExpertLoop implements Callable<Integer> {
             names = "--tokens",
             split = ",",
             defaultValue = "1024,4096,16384",
-            description = "of each rank (default ${DEFAULT-VALUE})")
+            description = "of each rank (default: ${DEFAULT-VALUE})")
     private List<Integer> tokens = List.of();
 
     @Option(
             names = "--features",
             split = ",",
             defaultValue = "256,1024",
-            description = "of a token (default ${DEFAULT-VALUE})")
+            description = "of a token (default: ${DEFAULT-VALUE})")
     private List<Integer> features = List.of();
 
     @Option(
             names = "--experts",
             defaultValue = "8",
-            description = "of all ranks (default ${DEFAULT-VALUE})")
+            description = "of all ranks (default: ${DEFAULT-VALUE})")
     private int experts;
 
     @Option(
             names = "--choices",
             defaultValue = "1",
-            description = "experts of a token (default ${DEFAULT-VALUE})")
+            description = "experts of a token (default: ${DEFAULT-VALUE})")
     private int choices;
 
     @Option(
             names = "--datatype",
             defaultValue = "float",
-            description = "float or bfloat16 (default ${DEFAULT-VALUE})")
+            description = "float or bfloat16 (default: ${DEFAULT-VALUE})")
     private String type = "float";
 
     @Option(
             names = "--repetitions",
             defaultValue = "15",
-            description = "the median counts (default ${DEFAULT-VALUE})")
+            description = "the median counts (default: ${DEFAULT-VALUE})")
     private int repetitions;
 
     @Spec private CommandSpec spec = CommandSpec.create();

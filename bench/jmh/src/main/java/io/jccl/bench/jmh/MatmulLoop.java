@@ -43,7 +43,7 @@ final class MatmulLoop implements Callable<Integer> {
     @Option(
             names = "--samples",
             defaultValue = "6",
-            description = "the least counts (default ${DEFAULT-VALUE})")
+            description = "the least counts (default: ${DEFAULT-VALUE})")
     private int samples;
 
     @Parameters(

@@ -35,13 +35,13 @@ final class PeerLoop implements Callable<Integer> {
     @Option(
             names = "--max-iterations",
             defaultValue = "50000",
-            description = "a repetition (default ${DEFAULT-VALUE})")
+            description = "a repetition (default: ${DEFAULT-VALUE})")
     private int maxIterations;
 
     @Option(
             names = "--repetitions",
             defaultValue = "7",
-            description = "the median counts (default ${DEFAULT-VALUE})")
+            description = "the median counts (default: ${DEFAULT-VALUE})")
     private int repetitions;
 
     @Parameters(paramLabel = "BYTES", arity = "1..*", description = "message sizes")

@@ -1,0 +1,365 @@
+package io.jccl.cli;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import picocli.CommandLine.Model.OptionSpec;
+
+/** One vocabulary: names of options, their help, and what the documentation writes of them. */
+class CommandLineTest {
+    private static final Path ROOT = Path.of("..");
+    private static final Path PAGE = ROOT.resolve("docs/command-line.md");
+    private static final String BEGIN = "<!-- options: CommandLineTest compares them -->\n";
+    private static final String END = "<!-- end of options -->\n";
+
+    /** Words that the launcher passes to bench/jmh. */
+    private static final Pattern JMH = Pattern.compile("jmh|[a-z]+-loop");
+
+    /** Options of the JVM, mpirun, Slurm, Maven and others that the documentation names. */
+    private static final Set<String> OTHERS =
+            Set.of(
+                    "--add-modules",
+                    "--control-port",
+                    "--disable-mpi-fortran",
+                    "--enable-native-access",
+                    "--illegal-native-access",
+                    "--kill-on-bad-exit",
+                    "--pgid",
+                    "--query-gpu",
+                    "--sun-misc-unsafe-memory-access");
+
+    private static final Set<String> EARLIER =
+            Main.EARLIER.values().stream()
+                    .flatMap(m -> m.keySet().stream())
+                    .collect(Collectors.toSet());
+
+    private record Outcome(int status, String out, String err) {}
+
+    private static Outcome jccl(String line) {
+        StringWriter out = new StringWriter();
+        StringWriter err = new StringWriter();
+        int status = Main.execute(line.split(" +"), new PrintWriter(out), new PrintWriter(err));
+        return new Outcome(status, out.toString(), err.toString());
+    }
+
+    private static List<OptionSpec> options(String command) {
+        return Main.line(command).getCommandSpec().options().stream()
+                .filter(o -> !o.usageHelp() && !o.versionHelp())
+                .toList();
+    }
+
+    private static Set<String> names(String command) {
+        return Main.line(command).getCommandSpec().optionsMap().keySet();
+    }
+
+    private static String description(OptionSpec o) {
+        return String.join(" ", o.description())
+                .replace("${DEFAULT-VALUE}", String.valueOf(o.defaultValueString()));
+    }
+
+    private static String table() {
+        StringBuilder b = new StringBuilder();
+        String previous = "";
+        List<String> same = new ArrayList<>();
+        for (String command : Main.listed()) {
+            StringBuilder rows = new StringBuilder();
+            for (OptionSpec o : options(command)) {
+                String names = String.join(", ", o.names());
+                String value =
+                        o.arity().max() == 0
+                                ? ""
+                                : o.arity().min() == 0
+                                        ? "[" + o.paramLabel() + "]"
+                                        : o.paramLabel();
+                rows.append("| `")
+                        .append((names + " " + value).strip().replace("|", "\\|"))
+                        .append("` | ")
+                        .append(description(o).replace("|", "\\|"))
+                        .append(" |\n");
+            }
+            if (rows.isEmpty()) {
+                continue;
+            }
+            if (rows.toString().equals(previous)) {
+                same.add("`" + command + "`");
+                continue;
+            }
+            flush(b, same, previous);
+            same.add("`" + command + "`");
+            previous = rows.toString();
+        }
+        flush(b, same, previous);
+        return b.toString();
+    }
+
+    private static void flush(StringBuilder b, List<String> commands, String rows) {
+        if (!commands.isEmpty()) {
+            b.append("### ").append(String.join(", ", commands)).append("\n\n");
+            b.append("| option | |\n|---|---|\n").append(rows).append("\n");
+            commands.clear();
+        }
+    }
+
+    /** The page is right, or what it should be is in {@code target/command-line.md}. */
+    @Test
+    void thePageListsEveryOption() throws IOException {
+        String page = Files.readString(PAGE);
+        int begin = page.indexOf(BEGIN);
+        int end = page.indexOf(END);
+        assertTrue(begin >= 0 && end > begin, "no marks in " + PAGE);
+        String expected = page.substring(0, begin) + BEGIN + "\n" + table() + page.substring(end);
+        Path right = Path.of("target/command-line.md");
+        Files.writeString(right, expected);
+        List<String> missing = new ArrayList<>(expected.lines().toList());
+        page.lines().forEach(missing::remove);
+        assertTrue(
+                expected.equals(page),
+                () -> "copy " + right.toAbsolutePath() + " to " + PAGE + "; it misses " + missing);
+    }
+
+    /** Code of a page: each line of a block, each span in a line, continued lines joined. */
+    private static List<String> code(Path file) throws IOException {
+        List<String> all = new ArrayList<>();
+        boolean block = false;
+        for (String line : Files.readString(file).replace("\\\n", " ").split("\n")) {
+            if (line.strip().startsWith("```")) {
+                block = !block;
+            } else if (block) {
+                all.add(line.replaceFirst(" #.*", ""));
+            } else {
+                Matcher span = Pattern.compile("`([^`]+)`").matcher(line);
+                while (span.find()) {
+                    all.add(span.group(1));
+                }
+            }
+        }
+        return all;
+    }
+
+    private static List<Path> pages() throws IOException {
+        try (Stream<Path> docs = Files.list(ROOT.resolve("docs"))) {
+            return Stream.concat(
+                            docs.filter(p -> p.toString().endsWith(".md")),
+                            Stream.of(
+                                    ROOT.resolve("README.md"),
+                                    ROOT.resolve("bench/peers/README.md")))
+                    .sorted()
+                    .toList();
+        }
+    }
+
+    /** What is wrong with a command line without its first word; empty if nothing. */
+    private static List<String> wrong(String arguments) {
+        String[] words = arguments.strip().split("[ \\]\\[]+");
+        if (!Main.isCommand(words[0])) {
+            return JMH.matcher(words[0]).matches() || !words[0].matches("[a-z][a-z_-]*")
+                    ? List.of()
+                    : List.of("no command " + words[0]);
+        }
+        List<String> wrong = new ArrayList<>();
+        for (int i = 1; i < words.length; i++) {
+            String name = words[i].replaceFirst("=.*", "");
+            if (name.equals("--") || name.matches("[|>&;].*")) {
+                boolean nested =
+                        words[0].equals("run") && name.equals("--") && i + 1 < words.length;
+                boolean ours = nested && Main.isCommand(words[i + 1]);
+                String rest = String.join(" ", Arrays.asList(words).subList(i + 1, words.length));
+                return ours ? wrong(rest) : wrong;
+            }
+            if (words[0].equals("run") && Main.isCommand(name)) {
+                return wrong(String.join(" ", Arrays.asList(words).subList(i, words.length)));
+            }
+            if (name.matches("--?[A-Za-z].*") && !names(words[0]).contains(name)) {
+                wrong.add(words[0] + " has no " + name);
+            }
+        }
+        return wrong;
+    }
+
+    @Test
+    void commandLinesOfTheDocumentationAreRight() throws IOException {
+        Pattern call = Pattern.compile("(?:^|[ /])jccl ([a-z].*)");
+        List<String> wrong = new ArrayList<>();
+        int calls = 0;
+        for (Path page : pages()) {
+            for (String code : code(page)) {
+                Matcher m = call.matcher(code);
+                if (m.find()) {
+                    calls++;
+                    wrong(m.group(1)).forEach(w -> wrong.add(page + ": " + w + ": " + code));
+                }
+            }
+        }
+        assertEquals(List.of(), wrong);
+        assertTrue(calls > 50, calls + " command lines found");
+    }
+
+    @Test
+    void optionsThatTheDocumentationNamesExist() throws IOException {
+        Set<String> known = new TreeSet<>(OTHERS);
+        Main.listed().forEach(c -> known.addAll(names(c)));
+        Set<String> wrong = new TreeSet<>();
+        for (Path page : pages()) {
+            for (String code : code(page)) {
+                Matcher m = Pattern.compile("^(--[a-z][a-z0-9_-]+)").matcher(code);
+                boolean earlier =
+                        page.equals(PAGE) && EARLIER.contains(code.replaceFirst("=.*", ""));
+                if (m.find() && !known.contains(m.group(1)) && !earlier) {
+                    wrong.add(page + ": " + m.group(1));
+                }
+            }
+        }
+        assertEquals(Set.of(), wrong);
+    }
+
+    @Test
+    void oneVocabulary() {
+        for (String command : Main.listed()) {
+            Set<String> names = names(command);
+            assertEquals(names.contains("--json"), names.contains("-J"), command);
+            for (OptionSpec o : options(command)) {
+                String label = o.paramLabel();
+                if (o.longestName().equals("--engine")) {
+                    assertTrue(label.matches("<(host\\|nccl\\|mpi|host\\|mpi)>"), command + label);
+                }
+                if (o.longestName().equals("--device")) {
+                    assertEquals("<host|cuda>", label, command);
+                }
+            }
+        }
+    }
+
+    @Test
+    void defaultsAreWrittenInOneStyle() {
+        Pattern style = Pattern.compile("[^.] \\(default: [^()]+\\)\\.");
+        for (String command : Main.listed()) {
+            for (OptionSpec o : options(command)) {
+                String text = String.join(" ", o.description());
+                assertFalse(text.isBlank(), command + o.longestName());
+                if (text.toLowerCase(java.util.Locale.ROOT).contains("default:")
+                        || text.contains("(default")) {
+                    Matcher m = style.matcher(text);
+                    assertTrue(m.find() && m.end() == text.length(), command + ": " + text);
+                }
+            }
+        }
+    }
+
+    @Test
+    void helpListsCommandsInGroups() {
+        Outcome o = jccl("--help");
+        assertEquals(0, o.status, o::toString);
+        List<String> titles = o.out.lines().filter(l -> l.matches("[A-Z][a-z ]+:")).toList();
+        assertEquals(
+                List.of("Benchmarks:", "Diagnose:", "Train and plan:", "Launch:"), titles, o.out);
+        for (String command : Main.listed()) {
+            assertEquals(
+                    1,
+                    o.out.lines().filter(l -> l.matches(" +" + command + " .*")).count(),
+                    command + " in " + o.out);
+        }
+        assertFalse(o.out.contains("warm-up"), o.out);
+    }
+
+    /** Each ends in a message that gives the value under the name of today. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "all_reduce --output_file=/no/such/folder/x | --json '/no/such/folder/x' cannot",
+                "all_reduce --output_file /no/such/folder/x | --json '/no/such/folder/x' cannot",
+                "selftest --ngpus x | Invalid value for option '--ranks'",
+                "soak --ngpus x | Invalid value for option '--ranks'",
+                "matmul --ngpus x | Invalid value for option '--ranks'",
+                "bandwidth --engine x | --device is 'x', expected host or cuda",
+                "offload --engine x | --device is 'x', expected host or cuda",
+                "offload --device-budget 1 | --device-memory is 1 bytes, but one layer needs",
+                "fit-demo --micro-batches 0 | --accumulate is 0, expected 1",
+                "plan --tensor x | Invalid value for option '--tp'",
+                "plan --pipeline x | Invalid value for option '--pp'",
+                "plan --seq x | Invalid value for option '--context'",
+                "plan --sequence=x | Invalid value for option '--context'",
+                "plan --vocabulary x | Invalid value for option '--vocab'",
+                "plan --gradient-accumulation x | Invalid value for option '--accumulate'",
+                "plan --stage x | Invalid value for option '--zero'",
+                "plan --offload-params x | Invalid value for option '--offload-parameters'",
+                "plan --recomputation x | Invalid value for option '--recompute'",
+                "plan --nvme x | Invalid value for option '--nvme-memory'",
+            })
+    void earlierSpellingsAreUnderstood(String line, String message) {
+        Outcome o = jccl(line);
+        assertEquals(2, o.status, o::toString);
+        assertTrue(o.err.contains(message), o::toString);
+    }
+
+    @Test
+    void earlierSpellingsAreNotListedAndTheirSuccessorsAre() {
+        Set<String> tested =
+                Arrays.stream(CommandLineTest.class.getDeclaredMethods())
+                        .filter(m -> m.getName().equals("earlierSpellingsAreUnderstood"))
+                        .flatMap(m -> Arrays.stream(m.getAnnotation(CsvSource.class).value()))
+                        .map(v -> v.replaceFirst("^(\\S+ --[a-z_-]+).*", "$1"))
+                        .collect(Collectors.toSet());
+        for (Map.Entry<String, Map<String, String>> e : Main.EARLIER.entrySet()) {
+            for (Map.Entry<String, String> spelling : e.getValue().entrySet()) {
+                String command = e.getKey();
+                assertFalse(names(command).contains(spelling.getKey()), command + spelling);
+                assertTrue(names(command).contains(spelling.getValue()), command + spelling);
+                // The collectives share one table.
+                String by = spelling.getKey().equals("--output_file") ? "all_reduce" : command;
+                assertTrue(tested.contains(by + " " + spelling.getKey()), command + spelling);
+            }
+        }
+    }
+
+    @Test
+    void jsonIsPrintedInsteadOfTextOrWrittenBesideIt(@org.junit.jupiter.api.io.TempDir Path folder)
+            throws IOException {
+        for (String command :
+                List.of(
+                        "plan --params 1B",
+                        "all_reduce -b 8 -e 8 -n 1 -w 0 -g 2",
+                        "topo --file " + ROOT.resolve("docs/examples/dgx-1.txt"))) {
+            for (String option : List.of("--json", "-J", "--json=-", "-J -", "--json -")) {
+                Outcome o = jccl(command + " " + option);
+                assertEquals(0, o.status, o::toString);
+                assertTrue(o.out.startsWith("{") && o.out.strip().endsWith("}"), o::toString);
+            }
+            Path file = folder.resolve("a.json");
+            for (String option : List.of("--json ", "--json=", "-J ")) {
+                Outcome o = jccl(command + " " + option + file);
+                assertEquals(0, o.status, o::toString);
+                assertFalse(o.out.startsWith("{"), o::toString);
+                assertTrue(Files.readString(file).startsWith("{"), command);
+                Files.delete(file);
+            }
+            Outcome o = jccl(command + " --json=" + folder);
+            assertEquals(2, o.status, o::toString);
+            assertTrue(o.err.contains("--json '" + folder + "' cannot be written: it is"), o.err);
+        }
+        // The word after it is not a file to overwrite, but a recording to read.
+        Path recording = Files.writeString(folder.resolve("rank.json"), "no recording");
+        Outcome o = jccl("flight --json " + recording);
+        assertEquals("no recording", Files.readString(recording), o::toString);
+        assertFalse(o.err.contains("Missing required parameter"), o::toString);
+    }
+}
