@@ -707,9 +707,7 @@ public final class CopyEngine implements AutoCloseable {
         }
         if (idle) {
             // Else copies may still use the memory, and freeing it would wait for them.
-            for (CudaBuffer b : outgrown) {
-                steps.add(b::close);
-            }
+            steps.addAll(outgrown);
         }
         Closing.all(steps);
     }
