@@ -224,8 +224,7 @@ final class Arrivals {
         int left = -1;
         int killed = -1;
         for (int r = 0; r < tokens.length; r++) {
-            FileLocks.Look look =
-                    r == own.rank() ? new FileLocks.Look(true, 0) : folder.look(r);
+            FileLocks.Look look = r == own.rank() ? new FileLocks.Look(true, 0) : folder.look(r);
             if (look.held()) {
                 if (look.token() != 0 && tokens[r] != look.token()) {
                     tokens[r] = look.token();

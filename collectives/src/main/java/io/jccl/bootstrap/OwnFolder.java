@@ -30,9 +30,9 @@ import org.jspecify.annotations.Nullable;
  * What makes a folder a job's folder of this user, so that it may be used or deleted.
  *
  * <p>Others may keep files beside it, with any name. A folder is taken for a job's only if it is a
- * real folder of this user with mode {@code rwx------} and has the marker that JCCL writes. It may be
- * deleted only if it also holds nothing but files that JCCL makes. Folders get and lose their name
- * with the marker in them, so none of ours is ever seen without.
+ * real folder of this user with mode {@code rwx------} and has the marker that JCCL writes. It may
+ * be deleted only if it also holds nothing but files that JCCL makes. Folders get and lose their
+ * name with the marker in them, so none of ours is ever seen without.
  */
 final class OwnFolder {
     static final String PREFIX = "jccl-";

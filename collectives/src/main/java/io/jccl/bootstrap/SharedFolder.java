@@ -26,10 +26,10 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The folder of one job in a shared-memory file system, for its user alone: locks of its ranks, small
- * files that they leave for each other, and files that they map. What may be used and deleted, {@link
- * OwnFolder} decides; each rank holds a lock on its own file for as long as it lives ({@link
- * FileLocks}).
+ * The folder of one job in a shared-memory file system, for its user alone: locks of its ranks,
+ * small files that they leave for each other, and files that they map. What may be used and
+ * deleted, {@link OwnFolder} decides; each rank holds a lock on its own file for as long as it
+ * lives ({@link FileLocks}).
  */
 public final class SharedFolder {
     /** A folder without a locked file this young may belong to a job that is just starting. */
@@ -214,7 +214,8 @@ public final class SharedFolder {
     private Path part(String name, String text, int writer) {
         Path part = path.resolve(name + "." + writer + ".part");
         try (FileChannel c =
-                OwnFolder.open(part, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING)) {
+                OwnFolder.open(
+                        part, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING)) {
             ByteBuffer bytes = ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8));
             while (bytes.hasRemaining()) {
                 c.write(bytes);
@@ -372,7 +373,8 @@ public final class SharedFolder {
     /** Deletes folders of this user's runs whose processes are all dead. */
     static void removeStale() {
         Instant before = Instant.now().minus(GRACE);
-        try (DirectoryStream<Path> folders = Files.newDirectoryStream(root(), OwnFolder.PREFIX + "*")) {
+        try (DirectoryStream<Path> folders =
+                Files.newDirectoryStream(root(), OwnFolder.PREFIX + "*")) {
             for (Path f : folders) {
                 PosixFileAttributes a = OwnFolder.attributes(f);
                 if (a.isDirectory() && a.lastModifiedTime().toInstant().isBefore(before)) {

@@ -6,8 +6,8 @@ import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
-import java.nio.channels.FileChannel.MapMode;
 import java.nio.channels.FileChannel;
+import java.nio.channels.FileChannel.MapMode;
 import java.nio.file.FileStore;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -22,8 +22,7 @@ final class SharedMemory {
     private SharedMemory() {}
 
     /** Creates a file of zeros whose memory is really there, and maps it. */
-    static MemorySegment create(
-            Path folder, String name, long bytes, Arena arena, String purpose) {
+    static MemorySegment create(Path folder, String name, long bytes, Arena arena, String purpose) {
         Path file = folder.resolve(name);
         Path part = folder.resolve(name + ".part");
         try {
@@ -33,7 +32,10 @@ final class SharedMemory {
             }
             MemorySegment memory;
             try (FileChannel c =
-                    OwnFolder.open(part, StandardOpenOption.CREATE, StandardOpenOption.TRUNCATE_EXISTING)) {
+                    OwnFolder.open(
+                            part,
+                            StandardOpenOption.CREATE,
+                            StandardOpenOption.TRUNCATE_EXISTING)) {
                 // Writing reserves the pages: a sparse file would end in SIGBUS when memory is out.
                 fill(c, bytes);
                 memory = c.map(MapMode.READ_WRITE, 0, bytes, arena);

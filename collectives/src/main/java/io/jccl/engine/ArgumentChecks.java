@@ -101,8 +101,7 @@ final class ArgumentChecks {
         }
     }
 
-    private void ownCount(
-            Collective op, String name, Buffer buffer, String table, long[] counts) {
+    private void ownCount(Collective op, String name, Buffer buffer, String table, long[] counts) {
         if (buffer.count() != counts[rank]) {
             throw new IllegalArgumentException(
                     op.method()

@@ -21,8 +21,9 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The part of a communicator that does not depend on the engine: checks every argument ({@link
- * ArgumentChecks}) and turns the call into a {@link Request}, which runs when its turn comes ({@link
- * OperationQueue}) or is recorded with its group ({@link GroupRecorder}). Keeps the flight record.
+ * ArgumentChecks}) and turns the call into a {@link Request}, which runs when its turn comes
+ * ({@link OperationQueue}) or is recorded with its group ({@link GroupRecorder}). Keeps the flight
+ * record.
  *
  * <p><b>Threads:</b> as {@link Communicator} says.
  */

@@ -101,8 +101,7 @@ public final class Request extends QueuedWork {
             boolean to = op.receives(i, root);
             boolean from = op.sends(i, root);
             sendCounts[i] = s == null || !to ? 0 : fromCounts != null ? fromCounts[i] : s.count();
-            sendDispls[i] =
-                    fromCounts == null ? 0 : fromDispls != null ? fromDispls[i] : prefix;
+            sendDispls[i] = fromCounts == null ? 0 : fromDispls != null ? fromDispls[i] : prefix;
             recvCounts[i] = r == null || !from ? 0 : toCounts != null ? toCounts[i] : r.count();
             recvDispls[i] = toDispls != null && toCounts != null ? toDispls[i] : 0;
             prefix += sendCounts[i];

@@ -13,9 +13,9 @@ import io.jccl.device.cuda.CudaEvent;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Closing;
 import io.jccl.topology.Operation;
 import io.jccl.topology.plan.Plan;
-import io.jccl.internal.Closing;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -707,9 +707,7 @@ public final class CopyEngine implements AutoCloseable {
         }
         if (idle) {
             // Else copies may still use the memory, and freeing it would wait for them.
-            for (CudaBuffer b : outgrown) {
-                steps.add(b::close);
-            }
+            steps.addAll(outgrown);
         }
         Closing.all(steps);
     }

@@ -12,9 +12,9 @@ package io.jccl.engine.host;
  * step 3   0 -> 1    2 -> 3      4 -> 5    6 -> 7
  * }</pre>
  *
- * <p>Broadcast sends the whole chunk along each arrow, scatter the blocks of the subtree that begins
- * there; reduce adds what comes up, gather puts it side by side. AllReduce and barrier go up, then
- * down: 2 log2(n) steps.
+ * <p>Broadcast sends the whole chunk along each arrow, scatter the blocks of the subtree that
+ * begins there; reduce adds what comes up, gather puts it side by side. AllReduce and barrier go
+ * up, then down: 2 log2(n) steps.
  */
 final class BinomialTree extends ChunkedAlgorithm {
     BinomialTree(Context context) {

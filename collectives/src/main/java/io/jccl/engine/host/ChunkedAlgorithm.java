@@ -6,12 +6,13 @@ import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 
 /**
- * An algorithm that moves data in chunks through the ranks' scratch memory, so that any buffers will
- * do, in place or not.
+ * An algorithm that moves data in chunks through the ranks' scratch memory, so that any buffers
+ * will do, in place or not.
  *
- * <p>Partial results stay in the wide type ({@link Reducer#wide}), so that narrow floats are rounded
- * once. A chunk is a range [c, c + m) of every block; {@code at} and {@code slot} are bytes in
- * scratch memory. What is called a rank here is a place in the order in which ranks pass data on.
+ * <p>Partial results stay in the wide type ({@link Reducer#wide}), so that narrow floats are
+ * rounded once. A chunk is a range [c, c + m) of every block; {@code at} and {@code slot} are bytes
+ * in scratch memory. What is called a rank here is a place in the order in which ranks pass data
+ * on.
  */
 abstract class ChunkedAlgorithm {
     static final long HALF = Fabric.SCRATCH / 4;

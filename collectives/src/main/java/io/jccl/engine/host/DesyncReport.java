@@ -69,9 +69,7 @@ final class DesyncReport {
         return new CollectiveMismatchException(
                 slots.disagreement(s, parity)
                         + ". "
-                        + table(
-                                standings(
-                                        control.ask(), System.nanoTime() + ANSWER_NANOS, false)));
+                        + table(standings(control.ask(), System.nanoTime() + ANSWER_NANOS, false)));
     }
 
     JcclException abortedByPeer() {
@@ -190,8 +188,7 @@ final class DesyncReport {
             boolean behind =
                     inMessages
                             ? messages.waitsFor(p)
-                            : reached < comm.sequence()
-                                    || comm.waiter().isBehind(p);
+                            : reached < comm.sequence() || comm.waiter().isBehind(p);
             if (p == rank || !behind) {
                 continue;
             }

@@ -8,8 +8,8 @@ import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 
 /**
- * Ranks read, and where it pays write, each other's buffers; small payloads are read from the slots.
- * Each block moves once, from where it is to where it belongs:
+ * Ranks read, and where it pays write, each other's buffers; small payloads are read from the
+ * slots. Each block moves once, from where it is to where it belongs:
  *
  * <pre>{@code
  * allGather             allReduce: a rank reduces its share      gather: each rank

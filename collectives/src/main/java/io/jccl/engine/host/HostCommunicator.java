@@ -21,8 +21,8 @@ import io.jccl.internal.Interrupts;
 import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
-import java.util.stream.IntStream;
 import java.util.concurrent.locks.LockSupport;
+import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /**

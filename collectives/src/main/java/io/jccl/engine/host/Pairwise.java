@@ -1,8 +1,9 @@
 package io.jccl.engine.host;
 
 /**
- * Each block goes straight from its source to its target. In step k a rank sends to the k-th rank on
- * its right and receives from the k-th on its left, so that no rank is the target of two at a time:
+ * Each block goes straight from its source to its target. In step k a rank sends to the k-th rank
+ * on its right and receives from the k-th on its left, so that no rank is the target of two at a
+ * time:
  *
  * <pre>{@code
  *          0      1      2      3

@@ -21,9 +21,9 @@ import java.lang.foreign.MemorySegment;
  * step 2   <----->     <----->                 0 keeps a, 1 b, 2 c, 3 d
  * }</pre>
  *
- * <p>Where n is no power of two, allReduce and reduceScatter let each rank beyond it give its data to
- * a partner first and get its result last. The barrier sends an empty message to the rank at each
- * distance (dissemination), which suits any n.
+ * <p>Where n is no power of two, allReduce and reduceScatter let each rank beyond it give its data
+ * to a partner first and get its result last. The barrier sends an empty message to the rank at
+ * each distance (dissemination), which suits any n.
  */
 final class RecursiveDoubling extends ChunkedAlgorithm {
     RecursiveDoubling(Context context) {

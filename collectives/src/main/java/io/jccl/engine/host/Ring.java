@@ -19,8 +19,8 @@ package io.jccl.engine.host;
  * steps 4-6  each passes on what it got last, as in allGather
  * }</pre>
  *
- * <p>ReduceScatter is the first half, one part earlier, so that rank i ends with block i. Every rank
- * and receives 2 (n - 1) / n of the data of an allReduce, whatever n is.
+ * <p>ReduceScatter is the first half, one part earlier, so that rank i ends with block i. Every
+ * rank and receives 2 (n - 1) / n of the data of an allReduce, whatever n is.
  */
 final class Ring extends ChunkedAlgorithm {
     private final long[] twoTickets = new long[2];
@@ -166,7 +166,10 @@ final class Ring extends ChunkedAlgorithm {
             loadAllBlocks(c, chunk, slotBytes);
             for (int k = 0; k < n - 1; k++) {
                 int give = wrap(rank() - k - 1);
-                post(right(), give * slotBytes, clip(blockCount(rank(), give), c, chunk) * wideSize());
+                post(
+                        right(),
+                        give * slotBytes,
+                        clip(blockCount(rank(), give), c, chunk) * wideSize());
                 int get = (rank() - k - 2 + 2 * n) % n;
                 long m = clip(blockCount(rank(), get), c, chunk);
                 combine(left(), take(left()), get * slotBytes, m);

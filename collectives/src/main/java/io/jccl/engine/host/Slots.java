@@ -172,12 +172,7 @@ final class Slots {
         }
         if (wrong != null) {
             throw new CollectiveMismatchException(
-                    "the ranks disagree on the counts of "
-                            + q
-                            + " #"
-                            + s
-                            + ": "
-                            + wrong);
+                    "the ranks disagree on the counts of " + q + " #" + s + ": " + wrong);
         }
     }
 }

@@ -3,9 +3,9 @@ package io.jccl.engine.host;
 import java.lang.foreign.MemorySegment;
 
 /**
- * The direct algorithm where other processes cannot see a rank's buffers. Every rank copies a chunk of
- * what it gives into one half of its scratch memory, a barrier, and every rank takes what it gets
- * from there:
+ * The direct algorithm where other processes cannot see a rank's buffers. Every rank copies a chunk
+ * of what it gives into one half of its scratch memory, a barrier, and every rank takes what it
+ * gets from there:
  *
  * <pre>{@code
  * rank   buffer        scratch             receivers
@@ -39,7 +39,11 @@ final class Staged extends ChunkedAlgorithm {
                 if (m > 0) {
                     long element = sendDispl(b) + c;
                     MemorySegment.copy(
-                            send(), element * size(), own(), ownAt() + slot + b * slotBytes, m * size());
+                            send(),
+                            element * size(),
+                            own(),
+                            ownAt() + slot + b * slotBytes,
+                            m * size());
                 }
             }
             waiter.barrier();
@@ -74,8 +78,7 @@ final class Staged extends ChunkedAlgorithm {
     private void sources(long slot) {
         reducer.begin(q().type, q().reduceOp.kind());
         for (int p = 0; p < n; p++) {
-            reducer.addSource(
-                    scratch(p), scratchAt(p) + slot, factor(p));
+            reducer.addSource(scratch(p), scratchAt(p) + slot, factor(p));
         }
     }
 

@@ -56,12 +56,7 @@ final class Waiter {
     private long answersBy;
     private long interrupted;
 
-    Waiter(
-            Fabric fabric,
-            PointToPoint messages,
-            DesyncReport desync,
-            int rank,
-            long timeoutNanos) {
+    Waiter(Fabric fabric, PointToPoint messages, DesyncReport desync, int rank, long timeoutNanos) {
         this.fabric = fabric;
         this.control = fabric.control;
         this.messages = messages;
@@ -152,9 +147,7 @@ final class Waiter {
         Interrupts.restore(interrupted);
     }
 
-    /**
-     * Pauses once; p is the rank waited for, or -1 for any, at and value what it must write.
-     */
+    /** Pauses once; p is the rank waited for, or -1 for any, at and value what it must write. */
     void pause(int p, long at, long value) {
         rounds++;
         checkAborted();
@@ -202,8 +195,7 @@ final class Waiter {
             boolean left = control.acquire(control.state(r) + Control.CLOSED) != 0;
             boolean dead = !left && !fabric.isAlive(r);
             // It may have done its part before it went.
-            if ((left || dead)
-                    && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
+            if ((left || dead) && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
                 throw new RankFailedException(
                         fabric.nameOf(r)
                                 + (left ? " closed its communicator" : " died")

@@ -141,7 +141,8 @@ final class Derivation {
                 return null;
             }
             long made =
-                    NcclWorld.awaitHandle(nccl, slot, options.timeout(), rank.failures().describe(operation));
+                    NcclWorld.awaitHandle(
+                            nccl, slot, options.timeout(), rank.failures().describe(operation));
             MemorySegment number = CudaRuntime.slot();
             nccl.check(nccl.ncclCommUserRank(made, number), "ncclCommUserRank", made);
             int of = number.get(ValueLayout.JAVA_INT, 0);

@@ -18,8 +18,8 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What becomes of NCCL's results: whether a call is done, whose fault an error is, and the one error
- * that makes a rank's communicator unusable. Any thread may report one; the first counts.
+ * What becomes of NCCL's results: whether a call is done, whose fault an error is, and the one
+ * error that makes a rank's communicator unusable. Any thread may report one; the first counts.
  */
 final class Failures {
     /** How long the end of a process may take to be seen after NCCL has seen it. */
@@ -94,7 +94,12 @@ final class Failures {
     private int awaitProgress(long nanos) {
         int state;
         try {
-            state = Pending.await(nccl, handle.comm(), Duration.ofNanos(nanos), () -> failure.get() != null);
+            state =
+                    Pending.await(
+                            nccl,
+                            handle.comm(),
+                            Duration.ofNanos(nanos),
+                            () -> failure.get() != null);
         } catch (JcclException e) {
             throw fail(e);
         }

@@ -281,14 +281,15 @@ final class NcclCalls {
                 one.set(0, r.reduceOp.factor());
             }
         }
-        rank.failures().settle(
-                nccl.ncclRedOpCreatePreMulSum(
-                        opSlot,
-                        scalar.address(),
-                        NcclCodes.of(r.type),
-                        nccl_h.ncclScalarHostImmediate(),
-                        c),
-                "ncclRedOpCreatePreMulSum");
+        rank.failures()
+                .settle(
+                        nccl.ncclRedOpCreatePreMulSum(
+                                opSlot,
+                                scalar.address(),
+                                NcclCodes.of(r.type),
+                                nccl_h.ncclScalarHostImmediate(),
+                                c),
+                        "ncclRedOpCreatePreMulSum");
         made = opSlot.get(ValueLayout.JAVA_INT, 0);
         madeOf = r.reduceOp;
         madeFor = r.type;

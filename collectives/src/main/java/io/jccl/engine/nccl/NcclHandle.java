@@ -10,8 +10,8 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * NCCL's handle of one communicator, who uses it, and its end: it is destroyed or aborted once, on a
- * thread that may hang, and never while the user's thread or the watchdog is inside NCCL with it.
+ * NCCL's handle of one communicator, who uses it, and its end: it is destroyed or aborted once, on
+ * a thread that may hang, and never while the user's thread or the watchdog is inside NCCL with it.
  */
 final class NcclHandle {
     static final Duration ABORT_WAIT = Duration.ofSeconds(10);

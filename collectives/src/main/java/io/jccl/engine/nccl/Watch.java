@@ -120,7 +120,10 @@ final class Watch {
         } catch (JcclException e) {
             rank.failures().fail(e);
         } catch (RuntimeException e) {
-            rank.failures().fail(new JcclException(rank.failures().describe("watching") + " failed: " + e, e));
+            rank.failures()
+                    .fail(
+                            new JcclException(
+                                    rank.failures().describe("watching") + " failed: " + e, e));
         } finally {
             rank.handle().lock().unlock();
         }
@@ -141,21 +144,22 @@ final class Watch {
         if (now - enteredAt - STUCK_NANOS <= timeoutNanos) {
             return false;
         }
-        rank.failures().fail(
-                new CollectiveTimeoutException(
-                        "rank "
-                                + rank.rank()
-                                + " of communicator '"
-                                + members.name()
-                                + "' ("
-                                + rank.device()
-                                + ") has been inside NCCL for more than "
-                                + timeout
-                                + ", where it was only to enqueue; its last operation is "
-                                + issued.describe(number)
-                                + ", number "
-                                + number
-                                + ": look at NCCL's own log with NCCL_DEBUG=INFO"));
+        rank.failures()
+                .fail(
+                        new CollectiveTimeoutException(
+                                "rank "
+                                        + rank.rank()
+                                        + " of communicator '"
+                                        + members.name()
+                                        + "' ("
+                                        + rank.device()
+                                        + ") has been inside NCCL for more than "
+                                        + timeout
+                                        + ", where it was only to enqueue; its last operation is "
+                                        + issued.describe(number)
+                                        + ", number "
+                                        + number
+                                        + ": look at NCCL's own log with NCCL_DEBUG=INFO"));
         return true;
     }
 
@@ -351,18 +355,19 @@ final class Watch {
         String broken = marked > completed ? members.broken() : members.failure();
         if (broken != null) {
             CollectiveMismatchException mismatch = members.disagreement();
-            rank.failures().fail(
-                    mismatch != null
-                            ? mismatch
-                            : new RankFailedException(
-                                    "communicator '"
-                                            + members.name()
-                                            + "' is broken: "
-                                            + broken
-                                            + (marked > completed
-                                                    ? "; this rank waits in " + next()
-                                                    : "")),
-                    false);
+            rank.failures()
+                    .fail(
+                            mismatch != null
+                                    ? mismatch
+                                    : new RankFailedException(
+                                            "communicator '"
+                                                    + members.name()
+                                                    + "' is broken: "
+                                                    + broken
+                                                    + (marked > completed
+                                                            ? "; this rank waits in " + next()
+                                                            : "")),
+                            false);
             return;
         }
         long asked = members.asked();
@@ -384,16 +389,17 @@ final class Watch {
         if (waiting > LEFT_NANOS) {
             List<Integer> left = members.left();
             if (!left.isEmpty()) {
-                rank.failures().fail(
-                        new RankFailedException(
-                                "rank(s) "
-                                        + left
-                                        + " of communicator '"
-                                        + members.name()
-                                        + "' closed it while rank "
-                                        + rank.rank()
-                                        + " waits in "
-                                        + next()));
+                rank.failures()
+                        .fail(
+                                new RankFailedException(
+                                        "rank(s) "
+                                                + left
+                                                + " of communicator '"
+                                                + members.name()
+                                                + "' closed it while rank "
+                                                + rank.rank()
+                                                + " waits in "
+                                                + next()));
                 return;
             }
         }
@@ -404,19 +410,20 @@ final class Watch {
                 beatSeen[r] = now;
                 beatText[r] = beat;
             } else if (now - beatSeen[r] > SILENCE_NANOS) {
-                rank.failures().fail(
-                        new RankFailedException(
-                                "rank "
-                                        + r
-                                        + " of communicator '"
-                                        + members.name()
-                                        + "' has given no sign of life for "
-                                        + Duration.ofNanos(now - beatSeen[r]).toSeconds()
-                                        + " s while rank "
-                                        + rank.rank()
-                                        + " waits in "
-                                        + next()
-                                        + ": its process was killed, or its machine is lost"));
+                rank.failures()
+                        .fail(
+                                new RankFailedException(
+                                        "rank "
+                                                + r
+                                                + " of communicator '"
+                                                + members.name()
+                                                + "' has given no sign of life for "
+                                                + Duration.ofNanos(now - beatSeen[r]).toSeconds()
+                                                + " s while rank "
+                                                + rank.rank()
+                                                + " waits in "
+                                                + next()
+                                                + ": its process was killed, or its machine is lost"));
                 return;
             }
         }
