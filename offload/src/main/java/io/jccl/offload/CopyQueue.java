@@ -34,7 +34,7 @@ final class CopyQueue {
     private final boolean cuda;
     private final Device device;
     private final TransferOptions options;
-    private final Budgets budgets;
+    private final StagingRing ring;
     private final Stream stream;
     private final Thread dispatcher;
     private final @Nullable Thread reaper;
@@ -59,10 +59,6 @@ final class CopyQueue {
 
     private final ArrayDeque<Event> events = new ArrayDeque<>();
 
-    /** Free pinned slots, and the memory that they are cut from. */
-    private final ArrayDeque<Buffer> slots = new ArrayDeque<>();
-
-    private @Nullable Buffer ring;
     private int inFlight;
     private boolean closed;
     private boolean abandoned;
@@ -126,8 +122,8 @@ final class CopyQueue {
         this.device = device;
         this.cuda = device.kind() == Device.Kind.CUDA;
         this.options = options;
-        this.budgets = budgets;
         this.chunkBytes = options.chunkBytes();
+        this.ring = new StagingRing(name, options, budgets);
         this.stream = device.newStream();
         this.all = new Chunk[options.depth()];
         for (int i = 0; i < all.length; i++) {
@@ -504,7 +500,7 @@ final class CopyQueue {
             stream.copy(t.piece(false, c.from, c.size), t.piece(true, c.from, c.size));
             return;
         }
-        Buffer slot = slot();
+        Buffer slot = ring.take();
         synchronized (this) {
             c.slot = slot;
             stagedChunks++;
@@ -518,16 +514,12 @@ final class CopyQueue {
                 c.stage();
             }
             Buffer target = t.piece(true, c.from, c.size);
-            stream.copy(view(slot, type, target.count()), target);
+            stream.copy(StagingRing.view(slot, type, target.count()), target);
         } else {
             Buffer source = t.piece(false, c.from, c.size);
-            stream.copy(source, view(slot, type, source.count()));
+            stream.copy(source, StagingRing.view(slot, type, source.count()));
             stream.launchHostFunction(c);
         }
-    }
-
-    private static Buffer view(Buffer slot, DataType type, long count) {
-        return slot.lease(0, type, count, () -> {});
     }
 
     private synchronized void began(Transfer t) {
@@ -552,32 +544,6 @@ final class CopyQueue {
             }
         }
         return device.newEvent();
-    }
-
-    /** A pinned slot: there are as many as chunks in flight. */
-    private Buffer slot() {
-        synchronized (this) {
-            if (ring != null) {
-                return slots.pop();
-            }
-        }
-        long size = chunkBytes * options.depth();
-        budgets.take(Tier.PINNED, size, "the " + name + " ring of " + options.depth() + " slots");
-        Buffer memory = null;
-        try {
-            memory = Cuda.pinned(DataType.UINT8, size);
-        } finally {
-            if (memory == null) {
-                budgets.give(Tier.PINNED, size);
-            }
-        }
-        synchronized (this) {
-            ring = memory;
-            for (int i = 0; i < options.depth(); i++) {
-                slots.add(memory.lease(i * chunkBytes, DataType.UINT8, chunkBytes, () -> {}));
-            }
-            return slots.pop();
-        }
     }
 
     // ---- completion
@@ -643,7 +609,7 @@ final class CopyQueue {
         }
         Buffer slot = c.slot;
         if (slot != null) {
-            slots.push(slot);
+            ring.give(slot);
         }
         Event event = c.event;
         if (event != null && (event != t.event || t.users == 0)) {
@@ -764,13 +730,8 @@ final class CopyQueue {
         synchronized (this) {
             events.forEach(Event::close);
             events.clear();
-            Buffer memory = ring;
-            if (memory != null) {
-                memory.close();
-                budgets.give(Tier.PINNED, memory.byteSize());
-                ring = null;
-            }
         }
+        ring.close();
     }
 
     /** Ends the transfers whose chunks do not come back. */

@@ -21,8 +21,7 @@ final class BlockMover {
     }
 
     /** Moves what an operation wants of a block, and returns whether it had to be copied. */
-    boolean move(IoTicket t, Region region, int block, MemoryView view)
-            throws IOException {
+    boolean move(IoTicket t, Region region, int block, MemoryView view) throws IOException {
         long blockAt = (long) block * files.blockBytes;
         int length = region.length(block);
         int from = (int) Math.max(0, t.from - blockAt);
@@ -51,13 +50,7 @@ final class BlockMover {
     }
 
     private void write(
-            Region region,
-            int block,
-            MemoryView view,
-            long at,
-            int from,
-            int to,
-            boolean inPlace)
+            Region region, int block, MemoryView view, long at, int from, int to, boolean inPlace)
             throws IOException {
         int length = region.length(block);
         int slot = region.target(block);
@@ -124,7 +117,8 @@ final class BlockMover {
                     new MemoryView(
                             MemorySegment.ofBuffer(
                                     FileBackend.aligned(
-                                            files.blockBytes, Math.max(files.padding, files.file.alignment()))),
+                                            files.blockBytes,
+                                            Math.max(files.padding, files.file.alignment()))),
                             number + 1);
             own = mine;
         }

@@ -22,7 +22,6 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.OptionalLong;
 import java.util.concurrent.TimeUnit;
-import java.util.zip.CRC32C;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -274,7 +273,11 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     private IoTicket submit(boolean write, Region region, long first, Buffer buffer) {
         if (region.store != this) {
             throw new IllegalArgumentException(
-                    region + " is of the store in " + region.store.files.folder + ", not in " + files.folder);
+                    region
+                            + " is of the store in "
+                            + region.store.files.folder
+                            + ", not in "
+                            + files.folder);
         }
         if (buffer.dataType() != region.type) {
             throw new IllegalArgumentException(
@@ -715,7 +718,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         JcclException why = broken;
         if (why != null) {
             throw new JcclException(
-                    "the store in " + files.folder + " has to be opened again: " + why.getMessage(), why);
+                    "the store in " + files.folder + " has to be opened again: " + why.getMessage(),
+                    why);
         }
     }
 

@@ -216,7 +216,10 @@ final class StoreFiles {
             }
             done = true;
         } catch (IOException e) {
-            throw failed(e, opened == null ? 0 : opened.alignment(), "opening the store in " + folder + " fails");
+            throw failed(
+                    e,
+                    opened == null ? 0 : opened.alignment(),
+                    "opening the store in " + folder + " fails");
         } finally {
             if (!done) {
                 closeQuietly(opened);

@@ -17,7 +17,9 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
-/** Makes a matrix of the rows that were read: both halves compared, affinities and names assigned. */
+/**
+ * Makes a matrix of the rows that were read: both halves compared, affinities and names assigned.
+ */
 final class MatrixAssembler {
     private static final Pattern NIC_LEGEND =
             Pattern.compile("(?<![A-Za-z0-9_])(NIC\\d{1,4})\\s*[:=]\\s*([^\\s,;|]{1,64})");
@@ -27,8 +29,7 @@ final class MatrixAssembler {
     private final Header header;
     private final @Nullable Row[] rows;
 
-    MatrixAssembler(
-            List<Text.Line> lines, Problems problems, Header header, @Nullable Row[] rows) {
+    MatrixAssembler(List<Text.Line> lines, Problems problems, Header header, @Nullable Row[] rows) {
         this.lines = lines;
         this.problems = problems;
         this.header = header;
@@ -164,12 +165,7 @@ final class MatrixAssembler {
         return code.kind() == PathCode.Kind.NV ? 1000 - code.count() : 1000 + code.kind().ordinal();
     }
 
-    private void asymmetric(
-            int a,
-            int b,
-            PathCode x,
-            PathCode y,
-            PathCode far) {
+    private void asymmetric(int a, int b, PathCode x, PathCode y, PathCode far) {
         Row first = rows[a];
         Row second = rows[b];
         if (first == null || second == null) {

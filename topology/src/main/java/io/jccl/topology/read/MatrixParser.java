@@ -3,12 +3,12 @@ package io.jccl.topology.read;
 import io.jccl.topology.PathCode;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;
+import io.jccl.topology.read.MatrixRows.Row;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
-import io.jccl.topology.read.MatrixRows.Row;
 
 /** Finds the matrices of {@code nvidia-smi topo} in a text and reads them. */
 final class MatrixParser {
@@ -119,7 +119,8 @@ final class MatrixParser {
             for (int r = h + 1; r < Math.min(lines.size(), h + MatrixRows.MAX_WRAPS); r++) {
                 Text.Line line = lines.get(r);
                 int s = line.start();
-                if (!line.text().startsWith(first, s) || !MatrixRows.ends(line.text(), s + first.length())) {
+                if (!line.text().startsWith(first, s)
+                        || !MatrixRows.ends(line.text(), s + first.length())) {
                     continue;
                 }
                 if (Header.start(line) < 0) {

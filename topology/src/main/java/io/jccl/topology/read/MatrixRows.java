@@ -37,7 +37,9 @@ final class MatrixRows {
         this.problems = problems;
     }
 
-    /** Finds the rows of a header's devices from a line on, and reads their cells; null if missing. */
+    /**
+     * Finds the rows of a header's devices from a line on, and reads their cells; null if missing.
+     */
     @Nullable Row[] read(Header header, Span top, int from) {
         @Nullable Row[] rows = rows(header, from);
         boolean[] elided = new boolean[header.names().size()];
@@ -92,7 +94,8 @@ final class MatrixRows {
                 } else if (missing == 0 || Header.start(line) >= 0) {
                     break;
                 } else {
-                    problems.add(line, s, "a second row for " + name + ": expected one for each device");
+                    problems.add(
+                            line, s, "a second row for " + name + ": expected one for each device");
                     last = null;
                 }
                 continue;
@@ -394,7 +397,9 @@ final class MatrixRows {
                     new Warning(
                             last.number(),
                             1,
-                            "there are no rows for " + MatrixParser.some(nics) + ": taken from the columns"));
+                            "there are no rows for "
+                                    + MatrixParser.some(nics)
+                                    + ": taken from the columns"));
         }
     }
 }
