@@ -11,6 +11,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;
 import io.jccl.testdouble.TestDouble;
 import java.nio.charset.StandardCharsets;
@@ -188,7 +189,7 @@ class NcclTimeoutTest {
         Throwable t =
                 NcclRanks.errors(List.of(c), x -> stream.synchronize(Duration.ofMillis(50)))
                         .getFirst();
-        assertInstanceOf(CollectiveTimeoutException.class, t);
+        assertInstanceOf(JcclTimeoutException.class, t);
         names(t, "cuda:0", "PT0.05S");
         ranks.get(1).barrier(ranks.get(1).device().defaultStream());
         stream.synchronize(NcclRanks.PATIENCE);
