@@ -109,7 +109,14 @@ class FlightFaultTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"threads, skip, 1", "threads, never, 2", "host, skip, 0", "host, never, 2", "nccl, skip, 1", "nccl, never, 2"})
+    @CsvSource({
+        "threads, skip, 1",
+        "threads, never, 2",
+        "host, skip, 0",
+        "host, never, 2",
+        "nccl, skip, 1",
+        "nccl, never, 2"
+    })
     void rankThatDoesNotComeIsFoundWhereItIs(String engine, String what, int victim)
             throws IOException {
         try (Workers workers = world(engine)) {
@@ -149,7 +156,7 @@ class FlightFaultTest {
     @ParameterizedTest
     @CsvSource({"threads, skip, 0", "host, skip, 1", "nccl, skip, 0"})
     void rankThatDoesNotComeIsFoundWhereItIsElsewhere(String engine, String what, int victim)
-            throws IOException  {
+            throws IOException {
         rankThatDoesNotComeIsFoundWhereItIs(engine, what, victim);
     }
 
@@ -180,7 +187,8 @@ class FlightFaultTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"host, 1"})
-    void rankThatCallsAnotherCollectiveIsFoundElsewhere(String engine, int victim) throws IOException  {
+    void rankThatCallsAnotherCollectiveIsFoundElsewhere(String engine, int victim)
+            throws IOException {
         rankThatCallsAnotherCollectiveIsFound(engine, victim);
     }
 

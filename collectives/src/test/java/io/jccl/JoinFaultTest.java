@@ -109,7 +109,7 @@ class JoinFaultTest {
     @ParameterizedTest
     @CsvSource({"0, 1, KILL", "1, 2, KILL", "2, 1, KILL", "1, 0, TERM"})
     void rankThatEndsWhileOthersJoinIsNamedElsewhere(int victim, int survivor, String signal)
-            throws InterruptedException  {
+            throws InterruptedException {
         rankThatEndsWhileOthersJoinIsNamed(victim, survivor, signal);
     }
 
@@ -152,7 +152,8 @@ class JoinFaultTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"0, 1", "1, 2"})
-    void rankThatGivesUpEarlyTellsTheOthersElsewhere(int impatient, int other) throws InterruptedException  {
+    void rankThatGivesUpEarlyTellsTheOthersElsewhere(int impatient, int other)
+            throws InterruptedException {
         rankThatGivesUpEarlyTellsTheOthers(impatient, other);
     }
 

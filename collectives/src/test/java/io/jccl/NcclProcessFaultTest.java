@@ -125,7 +125,7 @@ class NcclProcessFaultTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"allReduce, 0", "barrier, 2", "sendRecv, 1"})
-    void killedRankIsNamedElsewhere(String what, int victim) throws IOException  {
+    void killedRankIsNamedElsewhere(String what, int victim) throws IOException {
         killedRankIsNamed(what, victim);
     }
 
@@ -223,7 +223,7 @@ class NcclProcessFaultTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {2})
-    void rankThatNeverComesIsNamedElsewhere(int missing) throws IOException  {
+    void rankThatNeverComesIsNamedElsewhere(int missing) throws IOException {
         rankThatNeverComesIsNamed(missing);
     }
 

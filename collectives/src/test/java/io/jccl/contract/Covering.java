@@ -7,9 +7,10 @@ import java.util.List;
 import java.util.Set;
 
 /**
- * Few of a world's cases, in which still occurs what occurs in any: each operation with each element
- * type, reduction, size class, algorithm, kind of memory, root, kind of data, placement and kind of
- * stream; and each element type with each reduction, size class, algorithm and kind of memory.
+ * Few of a world's cases, in which still occurs what occurs in any: each operation with each
+ * element type, reduction, size class, algorithm, kind of memory, root, kind of data, placement and
+ * kind of stream; and each element type with each reduction, size class, algorithm and kind of
+ * memory.
  */
 final class Covering {
     private Covering() {}

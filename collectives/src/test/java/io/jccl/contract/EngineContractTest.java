@@ -169,8 +169,7 @@ public abstract class EngineContractTest {
     }
 
     /** Runs all cases of a world size once, with a new world where one broke. */
-    private World world(
-            int ranks, Map<Integer, World> worlds, UnaryOperator<List<Case>> selection)
+    private World world(int ranks, Map<Integer, World> worlds, UnaryOperator<List<Case>> selection)
             throws Exception {
         World known = worlds.get(ranks);
         if (known != null) {

@@ -39,8 +39,8 @@ final class MpiProcess {
     private static final Duration FINALIZE_WAIT = Duration.ofSeconds(10);
 
     /**
-     * How long MPI_Init_thread has to register this process with the launcher: MPICH's launcher does
-     * not end the job when a process exits that has not registered.
+     * How long MPI_Init_thread has to register this process with the launcher: MPICH's launcher
+     * does not end the job when a process exits that has not registered.
      */
     private static final Duration REGISTER_WAIT = Duration.ofSeconds(5);
 
