@@ -121,7 +121,7 @@ public final class HostStream implements Stream {
             notifyAll();
         }
 
-        public synchronized void retire() {
+        synchronized void retire() {
             if (!retired) {
                 retired = true;
                 notifyAll();
