@@ -297,7 +297,7 @@ final class Disagreements {
             var own = new java.util.HashMap<>(System.getenv());
             own.merge("JCCL_JOB_ID", "-" + name, String::concat);
             CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
-            try (Communicator comm = io.jccl.engine.host.HostWorld.fromEnvironment(own, options)) {
+            try (Communicator comm = io.jccl.engine.host.HostEngine.fromEnvironment(own, options)) {
                 run(row, comm);
                 System.out.println("ROW " + name + " none nothing was thrown");
             } catch (RuntimeException e) {

@@ -4,7 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.engine.host.HostWorld;
+import io.jccl.engine.host.HostEngine;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;
@@ -44,7 +44,7 @@ class EnvironmentTest {
                 assertThrows(
                         IllegalArgumentException.class,
                         () ->
-                                HostWorld.fromEnvironment(
+                                HostEngine.fromEnvironment(
                                         map(variables), CommunicatorOptions.DEFAULT));
         String message = String.valueOf(error.getMessage());
         for (String word : named.split(" ", -1)) {
@@ -66,7 +66,7 @@ class EnvironmentTest {
             })
     void oneRankNeedsNoOthers(String variables, String place) {
         try (Communicator comm =
-                HostWorld.fromEnvironment(map(variables), CommunicatorOptions.DEFAULT)) {
+                HostEngine.fromEnvironment(map(variables), CommunicatorOptions.DEFAULT)) {
             assertEquals(place, comm.rank() + " of " + comm.size());
             comm.barrier(comm.device().defaultStream());
         }

@@ -4,7 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.host.HostWorld;
+import io.jccl.engine.host.HostEngine;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -277,7 +277,7 @@ final class WorldBodies {
         for (String name : args) {
             Map<String, String> own = new HashMap<>(System.getenv());
             own.merge("JCCL_JOB_ID", "-" + name, String::concat);
-            try (Communicator comm = HostWorld.fromEnvironment(own, OPTIONS)) {
+            try (Communicator comm = HostEngine.fromEnvironment(own, OPTIONS)) {
                 Communicator.RankBody body = all().get(name);
                 if (body == null) {
                     throw new IllegalArgumentException(name);

@@ -19,11 +19,11 @@ final class Block {
             MemorySegment middle,
             MemorySegment middleNormed) {}
 
-    private final Work work;
+    private final Workspace work;
     private final int sequences;
     private final Product[] qkv;
     private final Product[] out;
-    private final Inner inner;
+    private final FeedForward inner;
     private final Slot[] slots;
     private final MemorySegment gradient;
     private final MemorySegment normedGradient;
@@ -44,14 +44,14 @@ final class Block {
      * @param inner what follows
      */
     Block(
-            Work work,
+            Workspace work,
             int sequences,
             Buffer[] x,
             Buffer[] y,
-            Work.Kept[] kept,
+            Workspace.Kept[] kept,
             Product[] qkv,
             Product[] out,
-            Inner inner) {
+            FeedForward inner) {
         this.work = work;
         this.sequences = sequences;
         this.qkv = qkv;
@@ -101,7 +101,7 @@ final class Block {
         Functions.norm(s.middle, s.middleNormed, work.shareRows, work.hidden);
     }
 
-    /** From the gradient by the output to that by the input, both {@link Work#gradient}. */
+    /** From the gradient by the output to that by the input, both {@link Workspace#gradient}. */
     void backward(int slot) {
         Slot s = slots[slot];
         inner.backward(slot);

@@ -84,7 +84,7 @@ final class Checkpoints {
 
     /** What saves or loads in a folder. */
     @FunctionalInterface
-    interface Work {
+    interface Workspace {
         void in(Path folder) throws IOException;
     }
 
@@ -95,7 +95,7 @@ final class Checkpoints {
      * @param step steps taken
      * @param work writes this rank's files to the folder it is given
      */
-    void save(Communicator world, int step, Work work) throws IOException {
+    void save(Communicator world, int step, Workspace work) throws IOException {
         Path target = folder.resolve(STEP + step);
         try {
             save(world, step, target, work);
@@ -110,7 +110,8 @@ final class Checkpoints {
         }
     }
 
-    private void save(Communicator world, int step, Path target, Work work) throws IOException {
+    private void save(Communicator world, int step, Path target, Workspace work)
+            throws IOException {
         if (world.rank() == 0 && Files.exists(target)) {
             // Of a run that was cut short or went another way: a mixture would look whole.
             remove(target);
@@ -240,7 +241,8 @@ final class Checkpoints {
      * @param warn hears on rank 0 which steps were skipped, and why, in one line
      * @return the steps that were taken
      */
-    int load(Communicator world, int wanted, Work work, Consumer<String> warn) throws IOException {
+    int load(Communicator world, int wanted, Workspace work, Consumer<String> warn)
+            throws IOException {
         boolean newest = wanted == RunSettings.NEWEST;
         List<String> faults = new ArrayList<>();
         for (int step : newest ? newestFirst() : List.of(wanted)) {
@@ -264,7 +266,7 @@ final class Checkpoints {
     }
 
     /** Empty if all ranks have loaded the step, otherwise what the first that has not says. */
-    private String attempt(Communicator world, int step, Work work) {
+    private String attempt(Communicator world, int step, Workspace work) {
         // Of a rank: the step, whether it failed and found out itself, and in what words.
         int failed = 0;
         String text = "";

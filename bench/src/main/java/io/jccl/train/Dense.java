@@ -4,7 +4,7 @@ import io.jccl.device.Buffer;
 import java.lang.foreign.MemorySegment;
 
 /** Two matrices with a squared relu between. */
-final class Dense implements Inner {
+final class Dense implements FeedForward {
     private final Product[] up;
     private final Product[] down;
     private final MemorySegment[] raised;

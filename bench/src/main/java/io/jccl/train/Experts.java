@@ -22,12 +22,12 @@ import java.util.List;
  * the tokens and by the router's weights, in which everything behind is linear: summing up rows of
  * tokens, after they have come back, sends less than summing up rows of experts would.
  */
-final class Experts implements Inner {
+final class Experts implements FeedForward {
     /** Weight of the loss that keeps experts evenly busy (arXiv 2101.03961, section 2.2). */
     private static final double BALANCE = 0.01;
 
     private final Slot[] slots;
-    private final Work work;
+    private final Workspace work;
     private final double balance;
 
     /** Memory of the experts of one rank, shared by all blocks. */
@@ -58,7 +58,7 @@ final class Experts implements Inner {
         /** This rank's rows of that. */
         final MemorySegment routedShare;
 
-        Room(Work work, Part part, Communicator experts, Communicator tensor, Owned owned) {
+        Room(Workspace work, Part part, Communicator experts, Communicator tensor, Owned owned) {
             GptShape shape = part.shape();
             Device device = experts.device();
             int rows = work.rows;
@@ -145,7 +145,7 @@ final class Experts implements Inner {
             ParameterStore store,
             ParameterStore experts,
             Products products,
-            Work work,
+            Workspace work,
             Room room,
             Buffer[] tokens,
             Owned owned) {

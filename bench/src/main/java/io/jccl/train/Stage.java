@@ -35,7 +35,7 @@ final class Stage implements PipelineStage {
     private final int microBatches;
     private final int slotCount;
     private final Stream stream;
-    private final Work work;
+    private final Workspace work;
     private final Block[] blocks;
 
     /** Inputs of the blocks, and the output of the last, each a slot. */
@@ -95,7 +95,7 @@ final class Stage implements PipelineStage {
         this.slotCount = options.slots();
         this.stream = device.defaultStream();
         GptShape shape = part.shape();
-        work = new Work(shape, sequences, part.tensorRanks(), options.shared(), device, owned);
+        work = new Workspace(shape, sequences, part.tensorRanks(), options.shared(), device, owned);
         shareFrom = options.shared() ? part.tensorRank() * work.shareRows : 0;
         room = experts == null ? null : new Experts.Room(work, part, expertRanks, tensor, owned);
         long share = (long) work.shareRows * work.hidden;
@@ -106,12 +106,12 @@ final class Stage implements PipelineStage {
             }
         }
         int heads = shape.heads() / part.tensorRanks();
-        Work.Kept again = recompute ? new Work.Kept(work, heads, device, owned) : null;
+        Workspace.Kept again = recompute ? new Workspace.Kept(work, heads, device, owned) : null;
         blocks = new Block[part.blocks()];
         for (int b = 0; b < blocks.length; b++) {
-            Work.Kept[] kept = new Work.Kept[slotCount];
+            Workspace.Kept[] kept = new Workspace.Kept[slotCount];
             for (int s = 0; s < slotCount; s++) {
-                kept[s] = again == null ? new Work.Kept(work, heads, device, owned) : again;
+                kept[s] = again == null ? new Workspace.Kept(work, heads, device, owned) : again;
             }
             blocks[b] = block(b, kept, products);
         }
@@ -144,7 +144,7 @@ final class Stage implements PipelineStage {
                 normedGradient);
     }
 
-    private Block block(int block, Work.Kept[] kept, Products products) {
+    private Block block(int block, Workspace.Kept[] kept, Products products) {
         int layer = part.layer(block);
         List<Weight> weights = part.layers().get(layer).weights();
         Product[] qkv = new Product[slotCount];
@@ -153,7 +153,7 @@ final class Stage implements PipelineStage {
         Product[] down = new Product[slotCount];
         Buffer[] raised = new Buffer[slotCount];
         for (int s = 0; s < slotCount; s++) {
-            Work.Kept k = kept[s];
+            Workspace.Kept k = kept[s];
             qkv[s] =
                     product(
                             products,
@@ -198,7 +198,7 @@ final class Stage implements PipelineStage {
                                 work.wideGradient);
             }
         }
-        Inner inner = new Dense(up, down, raised, work.squared, work.wideGradient);
+        FeedForward inner = new Dense(up, down, raised, work.squared, work.wideGradient);
         if (experts != null && room != null) {
             Buffer[] routed = new Buffer[slotCount];
             for (int s = 0; s < slotCount; s++) {

@@ -112,7 +112,7 @@ public final class SharedFolder {
                 }
                 if (!isHeld(rank)) {
                     // Of an earlier process; no other can come while this one is in the gate.
-                    delete(Arrivals.refusal(rank));
+                    delete(LocalHandshake.refusal(rank));
                 }
                 FileChannel channel = FileLocks.lock(file, StandardOpenOption.CREATE);
                 if (channel == null) {

@@ -1,7 +1,7 @@
 package io.jccl.engine;
 
 import io.jccl.device.Buffer;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import java.util.Arrays;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -43,7 +43,7 @@ final class ArgumentChecks {
      * @param s what this rank sends, or null if it sends nothing; r likewise
      * @return elements of a block
      */
-    long uniform(Collective op, @Nullable Buffer s, @Nullable Buffer r) {
+    long uniform(CollectiveOp op, @Nullable Buffer s, @Nullable Buffer r) {
         if (s == null || r == null) {
             return s != null
                     ? block(s, "send", op.manySend())
@@ -59,7 +59,7 @@ final class ArgumentChecks {
     }
 
     /** Whether such an operation is in place; buffers that overlap otherwise are refused. */
-    boolean inPlace(Collective op, @Nullable Buffer s, @Nullable Buffer r, long block) {
+    boolean inPlace(CollectiveOp op, @Nullable Buffer s, @Nullable Buffer r, long block) {
         if (s == null || r == null || !engine.overlap(s, r)) {
             return false;
         }
@@ -73,7 +73,7 @@ final class ArgumentChecks {
 
     /** The buffers and tables of a v-variant; tables that this rank does not use are null. */
     void vector(
-            Collective op,
+            CollectiveOp op,
             @Nullable Buffer s,
             long @Nullable [] sendCounts,
             long @Nullable [] sendDispls,
@@ -90,7 +90,7 @@ final class ArgumentChecks {
             blocks(op, "recv", Objects.requireNonNull(r), recvCounts, recvDispls);
             disjoint(op, recvCounts, Objects.requireNonNull(recvDispls));
         }
-        if (op == Collective.ALL_TO_ALLV) {
+        if (op == CollectiveOp.ALL_TO_ALLV) {
             return;
         }
         if (recvCounts != null && s != null) {
@@ -101,7 +101,8 @@ final class ArgumentChecks {
         }
     }
 
-    private void ownCount(Collective op, String name, Buffer buffer, String table, long[] counts) {
+    private void ownCount(
+            CollectiveOp op, String name, Buffer buffer, String table, long[] counts) {
         if (buffer.count() != counts[rank]) {
             throw new IllegalArgumentException(
                     op.method()
@@ -148,7 +149,7 @@ final class ArgumentChecks {
     }
 
     private IllegalArgumentException otherBlocks(
-            Collective op, Buffer s, long block, Buffer r, long recvBlock) {
+            CollectiveOp op, Buffer s, long block, Buffer r, long recvBlock) {
         return new IllegalArgumentException(
                 op.method()
                         + ": send's count "
@@ -165,7 +166,7 @@ final class ArgumentChecks {
                         + shape(op));
     }
 
-    private String shape(Collective op) {
+    private String shape(CollectiveOp op) {
         String one = "the same count as the other buffer";
         String many = size + " times the other's count";
         return "send needs "
@@ -175,7 +176,7 @@ final class ArgumentChecks {
     }
 
     private void blocks(
-            Collective op, String name, Buffer buffer, long[] counts, long @Nullable [] displs) {
+            CollectiveOp op, String name, Buffer buffer, long[] counts, long @Nullable [] displs) {
         if (counts.length != size || (displs != null && displs.length != size)) {
             throw new IllegalArgumentException(
                     op.method()
@@ -211,7 +212,7 @@ final class ArgumentChecks {
     }
 
     /** Blocks received must not overlap each other: which one would stay is undefined. */
-    private void disjoint(Collective op, long[] counts, long[] displs) {
+    private void disjoint(CollectiveOp op, long[] counts, long[] displs) {
         for (int i = 0; i < size; i++) {
             for (int j = 0; j < i; j++) {
                 if (counts[i] > 0
@@ -240,9 +241,9 @@ final class ArgumentChecks {
 
     /** Buffers overlap: throws unless exactly as the in-place form of the operation says. */
     void vectorInPlace(Request q, Buffer s, Buffer r) {
-        Collective op = q.op;
+        CollectiveOp op = q.op;
         boolean same;
-        if (op == Collective.ALL_TO_ALLV) {
+        if (op == CollectiveOp.ALL_TO_ALLV) {
             same =
                     engine.samePlace(s, 0, r, 0)
                             && Arrays.equals(q.sendCounts, q.recvCounts)
@@ -260,7 +261,7 @@ final class ArgumentChecks {
         }
     }
 
-    private static IllegalArgumentException overlapping(Collective op, Buffer s, Buffer r) {
+    private static IllegalArgumentException overlapping(CollectiveOp op, Buffer s, Buffer r) {
         return new IllegalArgumentException(
                 op.method()
                         + ": send ("

@@ -6,13 +6,13 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.flight.Collective;
-import io.jccl.flight.FlightAttendant;
+import io.jccl.flight.CollectiveOp;
 import io.jccl.flight.FlightDump;
 import io.jccl.flight.FlightEvents;
-import io.jccl.flight.FlightRing;
+import io.jccl.flight.FlightRecorder;
 import io.jccl.flight.FlightSettings;
-import io.jccl.flight.Standing;
+import io.jccl.flight.RankStatus;
+import io.jccl.flight.StatusPoller;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 import java.util.Objects;
@@ -38,7 +38,7 @@ public abstract class EngineCommunicator implements Communicator {
     final GroupRecorder group;
 
     /** What is always written down. */
-    private final FlightRing flight = new FlightRing(FlightSettings.capacity());
+    private final FlightRecorder flight = new FlightRecorder(FlightSettings.capacity());
 
     /** Whether operations complete after they were executed, as only the engine can see. */
     private final boolean completesLater;
@@ -53,7 +53,8 @@ public abstract class EngineCommunicator implements Communicator {
     /**
      * For an engine whose operations have not completed when {@link #execute} returns.
      *
-     * @param completesLater whether that is so; the engine then calls {@link FlightRing#complete}
+     * @param completesLater whether that is so; the engine then calls {@link
+     *     FlightRecorder#complete}
      */
     protected EngineCommunicator(int rank, int size, boolean completesLater) {
         this.rank = rank;
@@ -144,7 +145,7 @@ public abstract class EngineCommunicator implements Communicator {
     // ---- the flight recorder
 
     /** What was called last. */
-    protected final FlightRing flight() {
+    protected final FlightRecorder flight() {
         return flight;
     }
 
@@ -162,13 +163,13 @@ public abstract class EngineCommunicator implements Communicator {
                 last,
                 completed,
                 flight.site(),
-                FlightAttendant.epochNanos(System.nanoTime()),
+                StatusPoller.epochNanos(System.nanoTime()),
                 flight.all(last, completed));
     }
 
     /** How far this rank is. */
-    protected final Standing standing() {
-        return Standing.of(rank, flight);
+    protected final RankStatus standing() {
+        return RankStatus.of(rank, flight);
     }
 
     /**
@@ -206,12 +207,12 @@ public abstract class EngineCommunicator implements Communicator {
 
     /** The communicator is closed: its history ends. */
     protected final void flightEnded() {
-        FlightAttendant.stopClock(flight);
+        StatusPoller.stopClock(flight);
     }
 
     final void note(Request request, boolean queued, boolean grouped) {
         request.word =
-                FlightRing.word(
+                FlightRecorder.word(
                         request.op,
                         request.type,
                         request.reduceOp.kind(),
@@ -258,43 +259,49 @@ public abstract class EngineCommunicator implements Communicator {
 
     @Override
     public final void broadcast(@Nullable Buffer send, Buffer recv, int root, Stream stream) {
-        uniform(Collective.BROADCAST, send, recv, null, root, stream);
+        uniform(CollectiveOp.BROADCAST, send, recv, null, root, stream);
     }
 
     @Override
     public final void scatter(@Nullable Buffer send, Buffer recv, int root, Stream stream) {
-        uniform(Collective.SCATTER, send, recv, null, root, stream);
+        uniform(CollectiveOp.SCATTER, send, recv, null, root, stream);
     }
 
     @Override
     public final void gather(Buffer send, @Nullable Buffer recv, int root, Stream stream) {
-        uniform(Collective.GATHER, send, recv, null, root, stream);
+        uniform(CollectiveOp.GATHER, send, recv, null, root, stream);
     }
 
     @Override
     public final void reduce(
             Buffer send, @Nullable Buffer recv, ReduceOp op, int root, Stream stream) {
-        uniform(Collective.REDUCE, send, recv, Objects.requireNonNull(op, "op"), root, stream);
+        uniform(CollectiveOp.REDUCE, send, recv, Objects.requireNonNull(op, "op"), root, stream);
     }
 
     @Override
     public final void allReduce(Buffer send, Buffer recv, ReduceOp op, Stream stream) {
-        uniform(Collective.ALL_REDUCE, send, recv, Objects.requireNonNull(op, "op"), 0, stream);
+        uniform(CollectiveOp.ALL_REDUCE, send, recv, Objects.requireNonNull(op, "op"), 0, stream);
     }
 
     @Override
     public final void allGather(Buffer send, Buffer recv, Stream stream) {
-        uniform(Collective.ALL_GATHER, send, recv, null, 0, stream);
+        uniform(CollectiveOp.ALL_GATHER, send, recv, null, 0, stream);
     }
 
     @Override
     public final void reduceScatter(Buffer send, Buffer recv, ReduceOp op, Stream stream) {
-        uniform(Collective.REDUCE_SCATTER, send, recv, Objects.requireNonNull(op, "op"), 0, stream);
+        uniform(
+                CollectiveOp.REDUCE_SCATTER,
+                send,
+                recv,
+                Objects.requireNonNull(op, "op"),
+                0,
+                stream);
     }
 
     @Override
     public final void allToAll(Buffer send, Buffer recv, Stream stream) {
-        uniform(Collective.ALL_TO_ALL, send, recv, null, 0, stream);
+        uniform(CollectiveOp.ALL_TO_ALL, send, recv, null, 0, stream);
     }
 
     @Override
@@ -321,18 +328,18 @@ public abstract class EngineCommunicator implements Communicator {
     public final void barrier(Stream stream) {
         checkUsable();
         Request r = begin(stream);
-        r.set(Collective.BARRIER, null, null, null, 0, 0);
+        r.set(CollectiveOp.BARRIER, null, null, null, 0, 0);
         submit(r, stream);
     }
 
     @Override
     public final void send(Buffer buffer, int peer, Stream stream) {
-        pointToPoint(Collective.SEND, buffer, peer, stream);
+        pointToPoint(CollectiveOp.SEND, buffer, peer, stream);
     }
 
     @Override
     public final void recv(Buffer buffer, int peer, Stream stream) {
-        pointToPoint(Collective.RECV, buffer, peer, stream);
+        pointToPoint(CollectiveOp.RECV, buffer, peer, stream);
     }
 
     @Override
@@ -350,7 +357,7 @@ public abstract class EngineCommunicator implements Communicator {
             Objects.requireNonNull(recvDispls, "recvDispls");
         }
         vector(
-                Collective.GATHERV,
+                CollectiveOp.GATHERV,
                 send,
                 null,
                 null,
@@ -377,7 +384,7 @@ public abstract class EngineCommunicator implements Communicator {
             Objects.requireNonNull(sendDispls, "sendDispls");
         }
         vector(
-                Collective.SCATTERV,
+                CollectiveOp.SCATTERV,
                 send,
                 rank == root ? sendCounts : null,
                 sendDispls,
@@ -395,7 +402,7 @@ public abstract class EngineCommunicator implements Communicator {
         Objects.requireNonNull(recvCounts, "recvCounts");
         Objects.requireNonNull(recvDispls, "recvDispls");
         vector(
-                Collective.ALL_GATHERV,
+                CollectiveOp.ALL_GATHERV,
                 send,
                 null,
                 null,
@@ -412,7 +419,7 @@ public abstract class EngineCommunicator implements Communicator {
             Buffer send, Buffer recv, long[] counts, ReduceOp op, Stream stream) {
         Objects.requireNonNull(counts, "counts");
         Objects.requireNonNull(op, "op");
-        vector(Collective.REDUCE_SCATTERV, send, counts, null, recv, null, null, op, 0, stream);
+        vector(CollectiveOp.REDUCE_SCATTERV, send, counts, null, recv, null, null, op, 0, stream);
     }
 
     @Override
@@ -429,7 +436,7 @@ public abstract class EngineCommunicator implements Communicator {
         Objects.requireNonNull(recvCounts, "recvCounts");
         Objects.requireNonNull(recvDispls, "recvDispls");
         vector(
-                Collective.ALL_TO_ALLV,
+                CollectiveOp.ALL_TO_ALLV,
                 send,
                 sendCounts,
                 sendDispls,
@@ -444,7 +451,7 @@ public abstract class EngineCommunicator implements Communicator {
     // ---- from a call to a request
 
     private void uniform(
-            Collective op,
+            CollectiveOp op,
             @Nullable Buffer send,
             @Nullable Buffer recv,
             @Nullable ReduceOp reduceOp,
@@ -465,7 +472,7 @@ public abstract class EngineCommunicator implements Communicator {
     }
 
     private void vector(
-            Collective op,
+            CollectiveOp op,
             @Nullable Buffer send,
             long @Nullable [] sendCounts,
             long @Nullable [] sendDispls,
@@ -494,7 +501,7 @@ public abstract class EngineCommunicator implements Communicator {
         submit(q, stream);
     }
 
-    private void pointToPoint(Collective op, Buffer buffer, int peer, Stream stream) {
+    private void pointToPoint(CollectiveOp op, Buffer buffer, int peer, Stream stream) {
         checkUsable();
         checks.rank("peer", peer);
         checks.present(buffer, "buffer");
@@ -507,7 +514,7 @@ public abstract class EngineCommunicator implements Communicator {
                             + " the recv in one Group");
         }
         Request q = begin(stream);
-        boolean sends = op == Collective.SEND;
+        boolean sends = op == CollectiveOp.SEND;
         q.set(op, sends ? buffer : null, sends ? null : buffer, null, buffer.count(), peer);
         submit(q, stream);
     }

@@ -5,9 +5,9 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import io.jccl.flight.FlightEvents;
-import io.jccl.flight.FlightRing;
+import io.jccl.flight.FlightRecorder;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
@@ -19,7 +19,7 @@ import org.jspecify.annotations.Nullable;
  * go to rank j, and {@code recvCounts[i]} elements from rank i go to {@code recvDispls[i]}.
  */
 public final class Request extends QueuedWork {
-    public Collective op = Collective.BARRIER;
+    public CollectiveOp op = CollectiveOp.BARRIER;
     public @Nullable Buffer send;
     public @Nullable Buffer recv;
     public DataType type = DataType.INT8;
@@ -52,7 +52,7 @@ public final class Request extends QueuedWork {
     /** Its place among the operations that all ranks call alike; 0 if it is none of them. */
     long order;
 
-    /** Operation, type, reduction and root in one, as {@link FlightRing} writes them down. */
+    /** Operation, type, reduction and root in one, as {@link FlightRecorder} writes them down. */
     long word;
 
     /** Whether a recording waits for its end. */
@@ -71,7 +71,7 @@ public final class Request extends QueuedWork {
 
     /** What is called; not in place, and a sum if no reduction is named. */
     void set(
-            Collective called,
+            CollectiveOp called,
             @Nullable Buffer from,
             @Nullable Buffer to,
             @Nullable ReduceOp reduction,
@@ -180,7 +180,7 @@ public final class Request extends QueuedWork {
      * What an operation was, kept after its request is reused. Written by one thread, read by any.
      */
     public static final class Description {
-        private long word = FlightRing.NOTHING;
+        private long word = FlightRecorder.NOTHING;
         private long count;
         private int peer;
         private long number;
@@ -225,7 +225,7 @@ public final class Request extends QueuedWork {
         public String toString() {
             String own = name;
             return own == null
-                    ? FlightRing.describe(word, count)
+                    ? FlightRecorder.describe(word, count)
                     : peer < 0 ? own : own + "(peer " + peer + ")";
         }
     }

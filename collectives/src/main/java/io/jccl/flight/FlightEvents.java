@@ -43,7 +43,7 @@ public final class FlightEvents {
      *
      * @param event of {@link #make}
      * @param state how it ended
-     * @param word the operation, see {@link FlightRing#word}
+     * @param word the operation, see {@link FlightRecorder#word}
      * @param count elements
      * @param number among all operations of the rank
      * @param order among the collectives; 0 for send and recv

@@ -35,7 +35,10 @@ final class JfrEvents {
      */
     private static final @Nullable String[] NAMES =
             new String
-                    [Collective.values().length * TYPES.length * KINDS.length * ALGORITHMS.length];
+                    [CollectiveOp.values().length
+                            * TYPES.length
+                            * KINDS.length
+                            * ALGORITHMS.length];
 
     private JfrEvents() {}
 
@@ -144,23 +147,23 @@ final class JfrEvents {
         if (!e.shouldCommit()) {
             return;
         }
-        Collective op = FlightRing.op(word);
-        DataType type = FlightRing.type(word);
+        CollectiveOp op = FlightRecorder.op(word);
+        DataType type = FlightRecorder.type(word);
         e.number = number;
         e.sequence = order;
-        e.operation = name(op, type, FlightRing.kind(word), algorithm);
+        e.operation = name(op, type, FlightRecorder.kind(word), algorithm);
         e.count = count;
         e.bytes = count * type.size();
-        e.root = op.rooted() || op.peerToPeer() ? FlightRing.root(word) : -1;
+        e.root = op.rooted() || op.peerToPeer() ? FlightRecorder.root(word) : -1;
         e.channels = channels;
-        e.queued = FlightRing.isQueued(word);
+        e.queued = FlightRecorder.isQueued(word);
         e.failed = state == FlightEvents.State.FAILED;
         e.enqueued = state == FlightEvents.State.ENQUEUED;
         e.commit();
     }
 
     private static String name(
-            Collective op, DataType type, ReduceOp.Kind kind, Algorithm algorithm) {
+            CollectiveOp op, DataType type, ReduceOp.Kind kind, Algorithm algorithm) {
         int i = op.ordinal() * TYPES.length + type.ordinal();
         i = i * KINDS.length + kind.ordinal();
         i = i * ALGORITHMS.length + algorithm.ordinal();
@@ -168,9 +171,9 @@ final class JfrEvents {
         if (name == null) {
             name =
                     op.method()
-                            + (op == Collective.BARRIER ? "" : "(" + type.label())
+                            + (op == CollectiveOp.BARRIER ? "" : "(" + type.label())
                             + (op.reduces() ? ", " + ReduceOp.label(kind) : "")
-                            + (op == Collective.BARRIER ? "" : ")")
+                            + (op == CollectiveOp.BARRIER ? "" : ")")
                             + " by "
                             + algorithm.name().toLowerCase(Locale.ROOT).replace('_', '-');
             NAMES[i] = name;

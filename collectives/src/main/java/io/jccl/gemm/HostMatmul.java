@@ -4,7 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.internal.Crew;
+import io.jccl.internal.ThreadTeam;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
@@ -24,7 +24,7 @@ final class HostMatmul implements Matmul {
     private static final int LEAST_SIDE = 64;
 
     private final Device device;
-    private final Crew crew;
+    private final ThreadTeam crew;
     private final Region[] regions;
     private final Object turn = new Object();
     private @Nullable Product free;
@@ -60,7 +60,7 @@ final class HostMatmul implements Matmul {
             throw new IllegalArgumentException("the device is " + device + ", expected the host's");
         }
         this.device = device;
-        this.crew = new Crew(threads, "jccl-matmul", this::share);
+        this.crew = new ThreadTeam(threads, "jccl-matmul", this::share);
         this.regions = new Region[threads];
         Tile tile = Tile.best();
         for (int i = 0; i < threads; i++) {

@@ -7,9 +7,9 @@ import io.jccl.NcclCommunicator;
 import io.jccl.bootstrap.SharedFolder;
 import io.jccl.device.Device;
 import io.jccl.engine.EngineCommunicator;
-import io.jccl.engine.host.HostWorld;
-import io.jccl.engine.mpi.MpiWorld;
-import io.jccl.engine.nccl.NcclWorld;
+import io.jccl.engine.host.HostEngine;
+import io.jccl.engine.mpi.MpiEngine;
+import io.jccl.engine.nccl.NcclEngine;
 import io.jccl.rendezvous.Store;
 import java.nio.file.Path;
 import java.util.List;
@@ -19,17 +19,17 @@ import java.util.Map;
 public final class Engines implements EngineProvider {
     @Override
     public List<Communicator> host(int size, CommunicatorOptions options) {
-        return HostWorld.local(size, options);
+        return HostEngine.local(size, options);
     }
 
     @Override
     public Communicator host(Map<String, String> environment, CommunicatorOptions options) {
-        return HostWorld.fromEnvironment(environment, options);
+        return HostEngine.fromEnvironment(environment, options);
     }
 
     @Override
     public List<Communicator> nccl(List<? extends Device> devices, CommunicatorOptions options) {
-        return NcclWorld.local(devices, options);
+        return NcclEngine.local(devices, options);
     }
 
     @Override
@@ -40,13 +40,13 @@ public final class Engines implements EngineProvider {
             int size,
             Device device,
             CommunicatorOptions options) {
-        return NcclWorld.join(store, name, rank, size, device, options);
+        return NcclEngine.join(store, name, rank, size, device, options);
     }
 
     @Override
     public Communicator nccl(
             Map<String, String> environment, Device device, CommunicatorOptions options) {
-        return NcclWorld.fromEnvironment(environment, device, options);
+        return NcclEngine.fromEnvironment(environment, device, options);
     }
 
     @Override
@@ -57,17 +57,17 @@ public final class Engines implements EngineProvider {
             int size,
             Device device,
             CommunicatorOptions options) {
-        return NcclWorld.joinGrown(store, name, rank, size, device, options);
+        return NcclEngine.joinGrown(store, name, rank, size, device, options);
     }
 
     @Override
     public boolean isMpiChosen(Map<String, String> environment) {
-        return MpiWorld.isChosen(environment);
+        return MpiEngine.isChosen(environment);
     }
 
     @Override
     public Communicator mpi(CommunicatorOptions options) {
-        return MpiWorld.fromEnvironment(options);
+        return MpiEngine.fromEnvironment(options);
     }
 
     @Override

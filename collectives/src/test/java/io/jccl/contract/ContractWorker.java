@@ -2,9 +2,9 @@ package io.jccl.contract;
 
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Cuda;
-import io.jccl.engine.host.HostWorld;
-import io.jccl.engine.mpi.MpiWorld;
-import io.jccl.engine.nccl.NcclWorld;
+import io.jccl.engine.host.HostEngine;
+import io.jccl.engine.mpi.MpiEngine;
+import io.jccl.engine.nccl.NcclEngine;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -51,9 +51,9 @@ public final class ContractWorker {
                     own.merge("JCCL_JOB_ID", "-" + opened, String::concat);
                     CommunicatorOptions mine = options.withAlgorithm(algorithm);
                     return switch (args[2]) {
-                        case "nccl" -> NcclWorld.fromEnvironment(own, Cuda.device(rank), mine);
-                        case "mpi" -> MpiWorld.fromEnvironment(mine);
-                        default -> HostWorld.fromEnvironment(own, mine);
+                        case "nccl" -> NcclEngine.fromEnvironment(own, Cuda.device(rank), mine);
+                        case "mpi" -> MpiEngine.fromEnvironment(mine);
+                        default -> HostEngine.fromEnvironment(own, mine);
                     };
                 },
                 index -> System.out.println("AT " + index),

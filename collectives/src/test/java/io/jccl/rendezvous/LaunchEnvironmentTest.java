@@ -8,7 +8,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.CommunicatorOptions;
 import io.jccl.contract.Workers;
-import io.jccl.engine.host.HostWorld;
+import io.jccl.engine.host.HostEngine;
 import io.jccl.error.JcclException;
 import java.io.IOException;
 import java.net.ConnectException;
@@ -178,7 +178,7 @@ class LaunchEnvironmentTest {
                 assertThrows(
                         IllegalArgumentException.class,
                         () ->
-                                HostWorld.fromEnvironment(
+                                HostEngine.fromEnvironment(
                                         map(variables), CommunicatorOptions.DEFAULT));
         String message = String.valueOf(e.getMessage());
         for (String word :

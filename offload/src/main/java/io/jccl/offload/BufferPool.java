@@ -494,7 +494,7 @@ public final class BufferPool implements AutoCloseable {
         }
         for (Slab slab : slabs) {
             if (slab != null) {
-                steps.add(slab.memory::close);
+                steps.add(slab.memory);
                 steps.add(() -> budgets.give(tier, slab.bytes));
             }
         }

@@ -1,8 +1,8 @@
 package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
-import io.jccl.bootstrap.Control;
-import io.jccl.flight.Collective;
+import io.jccl.bootstrap.ControlBlock;
+import io.jccl.flight.CollectiveOp;
 import java.util.EnumMap;
 import java.util.EnumSet;
 import java.util.Map;
@@ -13,47 +13,47 @@ import java.util.Set;
  * serves, else what the {@link HostPlan} says.
  */
 final class AlgorithmTable {
-    private static final Map<Algorithm, Set<Collective>> SERVES = new EnumMap<>(Algorithm.class);
+    private static final Map<Algorithm, Set<CollectiveOp>> SERVES = new EnumMap<>(Algorithm.class);
 
     static {
-        SERVES.put(Algorithm.DIRECT, EnumSet.allOf(Collective.class));
+        SERVES.put(Algorithm.DIRECT, EnumSet.allOf(CollectiveOp.class));
         SERVES.put(
                 Algorithm.RING,
                 EnumSet.of(
-                        Collective.BROADCAST,
-                        Collective.REDUCE,
-                        Collective.ALL_REDUCE,
-                        Collective.ALL_GATHER,
-                        Collective.ALL_GATHERV,
-                        Collective.REDUCE_SCATTER,
-                        Collective.REDUCE_SCATTERV));
+                        CollectiveOp.BROADCAST,
+                        CollectiveOp.REDUCE,
+                        CollectiveOp.ALL_REDUCE,
+                        CollectiveOp.ALL_GATHER,
+                        CollectiveOp.ALL_GATHERV,
+                        CollectiveOp.REDUCE_SCATTER,
+                        CollectiveOp.REDUCE_SCATTERV));
         SERVES.put(
                 Algorithm.TREE,
                 EnumSet.of(
-                        Collective.BROADCAST,
-                        Collective.SCATTER,
-                        Collective.SCATTERV,
-                        Collective.GATHER,
-                        Collective.GATHERV,
-                        Collective.REDUCE,
-                        Collective.ALL_REDUCE,
-                        Collective.BARRIER));
+                        CollectiveOp.BROADCAST,
+                        CollectiveOp.SCATTER,
+                        CollectiveOp.SCATTERV,
+                        CollectiveOp.GATHER,
+                        CollectiveOp.GATHERV,
+                        CollectiveOp.REDUCE,
+                        CollectiveOp.ALL_REDUCE,
+                        CollectiveOp.BARRIER));
         SERVES.put(
                 Algorithm.RECURSIVE_DOUBLING,
                 EnumSet.of(
-                        Collective.ALL_REDUCE,
-                        Collective.ALL_GATHER,
-                        Collective.REDUCE_SCATTER,
-                        Collective.BARRIER));
+                        CollectiveOp.ALL_REDUCE,
+                        CollectiveOp.ALL_GATHER,
+                        CollectiveOp.REDUCE_SCATTER,
+                        CollectiveOp.BARRIER));
         SERVES.put(
                 Algorithm.PAIRWISE,
                 EnumSet.of(
-                        Collective.ALL_TO_ALL,
-                        Collective.ALL_TO_ALLV,
-                        Collective.ALL_GATHER,
-                        Collective.ALL_GATHERV,
-                        Collective.REDUCE_SCATTER,
-                        Collective.REDUCE_SCATTERV));
+                        CollectiveOp.ALL_TO_ALL,
+                        CollectiveOp.ALL_TO_ALLV,
+                        CollectiveOp.ALL_GATHER,
+                        CollectiveOp.ALL_GATHERV,
+                        CollectiveOp.REDUCE_SCATTER,
+                        CollectiveOp.REDUCE_SCATTERV));
     }
 
     private AlgorithmTable() {}
@@ -64,16 +64,16 @@ final class AlgorithmTable {
      * more than there are cores, every exchange saved counts.
      */
     static long eagerLimit(int ranks) {
-        return ranks <= 2 ? 512 : Control.EAGER;
+        return ranks <= 2 ? 512 : ControlBlock.EAGER;
     }
 
-    static boolean serves(Algorithm algorithm, Collective op) {
-        Set<Collective> ops = SERVES.get(algorithm);
+    static boolean serves(Algorithm algorithm, CollectiveOp op) {
+        Set<CollectiveOp> ops = SERVES.get(algorithm);
         return ops != null && ops.contains(op);
     }
 
     static Algorithm choose(
-            Collective op, long blockBytes, int ranks, Algorithm wanted, HostPlan plan) {
+            CollectiveOp op, long blockBytes, int ranks, Algorithm wanted, HostPlan plan) {
         return wanted != Algorithm.AUTO && serves(wanted, op)
                 ? wanted
                 : plan.choose(op, blockBytes, ranks);

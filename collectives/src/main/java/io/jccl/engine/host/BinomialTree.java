@@ -56,7 +56,7 @@ final class BinomialTree extends ChunkedAlgorithm {
     }
 
     private void chunks(boolean up, boolean down) {
-        long chunk = Fabric.SCRATCH / wideSize();
+        long chunk = SharedMemoryTransport.SCRATCH / wideSize();
         for (long c = 0; c < q().count; c += chunk) {
             long m = clip(q().count, c, chunk);
             if (q().op.sends(rank(), root())) {
@@ -114,7 +114,7 @@ final class BinomialTree extends ChunkedAlgorithm {
      * Each rank gets the blocks of its subtree, in order from the root, and hands parts of it on.
      */
     private void scatter() {
-        long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * size()));
+        long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * size()));
         long slotBytes = chunk * size();
         long end = longest();
         int v = fromRoot(rank());
@@ -148,7 +148,7 @@ final class BinomialTree extends ChunkedAlgorithm {
     }
 
     private void gather() {
-        long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * size()));
+        long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * size()));
         long slotBytes = chunk * size();
         long end = longest();
         int v = fromRoot(rank());

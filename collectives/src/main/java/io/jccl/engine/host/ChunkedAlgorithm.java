@@ -15,7 +15,7 @@ import java.lang.foreign.MemorySegment;
  * on.
  */
 abstract class ChunkedAlgorithm {
-    static final long HALF = Fabric.SCRATCH / 4;
+    static final long HALF = SharedMemoryTransport.SCRATCH / 4;
 
     /**
      * What algorithms work with.
@@ -24,7 +24,7 @@ abstract class ChunkedAlgorithm {
      * @param order ranks in the order in which they pass data on, the same on all of them
      */
     record Context(
-            Fabric fabric,
+            SharedMemoryTransport fabric,
             PointToPoint messages,
             Slots slots,
             Waiter waiter,
@@ -36,7 +36,7 @@ abstract class ChunkedAlgorithm {
     final Waiter waiter;
     final Reducer reducer;
     private final PointToPoint messages;
-    private final Fabric fabric;
+    private final SharedMemoryTransport fabric;
     private final Slots slots;
     private final int[] order;
     private final int rank;

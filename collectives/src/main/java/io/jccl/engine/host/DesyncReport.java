@@ -3,10 +3,10 @@ package io.jccl.engine.host;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
-import io.jccl.bootstrap.Control;
+import io.jccl.bootstrap.ControlBlock;
 import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
-import io.jccl.flight.Standing;
+import io.jccl.flight.RankStatus;
 import io.jccl.internal.Interrupts;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -28,8 +28,8 @@ final class DesyncReport {
     private static final long PARK_NANOS = 500_000;
 
     private final HostCommunicator comm;
-    private final Fabric fabric;
-    private final Control control;
+    private final SharedMemoryTransport fabric;
+    private final ControlBlock control;
     private final Slots slots;
     private final PointToPoint messages;
     private final int rank;
@@ -41,7 +41,7 @@ final class DesyncReport {
 
     DesyncReport(
             HostCommunicator comm,
-            Fabric fabric,
+            SharedMemoryTransport fabric,
             Slots slots,
             PointToPoint messages,
             int rank,
@@ -86,7 +86,7 @@ final class DesyncReport {
 
     /** The error of a timeout: one story for all ranks, whoever of them began it. */
     JcclException expire(long question, long answersBy) {
-        List<@Nullable Standing> all = standings(question, answersBy, true);
+        List<@Nullable RankStatus> all = standings(question, answersBy, true);
         String text =
                 "rank "
                         + rank
@@ -102,8 +102,8 @@ final class DesyncReport {
                         + "Look at what those ranks do (jstack), or raise the timeout. "
                         + table(all);
         // In one process this rank can print at once; it may end soon.
-        int printer = fabric.isOneProcess() ? rank : Standing.lowest(all);
-        return control.abort(rank, Control.AbortKind.TIMEOUT, printer, text)
+        int printer = fabric.isOneProcess() ? rank : RankStatus.lowest(all);
+        return control.abort(rank, ControlBlock.AbortKind.TIMEOUT, printer, text)
                 ? new CollectiveTimeoutException(text)
                 : abortedByPeer();
     }
@@ -115,11 +115,11 @@ final class DesyncReport {
      *     write just now
      * @param alone whether another rank's end of it would do as well
      */
-    private List<@Nullable Standing> standings(long question, long answersBy, boolean alone) {
+    private List<@Nullable RankStatus> standings(long question, long answersBy, boolean alone) {
         long last = System.nanoTime() + LAST_ANSWER_NANOS;
         long deadline = answersBy - last > 0 ? answersBy : last;
         attend.run();
-        List<@Nullable Standing> all = answers(question);
+        List<@Nullable RankStatus> all = answers(question);
         long interrupted = 0;
         for (long now = System.nanoTime();
                 isAwaited(all) && !(alone && control.aborted()) && now - deadline < 0;
@@ -132,28 +132,28 @@ final class DesyncReport {
         return all;
     }
 
-    private String table(List<@Nullable Standing> all) {
+    private String table(List<@Nullable RankStatus> all) {
         List<String> names = new ArrayList<>();
         List<String> known = new ArrayList<>();
         for (int p = 0; p < n; p++) {
             names.add(fabric.nameOf(p));
             known.add(lastCollective(p));
         }
-        return Standing.table(all, names, known);
+        return RankStatus.table(all, names, known);
     }
 
-    private List<@Nullable Standing> answers(long question) {
-        List<@Nullable Standing> all = new ArrayList<>();
+    private List<@Nullable RankStatus> answers(long question) {
+        List<@Nullable RankStatus> all = new ArrayList<>();
         for (int p = 0; p < n; p++) {
             // Who has closed answers no more, but may have answered another rank's question.
             String said = control.answerTo(isClosed(p) ? 1 : question, p);
-            all.add(said == null ? null : Standing.read(said));
+            all.add(said == null ? null : RankStatus.read(said));
         }
         return all;
     }
 
     /** Whether a rank that is still there has not answered. */
-    private boolean isAwaited(List<@Nullable Standing> all) {
+    private boolean isAwaited(List<@Nullable RankStatus> all) {
         for (int p = 0; p < n; p++) {
             if (all.get(p) == null && !isClosed(p)) {
                 return true;
@@ -163,7 +163,7 @@ final class DesyncReport {
     }
 
     private boolean isClosed(int p) {
-        return control.acquire(control.state(p) + Control.CLOSED) != 0;
+        return control.acquire(control.state(p) + ControlBlock.CLOSED) != 0;
     }
 
     private String lastCollective(int p) {

@@ -1,9 +1,9 @@
 package io.jccl.engine.host;
 
-import io.jccl.bootstrap.Control;
+import io.jccl.bootstrap.ControlBlock;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 
@@ -24,15 +24,15 @@ import java.lang.foreign.MemorySegment;
  * while others still read it.
  */
 final class DirectAlgorithm {
-    private final Fabric fabric;
-    private final Control control;
+    private final SharedMemoryTransport fabric;
+    private final ControlBlock control;
     private final MemorySegment memory;
     private final Slots slots;
     private final Reducer reducer;
     private final int rank;
     private final int n;
 
-    DirectAlgorithm(Fabric fabric, Slots slots, Reducer reducer, int rank) {
+    DirectAlgorithm(SharedMemoryTransport fabric, Slots slots, Reducer reducer, int rank) {
         this.fabric = fabric;
         this.control = fabric.control;
         this.memory = control.memory;
@@ -44,7 +44,7 @@ final class DirectAlgorithm {
 
     /** All ranks have met; what each does to its own and the others' buffers. */
     void run(Request q, int parity, boolean target, int size) {
-        Collective op = q.op;
+        CollectiveOp op = q.op;
         if (op.reduces()) {
             reduce(q, parity, size);
         } else if (Slots.pushes(op)) {
@@ -74,9 +74,9 @@ final class DirectAlgorithm {
 
     /** Everything is in the slots: take what is ours. */
     void takeFromSlots(Request q, int parity, long block) {
-        Collective op = q.op;
+        CollectiveOp op = q.op;
         HostBuffer recv = (HostBuffer) q.recvBuffer();
-        long at = Control.PAYLOAD + (op.manySend() ? rank * block : 0);
+        long at = ControlBlock.PAYLOAD + (op.manySend() ? rank * block : 0);
         if (op.reduces()) {
             Reducer r = reducer.begin(q.type, q.reduceOp.kind());
             for (int p = 0; p < n; p++) {
@@ -116,9 +116,9 @@ final class DirectAlgorithm {
         long toA = blockCount(q, b, a, parity) * size;
         MemorySegment keep = fabric.scratch(rank);
         long keepAt = fabric.scratchAt(rank);
-        for (long x = 0; x < Math.max(toA, toB); x += Fabric.SCRATCH) {
-            long lengthB = Math.max(0, Math.min(Fabric.SCRATCH, toB - x));
-            long lengthA = Math.max(0, Math.min(Fabric.SCRATCH, toA - x));
+        for (long x = 0; x < Math.max(toA, toB); x += SharedMemoryTransport.SCRATCH) {
+            long lengthB = Math.max(0, Math.min(SharedMemoryTransport.SCRATCH, toB - x));
+            long lengthA = Math.max(0, Math.min(SharedMemoryTransport.SCRATCH, toA - x));
             MemorySegment.copy(
                     sendOf(q, a, parity),
                     sendAt(a, parity) + sendDispl(q, a, b, parity) * size + x,
@@ -176,11 +176,11 @@ final class DirectAlgorithm {
             return ((HostBuffer) q.sendBuffer()).segment();
         }
         long slot = control.slot(p, parity);
-        return fabric.published(p, parity, false, control.get(slot + Control.SEND_CHUNK));
+        return fabric.published(p, parity, false, control.get(slot + ControlBlock.SEND_CHUNK));
     }
 
     private long sendAt(int p, int parity) {
-        return p == rank ? 0 : control.get(control.slot(p, parity) + Control.SEND_AT);
+        return p == rank ? 0 : control.get(control.slot(p, parity) + ControlBlock.SEND_AT);
     }
 
     /** This rank's own buffer need not be one that others can see. */
@@ -189,11 +189,11 @@ final class DirectAlgorithm {
             return ((HostBuffer) q.recvBuffer()).segment();
         }
         long slot = control.slot(p, parity);
-        return fabric.published(p, parity, true, control.get(slot + Control.RECV_CHUNK));
+        return fabric.published(p, parity, true, control.get(slot + ControlBlock.RECV_CHUNK));
     }
 
     private long recvAt(int p, int parity) {
-        return p == rank ? 0 : control.get(control.slot(p, parity) + Control.RECV_AT);
+        return p == rank ? 0 : control.get(control.slot(p, parity) + ControlBlock.RECV_AT);
     }
 
     /** Where in p's send buffer the block for rank r starts, in elements. */

@@ -6,7 +6,7 @@ import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
-import io.jccl.bootstrap.Control;
+import io.jccl.bootstrap.ControlBlock;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
@@ -14,8 +14,8 @@ import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Batch;
 import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
-import io.jccl.flight.Collective;
-import io.jccl.flight.FlightAttendant;
+import io.jccl.flight.CollectiveOp;
+import io.jccl.flight.StatusPoller;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
 import io.jccl.kernel.Reducer;
@@ -42,8 +42,8 @@ import org.jspecify.annotations.Nullable;
 final class HostCommunicator extends HostRank {
     private static final long PARK_NANOS = 20_000;
 
-    private final Fabric fabric;
-    private final Control control;
+    private final SharedMemoryTransport fabric;
+    private final ControlBlock control;
     private final MemorySegment memory;
     private final CommunicatorOptions options;
     private final long timeoutNanos;
@@ -81,7 +81,7 @@ final class HostCommunicator extends HostRank {
 
     private volatile boolean closed;
 
-    HostCommunicator(Fabric fabric, int rank, CommunicatorOptions options) {
+    HostCommunicator(SharedMemoryTransport fabric, int rank, CommunicatorOptions options) {
         super(rank, fabric.ranks, fabric.device());
         this.fabric = fabric;
         this.control = fabric.control;
@@ -100,7 +100,7 @@ final class HostCommunicator extends HostRank {
                         this, fabric, slots, messages, rank, options.timeout(), this::attend);
         this.waiter = new Waiter(fabric, messages, desync, rank, timeoutNanos);
         this.algorithms = inOrder(IntStream.range(0, n).toArray());
-        FlightAttendant.attend(attended);
+        StatusPoller.attend(attended);
     }
 
     /**
@@ -130,7 +130,7 @@ final class HostCommunicator extends HostRank {
     @Override
     public Algorithm algorithmFor(String operation, long blockBytes) {
         return AlgorithmTable.choose(
-                Collective.ofMethod(operation), blockBytes, n, options.algorithm(), plan);
+                CollectiveOp.ofMethod(operation), blockBytes, n, options.algorithm(), plan);
     }
 
     @Override
@@ -240,7 +240,7 @@ final class HostCommunicator extends HostRank {
      * @param followed whether another one of the same group follows
      */
     private void collective(Request q, boolean followed) {
-        Collective op = q.op;
+        CollectiveOp op = q.op;
         long s = ++sequence;
         int parity = (int) (s & 1);
         long slot = control.slot(rank, parity);
@@ -256,8 +256,8 @@ final class HostCommunicator extends HostRank {
         if (q.inPlace) {
             signature |= Slots.FLAG_IN_PLACE;
         }
-        control.set(slot + Control.COUNT, q.count);
-        control.set(slot + Control.FACTOR, q.reduceOp.factorBits(q.type));
+        control.set(slot + ControlBlock.COUNT, q.count);
+        control.set(slot + ControlBlock.FACTOR, q.reduceOp.factorBits(q.type));
         if (!eager) {
             signature |= slots.publishPlaces(q, slot, parity, source, target);
         } else if (source && payload > 0) {
@@ -265,11 +265,11 @@ final class HostCommunicator extends HostRank {
                     ((HostBuffer) q.sendBuffer()).segment(),
                     0,
                     memory,
-                    slot + Control.PAYLOAD,
+                    slot + ControlBlock.PAYLOAD,
                     payload);
         }
-        control.set(slot + Control.SIGNATURE, signature);
-        control.release(slot + Control.SEQ, s);
+        control.set(slot + ControlBlock.SIGNATURE, signature);
+        control.release(slot + ControlBlock.SEQ, s);
         meet(s, parity, signature & Slots.AGREED, q.count);
         if (eager) {
             if (target && payload > 0) {
@@ -308,12 +308,12 @@ final class HostCommunicator extends HostRank {
         for (int i = 1; i < n; i++) {
             int p = rank + i < n ? rank + i : rank + i - n;
             long slot = control.slot(p, parity);
-            if (control.acquire(slot + Control.SEQ) < s) {
-                waiter.await(slot + Control.SEQ, s, p);
+            if (control.acquire(slot + ControlBlock.SEQ) < s) {
+                waiter.await(slot + ControlBlock.SEQ, s, p);
             }
             same &=
-                    (control.get(slot + Control.SIGNATURE) & Slots.AGREED) == agreed
-                            && control.get(slot + Control.COUNT) == count;
+                    (control.get(slot + ControlBlock.SIGNATURE) & Slots.AGREED) == agreed
+                            && control.get(slot + ControlBlock.COUNT) == count;
         }
         if (!same) {
             throw desync.mismatch(s, parity);
@@ -347,7 +347,7 @@ final class HostCommunicator extends HostRank {
             long asked = control.asked();
             if (asked > answered) {
                 answered = asked;
-                control.answer(rank, asked, standing().write(Control.ANSWER_ROOM));
+                control.answer(rank, asked, standing().write(ControlBlock.ANSWER_ROOM));
             }
             if (control.aborted()) {
                 retireDriver();
@@ -374,11 +374,11 @@ final class HostCommunicator extends HostRank {
         flightFailed(f);
         if (failure == null) {
             failure = f;
-            Control.AbortKind kind =
+            ControlBlock.AbortKind kind =
                     switch (f) {
-                        case CollectiveMismatchException m -> Control.AbortKind.MISMATCH;
-                        case CollectiveTimeoutException t -> Control.AbortKind.TIMEOUT;
-                        default -> Control.AbortKind.FAILED;
+                        case CollectiveMismatchException m -> ControlBlock.AbortKind.MISMATCH;
+                        case CollectiveTimeoutException t -> ControlBlock.AbortKind.TIMEOUT;
+                        default -> ControlBlock.AbortKind.FAILED;
                     };
             control.abort(rank, kind, Objects.requireNonNullElse(f.getMessage(), f.toString()));
         }
@@ -393,7 +393,7 @@ final class HostCommunicator extends HostRank {
             if (closed) {
                 return;
             }
-            control.abort(rank, Control.AbortKind.FAILED, reason);
+            control.abort(rank, ControlBlock.AbortKind.FAILED, reason);
             if (failure == null) {
                 failure = new RankFailedException("rank " + rank + " aborted: " + reason);
             }
@@ -415,7 +415,7 @@ final class HostCommunicator extends HostRank {
             own++;
         }
         try {
-            Fabric child = fabric.split(rank, number, colour, ranks, barrier);
+            SharedMemoryTransport child = fabric.split(rank, number, colour, ranks, barrier);
             return new HostCommunicator(child, own, options).plan(child.plan());
         } catch (RuntimeException e) {
             throw failed(e);
@@ -445,7 +445,7 @@ final class HostCommunicator extends HostRank {
             LockSupport.parkNanos(PARK_NANOS);
         }
         Interrupts.restore(interrupted);
-        FlightAttendant.leave(attended);
+        StatusPoller.leave(attended);
         attend();
         flightEnded();
         synchronized (this) {
@@ -455,7 +455,7 @@ final class HostCommunicator extends HostRank {
             closed = true;
         }
         closeDriver();
-        control.release(control.state(rank) + Control.CLOSED, 1);
+        control.release(control.state(rank) + ControlBlock.CLOSED, 1);
         messages.close();
         fabric.leave(rank);
     }

@@ -1,7 +1,7 @@
 package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import io.jccl.topology.read.Cpu;
 import io.jccl.topology.read.SysFs;
 import java.io.IOException;
@@ -44,7 +44,7 @@ record HostPlan(int[] order, int nodes) {
      * measured on a machine of several nodes: below a megabyte a block stays in the cache of the
      * far node after its first crossing.
      */
-    private record Row(Set<Collective> ops, long minBytes, int minRanks, Algorithm algorithm) {}
+    private record Row(Set<CollectiveOp> ops, long minBytes, int minRanks, Algorithm algorithm) {}
 
     private static final long LARGE = 1 << 20;
 
@@ -52,14 +52,14 @@ record HostPlan(int[] order, int nodes) {
             List.of(
                     new Row(
                             EnumSet.of(
-                                    Collective.ALL_REDUCE,
-                                    Collective.ALL_GATHER,
-                                    Collective.REDUCE_SCATTER),
+                                    CollectiveOp.ALL_REDUCE,
+                                    CollectiveOp.ALL_GATHER,
+                                    CollectiveOp.REDUCE_SCATTER),
                             LARGE,
                             4,
                             Algorithm.RING),
                     new Row(
-                            EnumSet.of(Collective.BROADCAST, Collective.REDUCE),
+                            EnumSet.of(CollectiveOp.BROADCAST, CollectiveOp.REDUCE),
                             LARGE,
                             4,
                             Algorithm.TREE));
@@ -99,7 +99,7 @@ record HostPlan(int[] order, int nodes) {
      * reaches every other's buffer at the same cost, so nothing gains from forwarding: DIRECT moves
      * each byte once where the others move it once a hop.
      */
-    Algorithm choose(Collective op, long blockBytes, int ranks) {
+    Algorithm choose(CollectiveOp op, long blockBytes, int ranks) {
         for (int i = 0; nodes > 1 && i < ROWS.size(); i++) {
             Row row = ROWS.get(i);
             if (row.ops.contains(op) && blockBytes >= row.minBytes && ranks >= row.minRanks) {

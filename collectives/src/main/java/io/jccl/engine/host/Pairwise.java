@@ -28,7 +28,7 @@ final class Pairwise extends ChunkedAlgorithm {
     }
 
     private void allToAll() {
-        long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * size()));
+        long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * size()));
         long slotBytes = chunk * size();
         long end = longest();
         for (long c = 0; c < end; c += chunk) {
@@ -48,7 +48,7 @@ final class Pairwise extends ChunkedAlgorithm {
     }
 
     private void allGather() {
-        long chunk = Fabric.SCRATCH / size();
+        long chunk = SharedMemoryTransport.SCRATCH / size();
         long end = longest();
         for (long c = 0; c < end; c += chunk) {
             loadOwnBlock(c, chunk, 0);
@@ -65,7 +65,7 @@ final class Pairwise extends ChunkedAlgorithm {
     }
 
     private void reduceScatter() {
-        long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * wideSize()));
+        long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * wideSize()));
         long slotBytes = chunk * wideSize();
         long end = longest();
         long mine = rank() * slotBytes;

@@ -2,11 +2,11 @@ package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
-import io.jccl.bootstrap.Control;
+import io.jccl.bootstrap.ControlBlock;
 import io.jccl.device.DataType;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
@@ -42,8 +42,8 @@ final class PointToPoint {
     }
 
     private final HostCommunicator comm;
-    private final Fabric fabric;
-    private final Control control;
+    private final SharedMemoryTransport fabric;
+    private final ControlBlock control;
     private final MemorySegment memory;
     private final int rank;
     private final int n;
@@ -65,7 +65,7 @@ final class PointToPoint {
     private final long[] recvBlocked;
     private long round;
 
-    PointToPoint(HostCommunicator comm, Fabric fabric, int rank) {
+    PointToPoint(HostCommunicator comm, SharedMemoryTransport fabric, int rank) {
         this.comm = comm;
         this.fabric = fabric;
         this.control = fabric.control;
@@ -167,7 +167,7 @@ final class PointToPoint {
                 continue;
             }
             Request q = Objects.requireNonNull(p.request);
-            boolean send = q.op == Collective.SEND;
+            boolean send = q.op == CollectiveOp.SEND;
             long[] blocked = send ? sendBlocked : recvBlocked;
             // Messages of a pair keep their order.
             if (blocked[q.root] == round) {
@@ -193,23 +193,23 @@ final class PointToPoint {
         int peer = q.root;
         long bytes = b.byteSize();
         long channel = control.channel(USER, rank, peer);
-        long consumed = control.acquire(channel + Control.CONSUMED);
+        long consumed = control.acquire(channel + ControlBlock.CONSUMED);
         if (p.ticket > 0 && p.moved == bytes) {
             p.done = consumed >= p.ticket;
             return p.done;
         }
         long next = posted[USER][peer] + 1;
-        if (next - consumed > Control.CELLS) {
+        if (next - consumed > ControlBlock.CELLS) {
             return false;
         }
-        long cell = Control.cell(channel, next);
-        if (bytes <= Control.INLINE) {
-            MemorySegment.copy(b.segment(), 0, memory, cell + Control.CELL_PAYLOAD, bytes);
+        long cell = ControlBlock.cell(channel, next);
+        if (bytes <= ControlBlock.INLINE) {
+            MemorySegment.copy(b.segment(), 0, memory, cell + ControlBlock.CELL_PAYLOAD, bytes);
             post(cell, q, bytes, 0, 0, next, peer);
             p.done = true;
             return true;
         }
-        int index = (int) ((next - 1) % Control.CELLS);
+        int index = (int) ((next - 1) % ControlBlock.CELLS);
         int chunk = fabric.publishCell(rank, peer, index, b);
         if (chunk != HostBuffer.PRIVATE) {
             post(cell, q, bytes, chunk, fabric.offset(b), next, peer);
@@ -233,13 +233,13 @@ final class PointToPoint {
 
     private void post(
             long cell, Request q, long bytes, long chunk, long at, long number, int peer) {
-        control.set(cell + Control.CELL_TYPE, q.type.code());
-        control.set(cell + Control.CELL_COUNT, q.count);
-        control.set(cell + Control.CELL_BYTES, bytes);
-        control.set(cell + Control.CELL_CHUNK, chunk);
-        control.set(cell + Control.CELL_AT, at);
+        control.set(cell + ControlBlock.CELL_TYPE, q.type.code());
+        control.set(cell + ControlBlock.CELL_COUNT, q.count);
+        control.set(cell + ControlBlock.CELL_BYTES, bytes);
+        control.set(cell + ControlBlock.CELL_CHUNK, chunk);
+        control.set(cell + ControlBlock.CELL_AT, at);
         posted[USER][peer] = number;
-        control.release(cell + Control.CELL_SEQ, number);
+        control.release(cell + ControlBlock.CELL_SEQ, number);
     }
 
     private HostBuffer stage(int peer) {
@@ -256,34 +256,34 @@ final class PointToPoint {
         int peer = q.root;
         long channel = control.channel(USER, peer, rank);
         long next = taken[USER][peer] + 1;
-        long cell = Control.cell(channel, next);
-        if (control.acquire(cell + Control.CELL_SEQ) < next) {
+        long cell = ControlBlock.cell(channel, next);
+        if (control.acquire(cell + ControlBlock.CELL_SEQ) < next) {
             return false;
         }
         long total = b.byteSize();
         if (p.moved == 0) {
             checkMatch(q, cell, peer);
         }
-        long bytes = control.get(cell + Control.CELL_BYTES);
-        if (total <= Control.INLINE) {
-            MemorySegment.copy(memory, cell + Control.CELL_PAYLOAD, b.segment(), 0, bytes);
+        long bytes = control.get(cell + ControlBlock.CELL_BYTES);
+        if (total <= ControlBlock.INLINE) {
+            MemorySegment.copy(memory, cell + ControlBlock.CELL_PAYLOAD, b.segment(), 0, bytes);
         } else {
-            int index = (int) ((next - 1) % Control.CELLS);
-            long chunk = control.get(cell + Control.CELL_CHUNK);
+            int index = (int) ((next - 1) % ControlBlock.CELLS);
+            long chunk = control.get(cell + ControlBlock.CELL_CHUNK);
             MemorySegment from = fabric.publishedCell(peer, rank, index, chunk);
             MemorySegment.copy(
-                    from, control.get(cell + Control.CELL_AT), b.segment(), p.moved, bytes);
+                    from, control.get(cell + ControlBlock.CELL_AT), b.segment(), p.moved, bytes);
         }
         p.moved += bytes;
         p.done = p.moved == total;
         taken[USER][peer] = next;
-        control.release(channel + Control.CONSUMED, next);
+        control.release(channel + ControlBlock.CONSUMED, next);
         return true;
     }
 
     private void checkMatch(Request q, long cell, int peer) {
-        long count = control.get(cell + Control.CELL_COUNT);
-        DataType type = DataType.ofCode((int) control.get(cell + Control.CELL_TYPE));
+        long count = control.get(cell + ControlBlock.CELL_COUNT);
+        DataType type = DataType.ofCode((int) control.get(cell + ControlBlock.CELL_TYPE));
         if (count != q.count || type != q.type) {
             throw new CollectiveMismatchException(
                     "rank "
@@ -307,8 +307,8 @@ final class PointToPoint {
             long channel = control.channel(USER, rank, p);
             if (p != rank
                     && stages[p] != null
-                    && control.acquire(channel + Control.CONSUMED) < posted[USER][p]
-                    && control.acquire(control.state(p) + Control.CLOSED) == 0
+                    && control.acquire(channel + ControlBlock.CONSUMED) < posted[USER][p]
+                    && control.acquire(control.state(p) + ControlBlock.CLOSED) == 0
                     && fabric.isAlive(p)) {
                 return true;
             }
@@ -331,19 +331,19 @@ final class PointToPoint {
     long postScratch(int peer, long at, long bytes) {
         long channel = control.channel(INTERNAL, rank, peer);
         long next = ++posted[INTERNAL][peer];
-        if (control.acquire(channel + Control.CONSUMED) < next - Control.CELLS) {
-            comm.waiter().await(channel + Control.CONSUMED, next - Control.CELLS, peer);
+        if (control.acquire(channel + ControlBlock.CONSUMED) < next - ControlBlock.CELLS) {
+            comm.waiter().await(channel + ControlBlock.CONSUMED, next - ControlBlock.CELLS, peer);
         }
-        long cell = Control.cell(channel, next);
-        control.set(cell + Control.CELL_BYTES, bytes);
-        control.set(cell + Control.CELL_AT, at);
-        control.release(cell + Control.CELL_SEQ, next);
+        long cell = ControlBlock.cell(channel, next);
+        control.set(cell + ControlBlock.CELL_BYTES, bytes);
+        control.set(cell + ControlBlock.CELL_AT, at);
+        control.release(cell + ControlBlock.CELL_SEQ, next);
         return next;
     }
 
     /** Waits until a rank has read what was posted to it. */
     void awaitConsumed(int peer, long ticket) {
-        long at = control.channel(INTERNAL, rank, peer) + Control.CONSUMED;
+        long at = control.channel(INTERNAL, rank, peer) + ControlBlock.CONSUMED;
         if (control.acquire(at) < ticket) {
             comm.waiter().await(at, ticket, peer);
         }
@@ -358,16 +358,16 @@ final class PointToPoint {
     long take(int peer) {
         long channel = control.channel(INTERNAL, peer, rank);
         long next = taken[INTERNAL][peer] + 1;
-        long cell = Control.cell(channel, next);
-        if (control.acquire(cell + Control.CELL_SEQ) < next) {
-            comm.waiter().await(cell + Control.CELL_SEQ, next, peer);
+        long cell = ControlBlock.cell(channel, next);
+        if (control.acquire(cell + ControlBlock.CELL_SEQ) < next) {
+            comm.waiter().await(cell + ControlBlock.CELL_SEQ, next, peer);
         }
-        return control.get(cell + Control.CELL_AT);
+        return control.get(cell + ControlBlock.CELL_AT);
     }
 
     /** Says that the message taken last has been read. */
     void consumed(int peer) {
         long next = ++taken[INTERNAL][peer];
-        control.release(control.channel(INTERNAL, peer, rank) + Control.CONSUMED, next);
+        control.release(control.channel(INTERNAL, peer, rank) + ControlBlock.CONSUMED, next);
     }
 }

@@ -58,7 +58,7 @@ final class RecursiveDoubling extends ChunkedAlgorithm {
     private void allReduce() {
         int powerOfTwo = Integer.highestOneBit(n);
         int extra = n - powerOfTwo;
-        long area = Fabric.SCRATCH / 2;
+        long area = SharedMemoryTransport.SCRATCH / 2;
         long chunk = area / wideSize();
         for (long c = 0; c < q().count; c += chunk) {
             long m = clip(q().count, c, chunk);
@@ -109,7 +109,7 @@ final class RecursiveDoubling extends ChunkedAlgorithm {
 
     /** Blocks in order from this rank on; each step doubles how many there are (Bruck's order). */
     private void allGather() {
-        long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * size()));
+        long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * size()));
         long slotBytes = chunk * size();
         for (long c = 0; c < q().count; c += chunk) {
             loadOwnBlock(c, chunk, 0);
@@ -137,7 +137,7 @@ final class RecursiveDoubling extends ChunkedAlgorithm {
     private void reduceScatter() {
         int powerOfTwo = Integer.highestOneBit(n);
         int extra = n - powerOfTwo;
-        long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * wideSize()));
+        long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * wideSize()));
         long slotBytes = chunk * wideSize();
         for (long c = 0; c < q().count; c += chunk) {
             long m = clip(q().count, c, chunk);

@@ -139,7 +139,7 @@ final class Ring extends ChunkedAlgorithm {
     }
 
     private void allGather() {
-        long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * size()));
+        long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * size()));
         long slotBytes = chunk * size();
         long end = longest();
         for (long c = 0; c < end; c += chunk) {
@@ -159,7 +159,7 @@ final class Ring extends ChunkedAlgorithm {
     }
 
     private void reduceScatter() {
-        long chunk = Math.max(1, Fabric.SCRATCH / ((long) n * wideSize()));
+        long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * wideSize()));
         long slotBytes = chunk * wideSize();
         long end = longest();
         for (long c = 0; c < end; c += chunk) {

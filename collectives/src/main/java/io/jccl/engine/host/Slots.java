@@ -3,11 +3,11 @@ package io.jccl.engine.host;
 import io.jccl.Algorithm;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.ReduceOp;
-import io.jccl.bootstrap.Control;
+import io.jccl.bootstrap.ControlBlock;
 import io.jccl.device.DataType;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 
 /**
  * What each rank has published about the collective it is in: what it calls, where its buffers are,
@@ -20,12 +20,12 @@ final class Slots {
     static final long FLAG_IN_PLACE = 1L << 48;
     private static final long FLAG_FOREIGN = 1L << 49;
 
-    private final Fabric fabric;
-    private final Control control;
+    private final SharedMemoryTransport fabric;
+    private final ControlBlock control;
     private final int rank;
     private final int n;
 
-    Slots(Fabric fabric, int rank) {
+    Slots(SharedMemoryTransport fabric, int rank) {
         this.fabric = fabric;
         this.control = fabric.control;
         this.rank = rank;
@@ -33,7 +33,7 @@ final class Slots {
     }
 
     static long signature(
-            Collective op, DataType type, ReduceOp.Kind kind, Algorithm algorithm, int root) {
+            CollectiveOp op, DataType type, ReduceOp.Kind kind, Algorithm algorithm, int root) {
         return op.ordinal()
                 | (long) type.ordinal() << 8
                 | (long) kind.ordinal() << 16
@@ -48,8 +48,8 @@ final class Slots {
             HostBuffer b = (HostBuffer) q.sendBuffer();
             int chunk = fabric.publish(rank, parity, false, b);
             foreign = chunk == HostBuffer.PRIVATE;
-            control.set(slot + Control.SEND_CHUNK, chunk);
-            control.set(slot + Control.SEND_AT, fabric.offset(b));
+            control.set(slot + ControlBlock.SEND_CHUNK, chunk);
+            control.set(slot + ControlBlock.SEND_AT, fabric.offset(b));
         }
         if (target) {
             HostBuffer b = (HostBuffer) q.recvBuffer();
@@ -57,8 +57,8 @@ final class Slots {
             // Only these have other ranks write into the receiver's buffer.
             boolean pushed = pushes(q.op) || (q.op.manySend() && q.op.manyRecv());
             foreign |= pushed && chunk == HostBuffer.PRIVATE;
-            control.set(slot + Control.RECV_CHUNK, chunk);
-            control.set(slot + Control.RECV_AT, fabric.offset(b));
+            control.set(slot + ControlBlock.RECV_CHUNK, chunk);
+            control.set(slot + ControlBlock.RECV_AT, fabric.offset(b));
         }
         if (q.op.vector()) {
             writeTable(parity, 0, q.sendCounts);
@@ -100,37 +100,37 @@ final class Slots {
     }
 
     private boolean flag(int p, int parity, long flag) {
-        return (control.get(control.slot(p, parity) + Control.SIGNATURE) & flag) != 0;
+        return (control.get(control.slot(p, parity) + ControlBlock.SIGNATURE) & flag) != 0;
     }
 
     /** The factor that a rank multiplies its elements by, as bits of their type. */
     long factor(int p, int parity) {
-        return control.get(control.slot(p, parity) + Control.FACTOR);
+        return control.get(control.slot(p, parity) + ControlBlock.FACTOR);
     }
 
     /** Whether the ranks write into the receivers' buffers, rather than read the senders'. */
-    static boolean pushes(Collective op) {
+    static boolean pushes(CollectiveOp op) {
         return (op.reduces() && !op.manySend())
-                || op == Collective.GATHER
-                || op == Collective.GATHERV;
+                || op == CollectiveOp.GATHER
+                || op == CollectiveOp.GATHERV;
     }
 
     /** The last collective that a rank has entered. */
     long reached(int p) {
         return Math.max(
-                control.acquire(control.slot(p, 0) + Control.SEQ),
-                control.acquire(control.slot(p, 1) + Control.SEQ));
+                control.acquire(control.slot(p, 0) + ControlBlock.SEQ),
+                control.acquire(control.slot(p, 1) + ControlBlock.SEQ));
     }
 
     /** Appends what rank p has published. */
     void describe(StringBuilder b, int p, int parity) {
         long slot = control.slot(p, parity);
-        long sig = control.get(slot + Control.SIGNATURE);
-        Collective op = Collective.values()[(int) (sig & 0xff)];
+        long sig = control.get(slot + ControlBlock.SIGNATURE);
+        CollectiveOp op = CollectiveOp.values()[(int) (sig & 0xff)];
         b.append(
                 op.describe(
                         DataType.values()[(int) (sig >> 8 & 0xff)],
-                        control.get(slot + Control.COUNT),
+                        control.get(slot + ControlBlock.COUNT),
                         ReduceOp.Kind.values()[(int) (sig >> 16 & 0xff)],
                         (int) (sig >> 32 & 0xffff)));
         Algorithm a = Algorithm.values()[(int) (sig >> 24 & 0xff)];

@@ -1,8 +1,8 @@
 package io.jccl.engine.host;
 
 import io.jccl.RankFailedException;
-import io.jccl.bootstrap.Control;
-import io.jccl.flight.Standing;
+import io.jccl.bootstrap.ControlBlock;
+import io.jccl.flight.RankStatus;
 import io.jccl.internal.Interrupts;
 import java.util.concurrent.locks.LockSupport;
 
@@ -29,8 +29,8 @@ final class Waiter {
     private static final long PARK_MAX_NANOS = 500_000;
     private static final long LIVENESS_NANOS = 50_000_000;
 
-    private final Fabric fabric;
-    private final Control control;
+    private final SharedMemoryTransport fabric;
+    private final ControlBlock control;
     private final PointToPoint messages;
     private final DesyncReport desync;
     private final int rank;
@@ -56,7 +56,12 @@ final class Waiter {
     private long answersBy;
     private long interrupted;
 
-    Waiter(Fabric fabric, PointToPoint messages, DesyncReport desync, int rank, long timeoutNanos) {
+    Waiter(
+            SharedMemoryTransport fabric,
+            PointToPoint messages,
+            DesyncReport desync,
+            int rank,
+            long timeoutNanos) {
         this.fabric = fabric;
         this.control = fabric.control;
         this.messages = messages;
@@ -66,7 +71,7 @@ final class Waiter {
         boolean crowded = n > Runtime.getRuntime().availableProcessors();
         this.spins = crowded ? SPINS_OVERSUBSCRIBED : SPINS;
         this.timeoutNanos = timeoutNanos;
-        this.askNanos = timeoutNanos - Standing.answerNanos(timeoutNanos);
+        this.askNanos = timeoutNanos - RankStatus.answerNanos(timeoutNanos);
     }
 
     int spins() {
@@ -75,7 +80,7 @@ final class Waiter {
 
     /** Whether a rank has not come to the last barrier that this one has announced. */
     boolean isBehind(int p) {
-        return control.acquire(control.state(p) + Control.TICK) < tick;
+        return control.acquire(control.state(p) + ControlBlock.TICK) < tick;
     }
 
     /** Throws if any rank has aborted. */
@@ -91,7 +96,7 @@ final class Waiter {
         long t = tick;
         for (int i = 1; i < n; i++) {
             int p = rank + i < n ? rank + i : rank + i - n;
-            long at = control.state(p) + Control.TICK;
+            long at = control.state(p) + ControlBlock.TICK;
             if (control.acquire(at) < t) {
                 await(at, t, p);
             }
@@ -100,7 +105,7 @@ final class Waiter {
 
     /** This rank's part of {@link #barrier}, for the others, which may wait for it. */
     void announce() {
-        control.release(control.state(rank) + Control.TICK, ++tick);
+        control.release(control.state(rank) + ControlBlock.TICK, ++tick);
     }
 
     /** Waits until a word that rank p writes has reached a value. */
@@ -192,7 +197,7 @@ final class Waiter {
             if (!concerns || r == rank) {
                 continue;
             }
-            boolean left = control.acquire(control.state(r) + Control.CLOSED) != 0;
+            boolean left = control.acquire(control.state(r) + ControlBlock.CLOSED) != 0;
             boolean dead = !left && !fabric.isAlive(r);
             // It may have done its part before it went.
             if ((left || dead) && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {

@@ -3,7 +3,7 @@ package io.jccl.engine.mpi;
 import io.jccl.bindings.MpiApi;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
@@ -441,7 +441,7 @@ final class MpiCalls {
         int size = q.type.size();
         HostBuffer source = (HostBuffer) q.send;
         HostBuffer target = (HostBuffer) q.recv;
-        boolean aside = q.inPlace && q.op == Collective.ALL_TO_ALLV;
+        boolean aside = q.inPlace && q.op == CollectiveOp.ALL_TO_ALLV;
         long send = source == null ? 0 : aside ? staging.copyOf(source) : staging.in(source);
         long recv = target == null ? 0 : staging.out(target);
         for (int i = 1; i < n; i++) {

@@ -12,8 +12,8 @@ import io.jccl.engine.Batch;
 import io.jccl.engine.Request;
 import io.jccl.engine.host.HostRank;
 import io.jccl.error.JcclException;
-import io.jccl.flight.Collective;
-import io.jccl.flight.Standing;
+import io.jccl.flight.CollectiveOp;
+import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
 import java.util.Arrays;
@@ -60,7 +60,7 @@ final class MpiCommunicator extends HostRank {
     /** Of the world, by ranks of this communicator. */
     private final int[] worldRanks;
 
-    private final Watch watch;
+    private final MpiMonitor watch;
     private final MpiCalls calls;
     private long splits;
     private volatile @Nullable RuntimeException failure;
@@ -77,7 +77,7 @@ final class MpiCommunicator extends HostRank {
         this.id = id;
         this.worldRanks = worldRanks;
         this.options = options;
-        this.watch = new Watch(this, options.timeout());
+        this.watch = new MpiMonitor(this, options.timeout());
         this.calls = new MpiCalls(mpi, this);
     }
 
@@ -112,7 +112,7 @@ final class MpiCommunicator extends HostRank {
 
     // ---- what the service thread asks for
 
-    Watch watch() {
+    MpiMonitor watch() {
         return watch;
     }
 
@@ -138,7 +138,7 @@ final class MpiCommunicator extends HostRank {
     }
 
     /** A rank of the world has said where it is. */
-    void answered(int worldRank, Watch.Answer answer) {
+    void answered(int worldRank, MpiMonitor.Answer answer) {
         for (int r = 0; r < worldRanks.length; r++) {
             if (worldRanks[r] == worldRank) {
                 watch.answered(r, answer);
@@ -147,7 +147,7 @@ final class MpiCommunicator extends HostRank {
     }
 
     /** How far this rank is. */
-    Standing where() {
+    RankStatus where() {
         return standing();
     }
 
@@ -221,7 +221,7 @@ final class MpiCommunicator extends HostRank {
 
     @Override
     public Algorithm algorithmFor(String operation, long blockBytes) {
-        Collective.ofMethod(operation);
+        CollectiveOp.ofMethod(operation);
         return Algorithm.AUTO;
     }
 
@@ -264,11 +264,11 @@ final class MpiCommunicator extends HostRank {
     }
 
     /** Whether an operation is made of sends and receives, which are polled in any case. */
-    static boolean polled(Collective op) {
+    static boolean polled(CollectiveOp op) {
         return op.peerToPeer()
-                || op == Collective.GATHERV
-                || op == Collective.SCATTERV
-                || op == Collective.ALL_TO_ALLV;
+                || op == CollectiveOp.GATHERV
+                || op == CollectiveOp.SCATTERV
+                || op == CollectiveOp.ALL_TO_ALLV;
     }
 
     @Override

@@ -22,7 +22,7 @@ final class MpiLink {
     private final MpiProcess.State process;
     private final MpiApi mpi;
     private final MpiAbi abi;
-    private final @Nullable Turn turn;
+    private final @Nullable SerializedLock turn;
     private final boolean blocking;
     private final MpiCommunicator owner;
     private final Arena arena = Arena.ofShared();
@@ -152,7 +152,7 @@ final class MpiLink {
 
     /** Before a call of MPI; then comes {@link #end}. */
     void begin() {
-        Turn t = turn;
+        SerializedLock t = turn;
         if (t != null && !t.take()) {
             throw owner.noTurn();
         }
@@ -160,11 +160,11 @@ final class MpiLink {
 
     /** The same where there is a way to go on without. */
     boolean tryBegin() {
-        return turn == null || turn.take(Turn.WAIT_NANOS);
+        return turn == null || turn.take(SerializedLock.WAIT_NANOS);
     }
 
     void end() {
-        Turn t = turn;
+        SerializedLock t = turn;
         if (t != null) {
             t.give();
         }

@@ -6,7 +6,7 @@ import io.jccl.bindings.MpiApi;
 import io.jccl.device.DataType;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
@@ -62,7 +62,7 @@ final class MpiMessages {
 
     /** Starts a send or receive of the user's. */
     void post(Request q) {
-        boolean sends = q.op == Collective.SEND;
+        boolean sends = q.op == CollectiveOp.SEND;
         HostBuffer b = (HostBuffer) (sends ? q.sendBuffer() : q.recvBuffer());
         long address = b.address();
         if (!b.isPlain()) {

@@ -100,8 +100,8 @@ final class MpiProcess {
             int size,
             long job,
             boolean blocking,
-            @Nullable Turn turn,
-            Control control) {}
+            @Nullable SerializedLock turn,
+            ControlChannel control) {}
 
     private MpiProcess() {
         service = Thread.ofPlatform().daemon().name("jccl-mpi").start(this::serve);
@@ -285,8 +285,8 @@ final class MpiProcess {
         int size = integer(mpi, mpi.MPI_Comm_size(mpi.MPI_COMM_WORLD(), number), number);
         checkLauncher(env, mpi, size);
         try {
-            new MpiRollCall(mpi, mpi.MPI_COMM_WORLD(), rank, size)
-                    .answer(MpiRollCall.facts(mpi, settings));
+            new MpiHandshake(mpi, mpi.MPI_COMM_WORLD(), rank, size)
+                    .answer(MpiHandshake.facts(mpi, settings));
         } catch (JcclException e) {
             // All ranks are here with the same error: MPI can end in order.
             mpi.MPI_Finalize();
@@ -300,7 +300,7 @@ final class MpiProcess {
                         mpi,
                         world,
                         !settings.polls() && (provided >= multiple || settings.serialized()));
-        Turn turn = provided < multiple ? new Turn() : null;
+        SerializedLock turn = provided < multiple ? new SerializedLock() : null;
         return new State(
                 mpi,
                 abi,
@@ -311,7 +311,7 @@ final class MpiProcess {
                 most(mpi, world, new SecureRandom().nextLong()),
                 blocking,
                 turn,
-                new Control(mpi, turn, control, rank, size));
+                new ControlChannel(mpi, turn, control, rank, size));
     }
 
     /** Blocking and non-blocking collectives do not match each other, so all ranks do alike. */

@@ -6,7 +6,7 @@ import io.jccl.bindings.MpiApi;
 import io.jccl.device.DataType;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.engine.Request;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -57,7 +57,7 @@ final class MpiReductions {
      * may also be what has the standard binary interface.
      */
     private boolean avoids(Request q) {
-        return abi != MpiAbi.OPEN_MPI && q.op == Collective.REDUCE && q.root != 0;
+        return abi != MpiAbi.OPEN_MPI && q.op == CollectiveOp.REDUCE && q.root != 0;
     }
 
     void reduce(Request q) {
@@ -65,7 +65,7 @@ final class MpiReductions {
             reducePieces(q);
             return;
         }
-        boolean target = q.op == Collective.ALL_REDUCE || rank == q.root;
+        boolean target = q.op == CollectiveOp.ALL_REDUCE || rank == q.root;
         HostBuffer source = (HostBuffer) q.sendBuffer();
         HostBuffer result = target ? (HostBuffer) q.recvBuffer() : source;
         boolean own = target && q.inPlace && !avoids(q);
@@ -92,7 +92,7 @@ final class MpiReductions {
     private void combine(Request q, long send, long recv, int m, DataType type) {
         long mpiType = types.type(type);
         long op = types.op(q.reduceOp.kind(), type);
-        boolean all = q.op == Collective.ALL_REDUCE;
+        boolean all = q.op == CollectiveOp.ALL_REDUCE;
         link.begin();
         int code;
         try {
@@ -125,7 +125,7 @@ final class MpiReductions {
     /** Piece by piece: to the type that is reduced in, reduced in place, and back. */
     private void reducePieces(Request q) {
         DataType wide = Reducer.wide(q.type);
-        boolean target = q.op == Collective.ALL_REDUCE || rank == q.root;
+        boolean target = q.op == CollectiveOp.ALL_REDUCE || rank == q.root;
         long most = Math.min(LIMIT, Math.max(1, PIECE / wide.size()));
         MemorySegment piece = staging.send().atLeast(Math.min(most, q.count) * wide.size());
         boolean own = target && !avoids(q);
@@ -145,7 +145,7 @@ final class MpiReductions {
     }
 
     void reduceScatter(Request q) {
-        boolean vector = q.op == Collective.REDUCE_SCATTERV;
+        boolean vector = q.op == CollectiveOp.REDUCE_SCATTERV;
         long longest = q.count;
         long total = n * q.count;
         if (vector) {

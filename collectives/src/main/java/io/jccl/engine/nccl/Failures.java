@@ -9,7 +9,7 @@ import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.error.JcclException;
-import io.jccl.flight.Standing;
+import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
 import java.time.Duration;
 import java.util.List;
@@ -27,19 +27,19 @@ final class Failures {
 
     private final NcclRank rank;
     private final NcclApi nccl;
-    private final Members members;
+    private final Membership members;
     private final CommunicatorOptions options;
     private final NcclHandle handle;
-    private final Watch watch;
+    private final NcclMonitor watch;
     private final AtomicReference<@Nullable JcclException> failure = new AtomicReference<>();
 
     Failures(
             NcclRank rank,
             NcclApi nccl,
-            Members members,
+            Membership members,
             CommunicatorOptions options,
             NcclHandle handle,
-            Watch watch) {
+            NcclMonitor watch) {
         this.rank = rank;
         this.nccl = nccl;
         this.members = members;
@@ -64,7 +64,7 @@ final class Failures {
         int state = result;
         if (state == nccl_h.ncclInProgress()) {
             long timeout = Deadline.nanos(options.timeout());
-            long answering = Standing.answerNanos(timeout);
+            long answering = RankStatus.answerNanos(timeout);
             state = awaitProgress(timeout - answering);
             if (state == nccl_h.ncclInProgress()) {
                 long question = members.ask();

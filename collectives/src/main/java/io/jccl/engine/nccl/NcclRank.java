@@ -21,8 +21,8 @@ import io.jccl.engine.Batch;
 import io.jccl.engine.EngineCommunicator;
 import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
-import io.jccl.flight.Collective;
-import io.jccl.flight.Standing;
+import io.jccl.flight.CollectiveOp;
+import io.jccl.flight.RankStatus;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.List;
@@ -48,16 +48,16 @@ public final class NcclRank extends EngineCommunicator
         implements NcclCommunicator, CudaStream.Source {
     private final NcclApi nccl;
     private final CudaDevice device;
-    private final Members members;
+    private final Membership members;
     private final CommunicatorOptions options;
 
     /** Freed when NCCL is done with all of it. */
     private final Resources resources;
 
     private final NcclCalls calls;
-    private final Issued issued;
-    private final Watch watch;
-    private final Derivation derivation;
+    private final InFlightOps issued;
+    private final NcclMonitor watch;
+    private final ChildCommunicators derivation;
     private final OneSided oneSided;
 
     private final NcclHandle handle;
@@ -68,7 +68,7 @@ public final class NcclRank extends EngineCommunicator
     NcclRank(
             NcclApi nccl,
             CudaDevice device,
-            Members members,
+            Membership members,
             CommunicatorOptions options,
             Resources resources,
             long comm,
@@ -82,10 +82,11 @@ public final class NcclRank extends EngineCommunicator
         this.resources = resources;
         this.handle = new NcclHandle(nccl, comm, members.name() + "-" + rank);
         this.calls = new NcclCalls(this, nccl, device, resources);
-        this.issued = new Issued(this, flight());
-        this.watch = new Watch(this, nccl, members, issued, options.timeout(), resources.marker);
+        this.issued = new InFlightOps(this, flight());
+        this.watch =
+                new NcclMonitor(this, nccl, members, issued, options.timeout(), resources.marker);
         this.failures = new Failures(this, nccl, members, options, handle, watch);
-        this.derivation = new Derivation(this, nccl, device, members, options);
+        this.derivation = new ChildCommunicators(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
         if (rank == 0) {
             members.id();
@@ -107,7 +108,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public Algorithm algorithmFor(String operation, long blockBytes) {
-        Collective.ofMethod(operation);
+        CollectiveOp.ofMethod(operation);
         return Algorithm.AUTO;
     }
 
@@ -241,7 +242,7 @@ public final class NcclRank extends EngineCommunicator
     }
 
     /** How far this rank is, for the others. */
-    Standing answer() {
+    RankStatus answer() {
         return standing();
     }
 
@@ -254,7 +255,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void execute(Request r) {
-        enter(); // before it is noted: see Watch.enqueued
+        enter(); // before it is noted: see NcclMonitor.enqueued
         try {
             CudaStream stream = issued.note(r);
             failures.settle(calls.issue(r, comm(), stream), r.op.method());

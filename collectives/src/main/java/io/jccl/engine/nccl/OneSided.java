@@ -25,8 +25,8 @@ final class OneSided {
     private final NcclRank rank;
     private final NcclApi nccl;
     private final CudaDevice device;
-    private final Members members;
-    private final Issued issued;
+    private final Membership members;
+    private final InFlightOps issued;
 
     /** Where NCCL writes handles. */
     private final Arena arena;
@@ -35,8 +35,8 @@ final class OneSided {
             NcclRank rank,
             NcclApi nccl,
             CudaDevice device,
-            Members members,
-            Issued issued,
+            Membership members,
+            InFlightOps issued,
             Arena arena) {
         this.rank = rank;
         this.nccl = nccl;

@@ -9,26 +9,26 @@ import org.jspecify.annotations.Nullable;
 final class Watchdog {
     private static final long PERIOD_NANOS = 50_000_000;
 
-    private static final Set<Watch> WATCHED = ConcurrentHashMap.newKeySet();
+    private static final Set<NcclMonitor> WATCHED = ConcurrentHashMap.newKeySet();
     private static @Nullable Thread thread;
 
     private Watchdog() {}
 
-    static synchronized void watch(Watch watch) {
+    static synchronized void watch(NcclMonitor watch) {
         WATCHED.add(watch);
         if (thread == null) {
             thread = Thread.ofPlatform().daemon().name("jccl-watchdog").start(Watchdog::run);
         }
     }
 
-    static void forget(Watch watch) {
+    static void forget(NcclMonitor watch) {
         WATCHED.remove(watch);
     }
 
     private static void run() {
         while (goesOn()) {
             long now = System.nanoTime();
-            for (Watch watch : WATCHED) {
+            for (NcclMonitor watch : WATCHED) {
                 watch.look(now);
             }
             LockSupport.parkNanos(PERIOD_NANOS);

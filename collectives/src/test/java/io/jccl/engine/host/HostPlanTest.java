@@ -9,7 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.flight.Collective;
+import io.jccl.flight.CollectiveOp;
 import io.jccl.topology.read.Cpu;
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -68,7 +68,7 @@ class HostPlanTest {
     void withinANodeEverythingIsAsWithoutAPlan() {
         HostPlan plan = plan("0", "1", "4", "5");
         assertSame(HostPlan.FLAT, plan);
-        for (Collective op : Collective.values()) {
+        for (CollectiveOp op : CollectiveOp.values()) {
             for (long bytes = 1; bytes < 1L << 32; bytes <<= 4) {
                 assertEquals(Algorithm.DIRECT, plan.choose(op, bytes, 4));
             }
@@ -78,13 +78,13 @@ class HostPlanTest {
     @Test
     void acrossNodesLargeBlocksArePassedOn() {
         HostPlan plan = plan("0", "8", "1", "9");
-        assertEquals(Algorithm.DIRECT, plan.choose(Collective.ALL_REDUCE, (1 << 20) - 1, 4));
-        assertEquals(Algorithm.RING, plan.choose(Collective.ALL_REDUCE, 1 << 20, 4));
-        assertEquals(Algorithm.RING, plan.choose(Collective.ALL_GATHER, 1 << 24, 4));
-        assertEquals(Algorithm.TREE, plan.choose(Collective.BROADCAST, 1 << 24, 4));
-        assertEquals(Algorithm.DIRECT, plan.choose(Collective.ALL_TO_ALL, 1 << 24, 4));
-        assertEquals(Algorithm.DIRECT, plan("0", "8").choose(Collective.ALL_REDUCE, 1 << 24, 2));
-        for (Collective op : Collective.values()) {
+        assertEquals(Algorithm.DIRECT, plan.choose(CollectiveOp.ALL_REDUCE, (1 << 20) - 1, 4));
+        assertEquals(Algorithm.RING, plan.choose(CollectiveOp.ALL_REDUCE, 1 << 20, 4));
+        assertEquals(Algorithm.RING, plan.choose(CollectiveOp.ALL_GATHER, 1 << 24, 4));
+        assertEquals(Algorithm.TREE, plan.choose(CollectiveOp.BROADCAST, 1 << 24, 4));
+        assertEquals(Algorithm.DIRECT, plan.choose(CollectiveOp.ALL_TO_ALL, 1 << 24, 4));
+        assertEquals(Algorithm.DIRECT, plan("0", "8").choose(CollectiveOp.ALL_REDUCE, 1 << 24, 2));
+        for (CollectiveOp op : CollectiveOp.values()) {
             Algorithm chosen = plan.choose(op, 1 << 24, 4);
             assertTrue(AlgorithmTable.serves(chosen, op), op + " by " + chosen);
         }

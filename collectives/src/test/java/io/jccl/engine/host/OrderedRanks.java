@@ -10,7 +10,7 @@ public final class OrderedRanks {
 
     /** Ranks as threads, with a plan. */
     public static List<Communicator> open(int[] order, int nodes, CommunicatorOptions options) {
-        List<Communicator> ranks = HostWorld.local(order.length, options);
+        List<Communicator> ranks = HostEngine.local(order.length, options);
         for (Communicator c : ranks) {
             HostCommunicator unused =
                     ((HostCommunicator) c).plan(new HostPlan(order.clone(), nodes));

@@ -32,7 +32,7 @@ class TimeoutTest {
 
     @Test
     void rankWithoutAnswerDoesNotProlongTheTimeout() throws InterruptedException {
-        Fabric fabric = new Fabric.Threads(2);
+        SharedMemoryTransport fabric = new SharedMemoryTransport.Threads(2);
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
         // There is no rank 1 that could answer.
         try (HostCommunicator alone = new HostCommunicator(fabric, 0, options)) {

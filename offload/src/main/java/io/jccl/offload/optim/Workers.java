@@ -1,7 +1,7 @@
 package io.jccl.offload.optim;
 
 import io.jccl.device.Buffer;
-import io.jccl.internal.Crew;
+import io.jccl.internal.ThreadTeam;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.concurrent.locks.ReentrantLock;
@@ -32,7 +32,7 @@ public final class Workers implements AutoCloseable {
     }
 
     private final int threads;
-    private final Crew crew;
+    private final ThreadTeam crew;
     private final ReentrantLock lock = new ReentrantLock();
     private final AtomicLongArray cursors;
     private final StepWork stepWork = new StepWork();
@@ -43,7 +43,7 @@ public final class Workers implements AutoCloseable {
     private boolean closed;
 
     private Workers(int threads) {
-        this.crew = new Crew(threads, "jccl-optimizer", this::share);
+        this.crew = new ThreadTeam(threads, "jccl-optimizer", this::share);
         this.threads = threads;
         this.cursors = new AtomicLongArray((threads + 1) * PAD);
         this.sumWork = new GradientNorm.SumWork(threads);

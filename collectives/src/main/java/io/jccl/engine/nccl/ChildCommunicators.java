@@ -18,21 +18,21 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> the one that issues the rank's operations.
  */
-final class Derivation {
+final class ChildCommunicators {
     private final NcclRank rank;
     private final NcclApi nccl;
     private final CudaDevice device;
-    private final Members members;
+    private final Membership members;
     private final CommunicatorOptions options;
 
     /** How many were made by split and shrink; part of their names. */
     private int splits;
 
-    Derivation(
+    ChildCommunicators(
             NcclRank rank,
             NcclApi nccl,
             CudaDevice device,
-            Members members,
+            Membership members,
             CommunicatorOptions options) {
         this.rank = rank;
         this.nccl = nccl;
@@ -98,7 +98,7 @@ final class Derivation {
                             + rank.size()
                             + ", the ranks there are");
         }
-        Members grown = members.other(name, size);
+        Membership grown = members.other(name, size);
         try (Arena call = Arena.ofConfined()) {
             MemorySegment id = call.allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());
             if (rank.rank() == 0) {
@@ -121,7 +121,7 @@ final class Derivation {
     }
 
     private interface Naming {
-        Members name(int rank, int size);
+        Membership name(int rank, int size);
     }
 
     private @Nullable NcclRank derive(
@@ -133,7 +133,7 @@ final class Derivation {
         try {
             MemorySegment out = resources.arena.allocate(ValueLayout.ADDRESS);
             slot = out;
-            MemorySegment config = NcclWorld.config(nccl, options, resources.arena);
+            MemorySegment config = NcclEngine.config(nccl, options, resources.arena);
             started = true;
             rank.call(operation, () -> maker.make(out, config));
             if (!member) {
@@ -141,7 +141,7 @@ final class Derivation {
                 return null;
             }
             long made =
-                    NcclWorld.awaitHandle(
+                    NcclEngine.awaitHandle(
                             nccl, slot, options.timeout(), rank.failures().describe(operation));
             MemorySegment number = CudaRuntime.slot();
             nccl.check(nccl.ncclCommUserRank(made, number), "ncclCommUserRank", made);
@@ -166,7 +166,7 @@ final class Derivation {
             throw e;
         } finally {
             if (!done) {
-                NcclWorld.abandon(nccl, resources, slot, started);
+                NcclEngine.abandon(nccl, resources, slot, started);
             }
         }
     }

@@ -20,7 +20,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> the service thread only.
  */
-final class Control {
+final class ControlChannel {
     private static final int TAG = 7;
     private static final int BYTES = 1 << 18; // a row of text for each of a thousand ranks
     private static final int TEXT = 48;
@@ -35,7 +35,7 @@ final class Control {
     private record Sending(Arena arena, MemorySegment request) {}
 
     private final MpiApi mpi;
-    private final @Nullable Turn turn;
+    private final @Nullable SerializedLock turn;
     private final long comm;
     private final int rank;
     private final int size;
@@ -48,7 +48,7 @@ final class Control {
     private final MemorySegment ignore;
     private volatile boolean broken;
 
-    Control(MpiApi mpi, @Nullable Turn turn, long comm, int rank, int size) {
+    ControlChannel(MpiApi mpi, @Nullable SerializedLock turn, long comm, int rank, int size) {
         this.mpi = mpi;
         this.turn = turn;
         this.comm = comm;
@@ -123,19 +123,19 @@ final class Control {
                         StandardCharsets.UTF_8);
         MpiCommunicator c = communicators.get(id);
         if (kind == ASK) {
-            Watch.Answer a =
+            MpiMonitor.Answer a =
                     c != null
                             ? c.watch().answer()
                             : MpiCommunicator.wasClosed(id)
-                                    ? Watch.Answer.CLOSED
-                                    : Watch.Answer.NOT_OPEN;
+                                    ? MpiMonitor.Answer.CLOSED
+                                    : MpiMonitor.Answer.NOT_OPEN;
             int flags = (a.open() ? 1 : 0) | (a.closed() ? 2 : 0) | (a.inside() ? 4 : 0);
             send(from, ANSWER, id, a.order(), flags, a.text() + '\n' + a.standing());
         } else if (kind == ANSWER && c != null) {
             int cut = text.indexOf('\n');
             c.answered(
                     from,
-                    new Watch.Answer(
+                    new MpiMonitor.Answer(
                             (bits & 1) != 0,
                             (bits & 2) != 0,
                             (bits & 4) != 0,

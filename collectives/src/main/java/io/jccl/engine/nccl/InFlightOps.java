@@ -3,7 +3,7 @@ package io.jccl.engine.nccl;
 import io.jccl.FlightHistory.Operation;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.engine.Request;
-import io.jccl.flight.FlightRing;
+import io.jccl.flight.FlightRecorder;
 import java.util.Objects;
 import java.util.Set;
 import java.util.SortedMap;
@@ -11,17 +11,17 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What one rank has enqueued, and where. What the operations were is in the {@link FlightRing},
+ * What one rank has enqueued, and where. What the operations were is in the {@link FlightRecorder},
  * whose numbers count here too.
  *
  * <p><b>Threads:</b> the one that issues the rank's operations writes, any reads.
  */
-final class Issued {
+final class InFlightOps {
     /** Collectives that a rank tells the others about, when it is asked. */
     static final int REMEMBERED = 64;
 
     private final CudaStream.Source source;
-    private final FlightRing flight;
+    private final FlightRecorder flight;
 
     private volatile long count;
 
@@ -33,7 +33,7 @@ final class Issued {
     /** Streams on which an error of the communicator surfaces. */
     private final Set<CudaStream> streams = ConcurrentHashMap.newKeySet();
 
-    Issued(CudaStream.Source source, FlightRing flight) {
+    InFlightOps(CudaStream.Source source, FlightRecorder flight) {
         this.source = source;
         this.flight = flight;
     }

@@ -1,8 +1,8 @@
 package io.jccl.engine.mpi;
 
 import io.jccl.bindings.MpiApi;
-import io.jccl.bootstrap.RankCard;
-import io.jccl.bootstrap.RollCall.Fact;
+import io.jccl.bootstrap.RankInfo;
+import io.jccl.bootstrap.StoreHandshake.Fact;
 import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -16,13 +16,13 @@ import org.jspecify.annotations.Nullable;
  * Whether all ranks of the job fit each other, asked through MPI itself before anything else is:
  * each has the same version of JCCL, the same library and the same settings.
  */
-final class MpiRollCall {
+final class MpiHandshake {
     private final MpiApi mpi;
     private final long comm;
     private final int rank;
     private final int size;
 
-    MpiRollCall(MpiApi mpi, long comm, int rank, int size) {
+    MpiHandshake(MpiApi mpi, long comm, int rank, int size) {
         this.mpi = mpi;
         this.comm = comm;
         this.rank = rank;
@@ -43,13 +43,13 @@ final class MpiRollCall {
 
     /** Throws, on all ranks with the same message, unless they fit each other. */
     void answer(List<Fact> facts) {
-        String story = differences(RankCard.own(rank, size, facts));
+        String story = differences(RankInfo.own(rank, size, facts));
         if (story != null) {
             throw new JcclException(story);
         }
     }
 
-    private @Nullable String differences(RankCard own) {
+    private @Nullable String differences(RankInfo own) {
         byte[] says = own.says().getBytes(StandardCharsets.UTF_8);
         byte[] card = own.write().getBytes(StandardCharsets.UTF_8);
         long hash = 1;
@@ -89,11 +89,11 @@ final class MpiRollCall {
                             mpi.MPI_BYTE(),
                             comm),
                     "MPI_Allgather");
-            List<RankCard> cards = new ArrayList<>();
+            List<RankInfo> cards = new ArrayList<>();
             for (int r = 0; r < size; r++) {
-                cards.add(RankCard.read(r, all.getString((long) r * room)));
+                cards.add(RankInfo.read(r, all.getString((long) r * room)));
             }
-            return RankCard.differences("this MPI job", cards);
+            return RankInfo.differences("this MPI job", cards);
         }
     }
 }

@@ -10,8 +10,8 @@ import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
-import io.jccl.bootstrap.Meeting;
-import io.jccl.bootstrap.RollCall;
+import io.jccl.bootstrap.LocalPeers;
+import io.jccl.bootstrap.StoreHandshake;
 import io.jccl.device.Device;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.error.JcclException;
@@ -37,10 +37,10 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
 
 /** Makes communicators over NCCL. */
-public final class NcclWorld {
+public final class NcclEngine {
     private static final AtomicInteger LOCAL = new AtomicInteger();
 
-    private NcclWorld() {}
+    private NcclEngine() {}
 
     /** See {@link Communicator#local(List, CommunicatorOptions)}. */
     public static List<Communicator> local(
@@ -94,7 +94,7 @@ public final class NcclWorld {
                         new NcclRank(
                                 nccl,
                                 gpus.get(r),
-                                new Members(store, name, r, size),
+                                new Membership(store, name, r, size),
                                 options,
                                 resources.get(r),
                                 comm,
@@ -143,10 +143,10 @@ public final class NcclWorld {
         Objects.requireNonNull(name, "name");
         Objects.requireNonNull(options, "options");
         checkRank(rank, size);
-        return join(new Members(store, name, rank, size), device, options);
+        return join(new Membership(store, name, rank, size), device, options);
     }
 
-    private static NcclRank join(Members members, Device device, CommunicatorOptions options) {
+    private static NcclRank join(Membership members, Device device, CommunicatorOptions options) {
         int rank = members.rank();
         int size = members.size();
         Duration timeout = options.timeout();
@@ -178,18 +178,18 @@ public final class NcclWorld {
                     store,
                     () ->
                             join(
-                                    new Members(store, "world", launch.rank(), launch.size()),
+                                    new Membership(store, "world", launch.rank(), launch.size()),
                                     device,
                                     options));
         }
         // The ranks find each other as processes of the host engine do, which knows runs apart and
         // sees at once who died.
-        Meeting meeting = Meeting.join(env, options);
+        LocalPeers meeting = LocalPeers.join(env, options);
         boolean done = false;
         try {
             Path folder = meeting.folder();
             Store store = folder == null ? Store.inMemory() : Store.folder(folder);
-            NcclRank made = join(Members.of(store, "world", meeting), device, options);
+            NcclRank made = join(Membership.of(store, "world", meeting), device, options);
             made.whenClosed(last -> {
                 if (last) {
                     meeting.deleteFolder();
@@ -229,7 +229,7 @@ public final class NcclWorld {
             Device device,
             CommunicatorOptions options) {
         checkRank(rank, size);
-        Members members = new Members(store, name, rank, size);
+        Membership members = new Membership(store, name, rank, size);
         return connect(
                 members,
                 device,
@@ -261,7 +261,11 @@ public final class NcclWorld {
 
     /** Makes one rank; tells the others if that fails, so that they need not wait for it. */
     private static NcclRank connect(
-            Members members, Device device, CommunicatorOptions options, IdSource ids, Init init) {
+            Membership members,
+            Device device,
+            CommunicatorOptions options,
+            IdSource ids,
+            Init init) {
         long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
         int rank = members.rank();
         int size = members.size();
@@ -304,7 +308,7 @@ public final class NcclWorld {
         }
     }
 
-    private static void tell(Members members, RuntimeException error) {
+    private static void tell(Membership members, RuntimeException error) {
         try {
             members.fail(error);
         } catch (RuntimeException ofStore) {
@@ -315,15 +319,15 @@ public final class NcclWorld {
     /**
      * What ranks cannot differ in: NCCL would hang or crash, or fail with no word of the reason.
      */
-    private static List<RollCall.Fact> facts(NcclApi nccl, CommunicatorOptions options) {
+    private static List<StoreHandshake.Fact> facts(NcclApi nccl, CommunicatorOptions options) {
         return List.of(
-                new RollCall.Fact(
+                new StoreHandshake.Fact(
                         "engines", "nccl", "start all ranks with devices of the same kind"),
-                new RollCall.Fact(
+                new StoreHandshake.Fact(
                         "versions of NCCL",
                         nccl.library().version().toString(),
                         "install one version everywhere, see jccl doctor"),
-                new RollCall.Fact(
+                new StoreHandshake.Fact(
                         "settings of NCCL",
                         options.nccl().toString(),
                         "pass the same CommunicatorOptions on all ranks"));
@@ -393,7 +397,7 @@ public final class NcclWorld {
     private static long awaitInit(
             NcclApi nccl,
             MemorySegment slot,
-            Members members,
+            Membership members,
             long deadline,
             Duration timeout,
             int rank,
@@ -436,7 +440,7 @@ public final class NcclWorld {
         }
     }
 
-    private static void throwIfBroken(Members members, String operation) {
+    private static void throwIfBroken(Membership members, String operation) {
         String broken = members.broken();
         if (broken != null) {
             throw new RankFailedException(operation + " cannot succeed: " + broken);

@@ -4,7 +4,7 @@ import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.engine.Request;
-import io.jccl.flight.Standing;
+import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
@@ -21,7 +21,7 @@ import org.jspecify.annotations.Nullable;
  * asks the other ranks where they are, and if two of them are in different operations, one has
  * left, or the timeout has passed, the communicator fails on all ranks with one story.
  */
-final class Watch {
+final class MpiMonitor {
     /** First question to the others in an operation; each further one after twice the time. */
     private static final long ASK_NANOS = TimeUnit.SECONDS.toNanos(5);
 
@@ -45,8 +45,8 @@ final class Watch {
     static {
         try {
             MethodHandles.Lookup lookup = MethodHandles.lookup();
-            ENTERED = lookup.findVarHandle(Watch.class, "entered", long.class);
-            LEFT = lookup.findVarHandle(Watch.class, "left", long.class);
+            ENTERED = lookup.findVarHandle(MpiMonitor.class, "entered", long.class);
+            LEFT = lookup.findVarHandle(MpiMonitor.class, "left", long.class);
         } catch (ReflectiveOperationException e) {
             throw new LinkageError("Watch", e);
         }
@@ -92,10 +92,10 @@ final class Watch {
     private long failedAt;
     private @Nullable Answer @Nullable [] answers;
 
-    Watch(MpiCommunicator comm, java.time.Duration timeout) {
+    MpiMonitor(MpiCommunicator comm, java.time.Duration timeout) {
         this.comm = comm;
         this.timeoutNanos = Deadline.nanos(timeout);
-        this.lastAskNanos = timeoutNanos - Standing.answerNanos(timeoutNanos);
+        this.lastAskNanos = timeoutNanos - RankStatus.answerNanos(timeoutNanos);
     }
 
     // ---- the thread that runs operations
@@ -267,7 +267,7 @@ final class Watch {
     /** This rank's story, where it cannot ask the others. */
     private CollectiveTimeoutException aloneTimeout() {
         Answer own = answer();
-        String table = Standing.table(List.of(comm.where()));
+        String table = RankStatus.table(List.of(comm.where()));
         return new CollectiveTimeoutException(
                 "rank "
                         + comm.rank()
@@ -302,17 +302,17 @@ final class Watch {
 
     /** How far all ranks are. */
     private String standings(Answer own) {
-        List<@Nullable Standing> all = new ArrayList<>();
+        List<@Nullable RankStatus> all = new ArrayList<>();
         List<String> names = new ArrayList<>();
         List<String> known = new ArrayList<>();
         @Nullable Answer[] from = answers;
         for (int r = 0; from != null && r < from.length; r++) {
             Answer a = r == comm.rank() ? own : from[r];
-            all.add(a == null ? null : Standing.read(a.standing));
+            all.add(a == null ? null : RankStatus.read(a.standing));
             names.add("");
             known.add(a == null || !a.standing.isEmpty() ? "" : a.text);
         }
-        return Standing.table(all, names, known);
+        return RankStatus.table(all, names, known);
     }
 
     /** The lowest rank that answers: it prints the story. */

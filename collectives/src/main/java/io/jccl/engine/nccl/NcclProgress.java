@@ -1,6 +1,6 @@
 package io.jccl.engine.nccl;
 
-import io.jccl.flight.Standing;
+import io.jccl.flight.RankStatus;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -16,7 +16,8 @@ import org.jspecify.annotations.Nullable;
  * @param standing for the table of all ranks; null if it could not be read
  * @param collectives the last collectives that it has enqueued, by their order
  */
-record Progress(String text, @Nullable Standing standing, SortedMap<Long, String> collectives) {
+record NcclProgress(
+        String text, @Nullable RankStatus standing, SortedMap<Long, String> collectives) {
     /** Characters of a standing: a store takes more. */
     private static final int ROOM = 4000;
 
@@ -29,14 +30,14 @@ record Progress(String text, @Nullable Standing standing, SortedMap<Long, String
     }
 
     /** What {@link #write} has written. */
-    static Progress read(String written) {
+    static NcclProgress read(String written) {
         String[] lines = written.split("\n", -1);
         SortedMap<Long, String> collectives = new TreeMap<>();
         for (int i = 2; i < lines.length; i++) {
             int blank = lines[i].indexOf(' ');
             collectives.put(Long.parseLong(lines[i], 0, blank, 10), lines[i].substring(blank + 1));
         }
-        return new Progress(lines[0], Standing.read(lines[1]), collectives);
+        return new NcclProgress(lines[0], RankStatus.read(lines[1]), collectives);
     }
 
     /**
@@ -45,9 +46,9 @@ record Progress(String text, @Nullable Standing standing, SortedMap<Long, String
      *
      * @param all what each rank said; null where it said nothing
      */
-    static @Nullable String disagreement(List<@Nullable Progress> all) {
+    static @Nullable String disagreement(List<@Nullable NcclProgress> all) {
         Set<Long> orders = new TreeSet<>();
-        for (Progress p : all) {
+        for (NcclProgress p : all) {
             if (p != null) {
                 orders.addAll(p.collectives.keySet());
             }
@@ -56,7 +57,7 @@ record Progress(String text, @Nullable Standing standing, SortedMap<Long, String
             Set<String> different = new HashSet<>();
             StringBuilder s = new StringBuilder("collective #").append(order).append(':');
             for (int r = 0; r < all.size(); r++) {
-                Progress p = all.get(r);
+                NcclProgress p = all.get(r);
                 String what = p == null ? null : p.collectives.get(order);
                 if (what != null) {
                     different.add(what);
@@ -76,7 +77,7 @@ record Progress(String text, @Nullable Standing standing, SortedMap<Long, String
         return null;
     }
 
-    private static boolean isPast(Progress p, long order) {
+    private static boolean isPast(NcclProgress p, long order) {
         return !p.collectives.isEmpty() && p.collectives.lastKey() > order;
     }
 }

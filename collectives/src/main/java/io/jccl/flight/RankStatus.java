@@ -20,7 +20,7 @@ import org.jspecify.annotations.Nullable;
  * @param waited milliseconds since that was called
  * @param site where its thread is; empty if unknown
  */
-public record Standing(
+public record RankStatus(
         int rank,
         String process,
         long called,
@@ -47,14 +47,14 @@ public record Standing(
         return Math.max(tenth, Math.min(SHORTEST_ANSWER_NANOS, timeoutNanos / 2));
     }
 
-    public static Standing of(int rank, FlightRing ring) {
+    public static RankStatus of(int rank, FlightRecorder ring) {
         // In this order: what completes meanwhile is still named as pending.
         long done = ring.completed();
         Operation next = ring.at(done + 1);
         Operation before = ring.at(done);
-        long now = FlightAttendant.epochNanos(System.nanoTime());
+        long now = StatusPoller.epochNanos(System.nanoTime());
         String called = next == null ? null : next.site();
-        return new Standing(
+        return new RankStatus(
                 rank,
                 FlightDump.HOST + ":" + ProcessHandle.current().pid(),
                 ring.lastOrder(),
@@ -94,13 +94,13 @@ public record Standing(
     }
 
     /** What {@link #write} has written; null if it is no such line. */
-    public static @Nullable Standing read(String line) {
+    public static @Nullable RankStatus read(String line) {
         String[] f = line.split(SEPARATOR, -1);
         if (f.length != 7) {
             return null;
         }
         try {
-            return new Standing(
+            return new RankStatus(
                     Integer.parseInt(f[0]),
                     f[1],
                     Long.parseLong(f[2]),
@@ -114,7 +114,7 @@ public record Standing(
     }
 
     /** The lowest rank that answered; -1 if none did. */
-    public static int lowest(List<@Nullable Standing> all) {
+    public static int lowest(List<@Nullable RankStatus> all) {
         for (int r = 0; r < all.size(); r++) {
             if (all.get(r) != null) {
                 return r;
@@ -124,7 +124,7 @@ public record Standing(
     }
 
     /** One table of all ranks, of which nothing else is known. */
-    public static String table(List<@Nullable Standing> all) {
+    public static String table(List<@Nullable RankStatus> all) {
         List<String> nothing = Collections.nCopies(all.size(), "");
         return table(all, nothing, nothing);
     }
@@ -137,14 +137,14 @@ public record Standing(
      * @param known what else is known of a rank without answer; empty if nothing
      */
     public static String table(
-            List<@Nullable Standing> all, List<String> names, List<String> known) {
+            List<@Nullable RankStatus> all, List<String> names, List<String> known) {
         List<String[]> rows = new ArrayList<>();
         rows.add(
                 new String[] {
                     "rank", "process", "last completed", "pending", "for", "its thread is at"
                 });
         for (int r = 0; r < all.size(); r++) {
-            Standing s = all.get(r);
+            RankStatus s = all.get(r);
             rows.add(
                     s == null
                             ? new String[] {
@@ -184,21 +184,21 @@ public record Standing(
     }
 
     /** The peer of the send outside a group that a rank is in; -1 if it is in none. */
-    private static int sendsTo(@Nullable Standing s) {
+    private static int sendsTo(@Nullable RankStatus s) {
         Matcher m = LONE_SEND.matcher(s == null ? "" : s.pending);
         return m.matches() ? Integer.parseInt(m.group(1)) : -1;
     }
 
     /** Who keeps the others waiting, as far as that shows. */
-    private static String behind(List<@Nullable Standing> all) {
+    private static String behind(List<@Nullable RankStatus> all) {
         List<String> silent = new ArrayList<>();
         List<String> late = new ArrayList<>();
         long most = 0;
-        for (Standing s : all) {
+        for (RankStatus s : all) {
             most = s == null ? most : Math.max(most, s.called);
         }
         for (int r = 0; r < all.size(); r++) {
-            Standing s = all.get(r);
+            RankStatus s = all.get(r);
             if (s == null) {
                 silent.add("rank " + r);
             } else if (s.called < most) {

@@ -9,7 +9,7 @@ import io.jccl.device.Device;
  * <p>Rows are those of a micro-batch; on the residual path with sequence parallelism only this
  * rank's share of them.
  */
-final class Work {
+final class Workspace {
     /** Rows of the residual path. */
     final int shareRows;
 
@@ -40,7 +40,7 @@ final class Work {
 
     final Buffer wideGradient;
 
-    Work(
+    Workspace(
             GptShape shape,
             int sequences,
             int tensorRanks,
@@ -76,7 +76,7 @@ final class Work {
         /** Between the two matrices; none with experts. */
         final Buffer raised;
 
-        Kept(Work w, int heads, Device device, Owned owned) {
+        Kept(Workspace w, int heads, Device device, Owned owned) {
             long share = (long) w.shareRows * w.hidden;
             normed = owned.floats(device, share);
             qkv = owned.floats(device, 3L * w.rows * w.attended);

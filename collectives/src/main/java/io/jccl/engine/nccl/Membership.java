@@ -3,8 +3,8 @@ package io.jccl.engine.nccl;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
-import io.jccl.bootstrap.Meeting;
-import io.jccl.bootstrap.RollCall;
+import io.jccl.bootstrap.LocalPeers;
+import io.jccl.bootstrap.StoreHandshake;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;
@@ -23,7 +23,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> any.
  */
-final class Members {
+final class Membership {
     private static final String FAILED = "failed";
     private static final String DISAGREEMENT = "disagreement";
     private static final String ASK = "ask";
@@ -38,7 +38,7 @@ final class Members {
     private final int size;
 
     /** The processes that the ranks are, where it is known who of them lives. */
-    private final @Nullable Meeting meeting;
+    private final @Nullable LocalPeers meeting;
 
     /** Each rank's process in the meeting; -1 if this one has not asked yet. */
     private final AtomicIntegerArray processes;
@@ -48,16 +48,16 @@ final class Members {
     /** Whether this rank has left: the store may be gone. */
     private volatile boolean gone;
 
-    Members(Store store, String name, int rank, int size) {
+    Membership(Store store, String name, int rank, int size) {
         this(store, name, rank, size, null, new AtomicIntegerArray(size));
     }
 
-    private Members(
+    private Membership(
             Store store,
             String name,
             int rank,
             int size,
-            @Nullable Meeting meeting,
+            @Nullable LocalPeers meeting,
             AtomicIntegerArray processes) {
         this.store = store;
         this.name = name;
@@ -68,21 +68,21 @@ final class Members {
     }
 
     /** Those whose ranks are the processes of a meeting. */
-    static Members of(Store store, String name, Meeting meeting) {
+    static Membership of(Store store, String name, LocalPeers meeting) {
         int size = meeting.size();
         AtomicIntegerArray processes = new AtomicIntegerArray(size);
         for (int r = 0; r < size; r++) {
             processes.set(r, r);
         }
-        return new Members(store, name, meeting.rank(), size, meeting, processes);
+        return new Membership(store, name, meeting.rank(), size, meeting, processes);
     }
 
-    private Members of(String name, int rank, int size) {
+    private Membership of(String name, int rank, int size) {
         AtomicIntegerArray unknown = new AtomicIntegerArray(size);
         for (int r = 0; r < size; r++) {
             unknown.set(r, -1);
         }
-        Members made = new Members(store, name, rank, size, meeting, unknown);
+        Membership made = new Membership(store, name, rank, size, meeting, unknown);
         if (meeting != null) {
             made.put(made.key("process", rank), Integer.toString(meeting.rank()));
         }
@@ -90,12 +90,12 @@ final class Members {
     }
 
     /** Those of a communicator made from this one. */
-    Members child(String suffix, int rank, int size) {
+    Membership child(String suffix, int rank, int size) {
         return of(name + "." + suffix, rank, size);
     }
 
     /** Those of a communicator with a name of its own in the same store. */
-    Members other(String name, int size) {
+    Membership other(String name, int size) {
         return of(name, rank, size);
     }
 
@@ -168,8 +168,8 @@ final class Members {
      * @param timeout how long to wait
      * @throws JcclException the same on all ranks if they are not, or do not
      */
-    void callTheRoll(List<RollCall.Fact> facts, Duration timeout) {
-        new RollCall(store, name, rank, size).answer(facts, timeout, this::broken);
+    void callTheRoll(List<StoreHandshake.Fact> facts, Duration timeout) {
+        new StoreHandshake(store, name, rank, size).answer(facts, timeout, this::broken);
     }
 
     void publish(String what, byte[] value) {
@@ -202,7 +202,7 @@ final class Members {
     void fail(RuntimeException error) {
         String reason = String.valueOf(error.getMessage());
         // For those who wait for all to be here: this one may not have come that far.
-        new RollCall(store, name, rank, size).fail("rank " + rank + ": " + reason);
+        new StoreHandshake(store, name, rank, size).fail("rank " + rank + ": " + reason);
         if (store.add(key("failures"), 1) == 1) {
             if (error instanceof CollectiveMismatchException) {
                 put(key(DISAGREEMENT), reason);
@@ -323,24 +323,24 @@ final class Members {
         return question == null ? 0 : Long.parseLong(question);
     }
 
-    void answer(long question, Progress progress) {
+    void answer(long question, NcclProgress progress) {
         put(key("progress", rank), question + " " + progress.write());
     }
 
     /** What each rank answered to a question, or to a later one; null where it said nothing. */
-    List<@Nullable Progress> answers(long question) {
+    List<@Nullable NcclProgress> answers(long question) {
         // Of two ranks that ask at once, the one with the lower number may have written last.
         if (asked() < question) {
             put(key(ASK), Long.toString(question));
         }
-        List<@Nullable Progress> all = new ArrayList<>();
+        List<@Nullable NcclProgress> all = new ArrayList<>();
         for (int r = 0; r < size; r++) {
             String said = read(key("progress", r));
             int blank = said == null ? 0 : said.indexOf(' ');
             all.add(
                     said == null || Long.parseLong(said, 0, blank, 10) < question
                             ? null
-                            : Progress.read(said.substring(blank + 1)));
+                            : NcclProgress.read(said.substring(blank + 1)));
         }
         return all;
     }

@@ -25,7 +25,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> any.
  */
-public final class RollCall {
+public final class StoreHandshake {
     /** How often who waits looks whether a rank has died. */
     private static final Duration LOOK = Duration.ofMillis(200);
 
@@ -73,7 +73,7 @@ public final class RollCall {
      * @param rank this rank
      * @param size number of ranks
      */
-    public RollCall(Store store, String name, int rank, int size) {
+    public StoreHandshake(Store store, String name, int rank, int size) {
         this.store = store;
         this.name = name;
         this.rank = rank;
@@ -119,7 +119,7 @@ public final class RollCall {
     public void answer(
             List<Fact> facts, Duration timeout, @Nullable Supplier<@Nullable String> broken) {
         long deadline = System.nanoTime() + Deadline.nanos(timeout);
-        String mine = RankCard.own(rank, size, facts).write();
+        String mine = RankInfo.own(rank, size, facts).write();
         if (!store.compareAndSet(key("card-" + rank), null, bytes(mine))) {
             claimedTwice(mine);
             return;
@@ -139,7 +139,7 @@ public final class RollCall {
     }
 
     private static boolean differs(String mine, String other) {
-        return !RankCard.read(0, mine).fits(RankCard.read(0, other));
+        return !RankInfo.read(0, mine).fits(RankInfo.read(0, other));
     }
 
     private void claimedTwice(String mine) {
@@ -150,9 +150,9 @@ public final class RollCall {
                         + " of communicator '"
                         + name
                         + "': "
-                        + RankCard.read(rank, before).process()
+                        + RankInfo.read(rank, before).process()
                         + " and "
-                        + RankCard.read(rank, mine).process()
+                        + RankInfo.read(rank, mine).process()
                         + "; give each process a rank of its own, or, if the first is of an"
                         + " earlier run, this run a store of its own";
         String said = verdict(Verdict.DIFFERENT, story);
@@ -171,20 +171,20 @@ public final class RollCall {
         }
     }
 
-    private static int largest(List<RankCard> cards) {
-        return cards.stream().mapToInt(RankCard::size).max().orElse(0);
+    private static int largest(List<RankInfo> cards) {
+        return cards.stream().mapToInt(RankInfo::size).max().orElse(0);
     }
 
     /** The cards of all ranks that are here, also of those that this rank's size does not have. */
-    private List<RankCard> cards() {
-        List<RankCard> cards = new ArrayList<>();
+    private List<RankInfo> cards() {
+        List<RankInfo> cards = new ArrayList<>();
         long here = store.add(key("here"), 0);
         int until = size;
         // Not all numbers below a size that nobody can mean.
         for (int r = 0; r < Math.min(until, MOST_RANKS) && cards.size() < here; r++) {
             String text = read("card-" + r);
             if (text != null) {
-                RankCard card = RankCard.read(r, text);
+                RankInfo card = RankInfo.read(r, text);
                 cards.add(card);
                 until = Math.max(until, card.size());
             }
@@ -194,8 +194,8 @@ public final class RollCall {
 
     /** Looks at all that are here; says what is wrong, or that nothing is if none is missing. */
     private void judge() {
-        List<RankCard> cards = cards();
-        String wrong = RankCard.differences("communicator '" + name + "'", cards);
+        List<RankInfo> cards = cards();
+        String wrong = RankInfo.differences("communicator '" + name + "'", cards);
         if (wrong != null) {
             String unused = verdict(Verdict.DIFFERENT, wrong);
         } else if (cards.size() == size) {
@@ -259,14 +259,14 @@ public final class RollCall {
                 : "rank "
                         + next
                         + " ("
-                        + RankCard.read(next, card).process()
+                        + RankInfo.read(next, card).process()
                         + ") came and then gave no sign of life for "
                         + SILENCE.toSeconds()
                         + " s: its process ended, is stopped, or has lost the store";
     }
 
     private String missing(Duration timeout) {
-        List<RankCard> cards = cards();
+        List<RankInfo> cards = cards();
         String missing = missing(cards);
         if (missing.isEmpty()) {
             return "all ranks of communicator '"
@@ -277,7 +277,7 @@ public final class RollCall {
         }
         String here =
                 cards.stream()
-                        .limit(2 * RankCard.MANY)
+                        .limit(2 * RankInfo.MANY)
                         .map(c -> "rank " + c.rank() + " (" + c.process() + ")")
                         .collect(Collectors.joining(", "));
         return "rank(s) "
@@ -290,16 +290,16 @@ public final class RollCall {
                 + timeout
                 + ": look at their output, or raise the timeout; here are "
                 + here
-                + (cards.size() > 2 * RankCard.MANY
-                        ? " and " + (cards.size() - 2 * RankCard.MANY) + " more"
+                + (cards.size() > 2 * RankInfo.MANY
+                        ? " and " + (cards.size() - 2 * RankInfo.MANY) + " more"
                         : "");
     }
 
     /** The numbers between those of cards in order, such as {@code 0, 3-7, 9}. */
-    private String missing(List<RankCard> cards) {
+    private String missing(List<RankInfo> cards) {
         List<String> parts = new ArrayList<>();
         int next = 0;
-        for (RankCard c : cards) {
+        for (RankInfo c : cards) {
             if (c.rank() > next) {
                 parts.add(range(next, c.rank() - 1));
             }

@@ -1,8 +1,8 @@
 package io.jccl.engine.host;
 
 import io.jccl.RankFailedException;
-import io.jccl.bootstrap.Control;
-import io.jccl.bootstrap.ProcessJob;
+import io.jccl.bootstrap.ControlBlock;
+import io.jccl.bootstrap.LocalProcessGroup;
 import io.jccl.device.DataType;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.device.host.HostDevice;
@@ -17,14 +17,15 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 
 /** What the ranks of one communicator share: the control memory and ways to see each other's. */
-abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
+abstract sealed class SharedMemoryTransport
+        permits SharedMemoryTransport.Threads, SharedMemoryTransport.Processes {
     /** Scratch memory of each rank, for foreign buffers and for algorithms that pass data on. */
     static final long SCRATCH = 1L << 20;
 
-    final Control control;
+    final ControlBlock control;
     final int ranks;
 
-    Fabric(Control control) {
+    SharedMemoryTransport(ControlBlock control) {
         this.control = control;
         this.ranks = control.ranks;
     }
@@ -74,13 +75,14 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
      * The fabric of some of these ranks, which all call it with equal arguments. It runs a barrier
      * of all ranks exactly twice.
      */
-    abstract Fabric split(int rank, long number, int colour, int[] members, Runnable barrier);
+    abstract SharedMemoryTransport split(
+            int rank, long number, int colour, int[] members, Runnable barrier);
 
     /** One rank leaves; the last one releases what they share. */
     abstract void leave(int rank);
 
     /** Ranks as threads of this JVM: buffers are visible as they are. */
-    static final class Threads extends Fabric {
+    static final class Threads extends SharedMemoryTransport {
         private final Arena arena;
         private final String id;
 
@@ -103,10 +105,10 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         }
 
         private Threads(int ranks, Arena arena, String id) {
-            super(new Control(arena.allocate(Control.size(ranks), 128), ranks));
+            super(new ControlBlock(arena.allocate(ControlBlock.size(ranks), 128), ranks));
             this.arena = arena;
             this.id = id;
-            published = new MemorySegment[ranks][2 * PAD + 4 + ranks * Control.CELLS];
+            published = new MemorySegment[ranks][2 * PAD + 4 + ranks * ControlBlock.CELLS];
             scratch = new MemorySegment[ranks];
             for (int r = 0; r < ranks; r++) {
                 scratch[r] = arena.allocate(SCRATCH, 4096);
@@ -118,7 +120,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         }
 
         private static int cellPlace(int target, int cell) {
-            return PAD + 4 + target * Control.CELLS + cell;
+            return PAD + 4 + target * ControlBlock.CELLS + cell;
         }
 
         private static MemorySegment present(@Nullable MemorySegment s) {
@@ -207,7 +209,8 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         }
 
         @Override
-        Fabric split(int rank, long number, int colour, int[] members, Runnable barrier) {
+        SharedMemoryTransport split(
+                int rank, long number, int colour, int[] members, Runnable barrier) {
             String key = number + "/" + colour;
             Threads child =
                     children.computeIfAbsent(
@@ -232,11 +235,11 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
     }
 
     /** Ranks as processes: only memory of their shared heaps is visible. */
-    static final class Processes extends Fabric {
+    static final class Processes extends SharedMemoryTransport {
         /** Asked once: a process stays where it was pinned. */
         private static final long HOME = HostPlan.ownHome();
 
-        private final ProcessJob job;
+        private final LocalProcessGroup job;
         private final Arena arena;
 
         /** Tells apart the communicators of a job; "0" is the first. */
@@ -250,8 +253,8 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         private final @Nullable MemorySegment[] scratch;
 
         Processes(
-                ProcessJob job,
-                Control control,
+                LocalProcessGroup job,
+                ControlBlock control,
                 Arena arena,
                 String name,
                 int[] members,
@@ -265,10 +268,10 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
             this.scratch = new MemorySegment[ranks];
             ownScratch = staging(SCRATCH);
             long state = control.state(rank);
-            control.set(state + Control.SCRATCH_CHUNK, ownScratch.chunk());
-            control.set(state + Control.SCRATCH_AT, ownScratch.chunkAt());
-            control.set(state + Control.PID, ProcessHandle.current().pid());
-            control.set(state + Control.HOME, HOME);
+            control.set(state + ControlBlock.SCRATCH_CHUNK, ownScratch.chunk());
+            control.set(state + ControlBlock.SCRATCH_AT, ownScratch.chunkAt());
+            control.set(state + ControlBlock.PID, ProcessHandle.current().pid());
+            control.set(state + ControlBlock.HOME, HOME);
             job.retain();
         }
 
@@ -335,7 +338,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         MemorySegment scratch(int rank) {
             MemorySegment s = scratch[rank];
             if (s == null) {
-                long chunk = control.get(control.state(rank) + Control.SCRATCH_CHUNK);
+                long chunk = control.get(control.state(rank) + ControlBlock.SCRATCH_CHUNK);
                 s = chunk(rank, (int) chunk);
                 scratch[rank] = s;
             }
@@ -344,7 +347,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
         @Override
         long scratchAt(int rank) {
-            return control.get(control.state(rank) + Control.SCRATCH_AT);
+            return control.get(control.state(rank) + ControlBlock.SCRATCH_AT);
         }
 
         @Override
@@ -359,7 +362,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
 
         @Override
         String nameOf(int rank) {
-            long pid = control.get(control.state(rank) + Control.PID);
+            long pid = control.get(control.state(rank) + ControlBlock.PID);
             return "rank " + rank + (pid == 0 ? "" : " (process " + pid + ")");
         }
 
@@ -367,7 +370,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         HostPlan plan() {
             long[] homes = new long[ranks];
             for (int r = 0; r < ranks; r++) {
-                homes[r] = control.get(control.state(r) + Control.HOME);
+                homes[r] = control.get(control.state(r) + ControlBlock.HOME);
             }
             return HostPlan.of(homes);
         }
@@ -393,7 +396,8 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
         }
 
         @Override
-        Fabric split(int rank, long number, int colour, int[] members, Runnable barrier) {
+        SharedMemoryTransport split(
+                int rank, long number, int colour, int[] members, Runnable barrier) {
             int[] jobRanks = new int[members.length];
             int own = 0;
             for (int i = 0; i < members.length; i++) {
@@ -403,7 +407,7 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
             // Every member derives the same name, and no other communicator of the job has it.
             String childName = name + "." + number + "." + colour;
             String file = "ctl-" + childName;
-            long bytes = Control.size(members.length);
+            long bytes = ControlBlock.size(members.length);
             Arena childArena = Arena.ofShared();
             MemorySegment memory = null;
             if (own == 0) {
@@ -413,8 +417,9 @@ abstract sealed class Fabric permits Fabric.Threads, Fabric.Processes {
             if (memory == null) {
                 memory = job.folder().map(file, bytes, childArena);
             }
-            Control childControl = new Control(memory, members.length);
-            Fabric child = new Processes(job, childControl, childArena, childName, jobRanks, own);
+            ControlBlock childControl = new ControlBlock(memory, members.length);
+            SharedMemoryTransport child =
+                    new Processes(job, childControl, childArena, childName, jobRanks, own);
             barrier.run();
             if (own == 0) {
                 job.folder().delete(file);

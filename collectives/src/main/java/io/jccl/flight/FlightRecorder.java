@@ -14,21 +14,21 @@ import org.jspecify.annotations.Nullable;
 /**
  * The last operations of one rank, always written down: a few stores into one array, no allocation.
  *
- * <p>The time of an operation is that of {@link FlightAttendant}'s clock, which a thread sets every
- * {@value FlightAttendant#TICK_MILLIS} ms: {@link System#nanoTime} alone takes longer than all the
+ * <p>The time of an operation is that of {@link StatusPoller}'s clock, which a thread sets every
+ * {@value StatusPoller#TICK_MILLIS} ms: {@link System#nanoTime} alone takes longer than all the
  * rest. {@code JCCL_FLIGHT_CLOCK=exact} takes it all the same.
  *
  * <p><b>Threads:</b> {@link #note} by the one that uses the communicator, {@link #complete} by one
  * at a time, the rest by any.
  */
-public final class FlightRing {
+public final class FlightRecorder {
     private static final boolean EXACT = FlightSettings.exactClock();
     private static final boolean SITES = FlightSettings.callSites();
 
     /** Operations that only one engine has; numbered after the collectives. */
     private static final List<String> MORE = List.of("putSignal", "signal", "waitSignal");
 
-    private static final Collective[] COLLECTIVES = Collective.values();
+    private static final CollectiveOp[] COLLECTIVES = CollectiveOp.values();
     private static final DataType[] TYPES = DataType.values();
     private static final ReduceOp.Kind[] KINDS = ReduceOp.Kind.values();
 
@@ -44,7 +44,7 @@ public final class FlightRing {
     private static final long IN_PLACE = 1L << 26;
 
     /** An entry's first word before there was any operation. */
-    public static final long NOTHING = Collective.BARRIER.ordinal();
+    public static final long NOTHING = CollectiveOp.BARRIER.ordinal();
 
     private static final VarHandle LAST;
     private static final VarHandle COMPLETED;
@@ -52,8 +52,8 @@ public final class FlightRing {
     static {
         try {
             MethodHandles.Lookup lookup = MethodHandles.lookup();
-            LAST = lookup.findVarHandle(FlightRing.class, "last", long.class);
-            COMPLETED = lookup.findVarHandle(FlightRing.class, "completed", long.class);
+            LAST = lookup.findVarHandle(FlightRecorder.class, "last", long.class);
+            COMPLETED = lookup.findVarHandle(FlightRecorder.class, "completed", long.class);
         } catch (ReflectiveOperationException e) {
             throw new ExceptionInInitializerError(e);
         }
@@ -77,18 +77,18 @@ public final class FlightRing {
     /** Where the user's thread was when the communicator failed. */
     private volatile @Nullable String failedAt;
 
-    public FlightRing(int capacity) {
+    public FlightRecorder(int capacity) {
         this.capacity = capacity;
         words = new long[capacity * WORDS];
         sites = SITES ? new StackTraceElement[capacity] : null;
-        FlightAttendant.startClock(this);
+        StatusPoller.startClock(this);
     }
 
     // ---- written by the rank
 
     /** An operation as the first word of its entry. */
     public static long word(
-            Collective op,
+            CollectiveOp op,
             DataType type,
             ReduceOp.Kind kind,
             int root,
@@ -105,7 +105,7 @@ public final class FlightRing {
     }
 
     /** The next place among the operations that all ranks call alike; 0 for send and recv. */
-    public long nextOrder(Collective op) {
+    public long nextOrder(CollectiveOp op) {
         return op.peerToPeer() ? 0 : ++collectives;
     }
 
@@ -139,7 +139,7 @@ public final class FlightRing {
             w[at] = word;
             w[at + COUNT] = count;
             w[at + ORDER] = order;
-            w[at + TIME] = EXACT ? System.nanoTime() : FlightAttendant.now();
+            w[at + TIME] = EXACT ? System.nanoTime() : StatusPoller.now();
             if (sites != null) {
                 sites[entry] = CallSite.caller();
             }
@@ -214,7 +214,7 @@ public final class FlightRing {
             @Nullable StackTraceElement site) {
         int op = (int) (word & 0xff);
         boolean known = op < COLLECTIVES.length;
-        Collective c = known ? COLLECTIVES[op] : Collective.BARRIER;
+        CollectiveOp c = known ? COLLECTIVES[op] : CollectiveOp.BARRIER;
         DataType type = type(word);
         int root = root(word);
         return new Operation(
@@ -229,7 +229,7 @@ public final class FlightRing {
                 isQueued(word),
                 (word & GROUPED) != 0,
                 (word & IN_PLACE) != 0,
-                FlightAttendant.epochNanos(time),
+                StatusPoller.epochNanos(time),
                 completed,
                 site == null ? null : CallSite.text(site));
     }
@@ -239,7 +239,7 @@ public final class FlightRing {
         return op(word).describe(type(word), count, kind(word), root(word));
     }
 
-    static Collective op(long word) {
+    static CollectiveOp op(long word) {
         return COLLECTIVES[(int) (word & 0xff)];
     }
 

@@ -13,12 +13,12 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> any.
  */
-public final class Meeting implements AutoCloseable {
+public final class LocalPeers implements AutoCloseable {
     private final int rank;
     private final int size;
-    private final @Nullable ProcessJob job;
+    private final @Nullable LocalProcessGroup job;
 
-    Meeting(int rank, int size, @Nullable ProcessJob job) {
+    LocalPeers(int rank, int size, @Nullable LocalProcessGroup job) {
         this.rank = rank;
         this.size = size;
         this.job = job;
@@ -31,14 +31,14 @@ public final class Meeting implements AutoCloseable {
      * @param options for the timeout
      * @return this process's place
      */
-    public static Meeting join(Map<String, String> env, CommunicatorOptions options) {
+    public static LocalPeers join(Map<String, String> env, CommunicatorOptions options) {
         LaunchEnvironment launch = LaunchEnvironment.of(env);
         if (launch.size() == 1) {
-            return new Meeting(0, 1, null);
+            return new LocalPeers(0, 1, null);
         }
-        ProcessJob.checkOneMachine(launch);
-        ProcessJob.checkSize(launch.sizeVariable(), launch.size());
-        return ProcessJob.meet(launch.jobId(), launch.rank(), launch.size(), options);
+        LocalProcessGroup.checkOneMachine(launch);
+        LocalProcessGroup.checkSize(launch.sizeVariable(), launch.size());
+        return LocalProcessGroup.meet(launch.jobId(), launch.rank(), launch.size(), options);
     }
 
     /** This process. */

@@ -29,7 +29,7 @@ import org.jspecify.annotations.Nullable;
  * nothing is left behind however the processes end, but for heaps and locks, which each process
  * deletes when it leaves, survivors delete for the dead, and the next run deletes otherwise.
  */
-public final class ProcessJob {
+public final class LocalProcessGroup {
     static final String CONTROL = "ctl-0";
     private static final long POLL_NANOS = 200_000;
 
@@ -50,23 +50,23 @@ public final class ProcessJob {
     private final AtomicInteger users = new AtomicInteger();
 
     /** The memory of the communicator of all, while this process joins. */
-    private volatile @Nullable Control control;
+    private volatile @Nullable ControlBlock control;
 
     /** Tells this run from others of the same name. */
     private volatile long nonce;
 
     /** Needed until this process has joined. */
-    private final Arrivals arrivals;
+    private final LocalHandshake arrivals;
 
     private volatile boolean joined;
     private boolean left;
 
-    private ProcessJob(SharedFolder folder, int rank, int size, SharedFolder.Lock lock) {
+    private LocalProcessGroup(SharedFolder folder, int rank, int size, SharedFolder.Lock lock) {
         this.folder = folder;
         this.rank = rank;
         this.size = size;
         this.lock = lock;
-        this.arrivals = new Arrivals(folder, rank, size);
+        this.arrivals = new LocalHandshake(folder, rank, size);
         // Own chunks are unmapped when no buffer refers to them any more, so that results stay
         // readable after the communicator is closed.
         this.heap =
@@ -152,13 +152,13 @@ public final class ProcessJob {
     }
 
     public static void checkSize(String name, int size) {
-        if (size < 1 || size > Control.MAX_RANKS) {
+        if (size < 1 || size > ControlBlock.MAX_RANKS) {
             throw new IllegalArgumentException(
                     name
                             + " is "
                             + size
                             + ", expected 1 to "
-                            + Control.MAX_RANKS
+                            + ControlBlock.MAX_RANKS
                             + " ranks on one machine");
         }
     }
@@ -179,11 +179,11 @@ public final class ProcessJob {
 
     /** What the caller makes of a job in which all have met; the arena is its to close. */
     public interface Use<T> {
-        T of(ProcessJob job, Control control, Arena arena);
+        T of(LocalProcessGroup job, ControlBlock control, Arena arena);
     }
 
     /** Meets the other processes of a job, to know of them. */
-    static Meeting meet(String jobId, int rank, int size, CommunicatorOptions options) {
+    static LocalPeers meet(String jobId, int rank, int size, CommunicatorOptions options) {
         return join(
                 jobId,
                 rank,
@@ -193,7 +193,7 @@ public final class ProcessJob {
                 (job, control, arena) -> {
                     arena.close();
                     job.retain();
-                    return new Meeting(rank, size, job);
+                    return new LocalPeers(rank, size, job);
                 });
     }
 
@@ -227,11 +227,11 @@ public final class ProcessJob {
             LockSupport.parkNanos(POLL_NANOS);
             lock = folder.tryLock(rank);
         }
-        ProcessJob job = new ProcessJob(folder, rank, size, lock);
+        LocalProcessGroup job = new LocalProcessGroup(folder, rank, size, lock);
         boolean done = false;
         Arena arena = Arena.ofShared();
         try {
-            Control control =
+            ControlBlock control =
                     rank == 0
                             ? job.host(arena, deadline, options, store)
                             : job.attach(arena, deadline, options);
@@ -262,14 +262,14 @@ public final class ProcessJob {
             if (!joined) {
                 arrivals.refuse(lock.token(), why);
             }
-            Control c = control;
+            ControlBlock c = control;
             if (c != null) {
                 // Some may have joined already, and some hear of it only when they go on.
                 c.abort(
                         rank,
                         why instanceof CollectiveTimeoutException
-                                ? Control.AbortKind.TIMEOUT
-                                : Control.AbortKind.FAILED,
+                                ? ControlBlock.AbortKind.TIMEOUT
+                                : ControlBlock.AbortKind.FAILED,
                         arrivals.story(why));
             }
             if (!joined) {
@@ -280,31 +280,32 @@ public final class ProcessJob {
         }
     }
 
-    private Control host(Arena arena, long deadline, CommunicatorOptions options, boolean store) {
+    private ControlBlock host(
+            Arena arena, long deadline, CommunicatorOptions options, boolean store) {
         folder.deleteLeftovers(size);
-        Arrivals.forget(folder);
+        LocalHandshake.forget(folder);
         long number = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
         arrivals.come(number);
         if (store) {
             folder.makeStore(number);
         }
         MemorySegment memory =
-                folder.create(CONTROL, Control.size(size), arena, "the control memory");
-        Control control = new Control(memory, size);
-        control.set(Control.RANKS_AT, size);
-        control.set(Control.MAGIC_AT, Control.MAGIC);
-        control.release(Control.NONCE_AT, number);
+                folder.create(CONTROL, ControlBlock.size(size), arena, "the control memory");
+        ControlBlock control = new ControlBlock(memory, size);
+        control.set(ControlBlock.RANKS_AT, size);
+        control.set(ControlBlock.MAGIC_AT, ControlBlock.MAGIC);
+        control.release(ControlBlock.NONCE_AT, number);
         this.control = control;
         List<Integer> missing = new ArrayList<>();
         do {
             missing.clear();
             for (int r = 1; r < size; r++) {
                 long state = control.state(r);
-                long join = control.acquire(state + Control.JOIN);
+                long join = control.acquire(state + ControlBlock.JOIN);
                 if (join == 0) {
                     missing.add(r);
                 } else {
-                    control.release(state + Control.JOIN_ECHO, join);
+                    control.release(state + ControlBlock.JOIN_ECHO, join);
                 }
             }
             if (!missing.isEmpty()) {
@@ -317,19 +318,19 @@ public final class ProcessJob {
                 LockSupport.parkNanos(POLL_NANOS);
             }
         } while (!missing.isEmpty());
-        control.release(Control.GO_AT, 1);
+        control.release(ControlBlock.GO_AT, 1);
         folder.delete(CONTROL);
-        Arrivals.forget(folder);
+        LocalHandshake.forget(folder);
         return control;
     }
 
-    private Control attach(Arena arena, long deadline, CommunicatorOptions options) {
+    private ControlBlock attach(Arena arena, long deadline, CommunicatorOptions options) {
         long token = ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
-        @Nullable Control control = null;
+        @Nullable ControlBlock control = null;
         long nonce = 0;
         while (true) {
             // Another number under the same name: rank 0 found the old file stale. Map the new one.
-            long now = folder.word(CONTROL, Control.NONCE_AT);
+            long now = folder.word(CONTROL, ControlBlock.NONCE_AT);
             if (now != 0 && now != nonce) {
                 arrivals.come(now);
                 if (arrivals.fits(now)) {
@@ -337,19 +338,19 @@ public final class ProcessJob {
                     this.control = control;
                     if (control != null) {
                         nonce = now;
-                        control.release(control.state(rank) + Control.JOIN, token);
+                        control.release(control.state(rank) + ControlBlock.JOIN, token);
                     }
                 } else {
                     arrivals.judge(now, deadline);
                 }
             }
-            Control met =
+            ControlBlock met =
                     control != null
-                                    && control.acquire(control.state(rank) + Control.JOIN_ECHO)
+                                    && control.acquire(control.state(rank) + ControlBlock.JOIN_ECHO)
                                             == token
                             ? control
                             : null;
-            if (met != null && met.acquire(Control.GO_AT) == 1) {
+            if (met != null && met.acquire(ControlBlock.GO_AT) == 1) {
                 return met;
             }
             if (now != 0) {
@@ -370,20 +371,20 @@ public final class ProcessJob {
     }
 
     /** Maps the control file; null if rank 0 has just deleted it. */
-    private @Nullable Control open(Arena arena) {
+    private @Nullable ControlBlock open(Arena arena) {
         long bytes = folder.size(CONTROL);
         if (bytes < 0) {
             return null;
         }
-        long magic = folder.word(CONTROL, Control.MAGIC_AT);
-        long ranks = folder.word(CONTROL, Control.RANKS_AT);
-        if (magic != 0 && magic != Control.MAGIC) {
+        long magic = folder.word(CONTROL, ControlBlock.MAGIC_AT);
+        long ranks = folder.word(CONTROL, ControlBlock.RANKS_AT);
+        if (magic != 0 && magic != ControlBlock.MAGIC) {
             throw new JcclException(
                     "rank 0 runs another version of JCCL than rank "
                             + rank
                             + "; give all ranks the same jars");
         }
-        if (ranks != 0 && (ranks != size || bytes != Control.size(size))) {
+        if (ranks != 0 && (ranks != size || bytes != ControlBlock.size(size))) {
             throw new JcclException(
                     "rank 0 was started with WORLD_SIZE "
                             + ranks
@@ -393,7 +394,7 @@ public final class ProcessJob {
                             + size);
         }
         try {
-            return new Control(folder.map(CONTROL, Control.size(size), arena), size);
+            return new ControlBlock(folder.map(CONTROL, ControlBlock.size(size), arena), size);
         } catch (UncheckedIOException e) {
             return null;
         }

@@ -8,7 +8,7 @@ import java.util.Objects;
  * Every operation as data: who gives, who gets, in how many blocks. One generic executor serves
  * them all. The order is part of the protocol between processes.
  */
-public enum Collective {
+public enum CollectiveOp {
     BROADCAST("broadcast", Flow.ONE_TO_ALL, 0),
     SCATTER("scatter", Flow.ONE_TO_ALL, Bits.MANY_SEND),
     GATHER("gather", Flow.ALL_TO_ONE, Bits.MANY_RECV),
@@ -42,22 +42,22 @@ public enum Collective {
         static final int VECTOR = 8;
     }
 
-    private static final Collective[] VALUES = values();
+    private static final CollectiveOp[] VALUES = values();
 
     private final String method;
     private final Flow flow;
     private final int bits;
 
-    Collective(String method, Flow flow, int bits) {
+    CollectiveOp(String method, Flow flow, int bits) {
         this.method = method;
         this.flow = flow;
         this.bits = bits;
     }
 
     /** The operation of a method of {@link io.jccl.Communicator}. */
-    public static Collective ofMethod(String method) {
+    public static CollectiveOp ofMethod(String method) {
         Objects.requireNonNull(method, "operation");
-        for (Collective c : VALUES) {
+        for (CollectiveOp c : VALUES) {
             if (c.method.equals(method)) {
                 return c;
             }

@@ -1,6 +1,6 @@
 package io.jccl.bootstrap;
 
-import io.jccl.bootstrap.RollCall.Fact;
+import io.jccl.bootstrap.StoreHandshake.Fact;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.util.ArrayList;
@@ -21,7 +21,7 @@ import org.jspecify.annotations.Nullable;
  * @param size how many ranks it expects
  * @param facts what all ranks have to say alike, by name
  */
-public record RankCard(int rank, String process, int size, Map<String, Fact> facts) {
+public record RankInfo(int rank, String process, int size, Map<String, Fact> facts) {
     private static final String BETWEEN = "\t";
     private static final String NONE = "none";
 
@@ -29,12 +29,12 @@ public record RankCard(int rank, String process, int size, Map<String, Fact> fac
     public static final int MANY = 8;
 
     /** This process's; the version of JCCL is added to the facts. */
-    public static RankCard own(int rank, int size, Collection<Fact> facts) {
+    public static RankInfo own(int rank, int size, Collection<Fact> facts) {
         Map<String, Fact> all = new LinkedHashMap<>();
         String versions = "versions of JCCL";
         all.put(versions, new Fact(versions, Release.version(), "give all ranks the same jars"));
         facts.forEach(f -> all.put(f.name(), f));
-        return new RankCard(rank, here(), size, all);
+        return new RankInfo(rank, here(), size, all);
     }
 
     /** This process as the operator of a cluster knows it: {@code host:pid}. */
@@ -73,18 +73,18 @@ public record RankCard(int rank, String process, int size, Map<String, Fact> fac
     }
 
     /** What {@link #write} wrote. */
-    public static RankCard read(int rank, String text) {
+    public static RankInfo read(int rank, String text) {
         List<String> lines = text.lines().toList();
         Map<String, Fact> facts = new LinkedHashMap<>();
         for (String line : lines.subList(2, lines.size())) {
             String[] f = line.split(BETWEEN, 3);
             facts.put(f[0], new Fact(f[0], f[1], f[2]));
         }
-        return new RankCard(rank, lines.get(0), Integer.parseInt(lines.get(1)), facts);
+        return new RankInfo(rank, lines.get(0), Integer.parseInt(lines.get(1)), facts);
     }
 
     /** Whether two ranks fit each other. */
-    public boolean fits(RankCard other) {
+    public boolean fits(RankInfo other) {
         return size == other.size && says().equals(other.says());
     }
 
@@ -95,9 +95,9 @@ public record RankCard(int rank, String process, int size, Map<String, Fact> fac
      * @param cards those of all ranks that are here, by rank
      * @return a sentence; null if they fit each other
      */
-    public static @Nullable String differences(String where, List<RankCard> cards) {
+    public static @Nullable String differences(String where, List<RankInfo> cards) {
         List<String> wrong = new ArrayList<>();
-        Map<String, List<RankCard>> sizes = new TreeMap<>();
+        Map<String, List<RankInfo>> sizes = new TreeMap<>();
         cards.forEach(c ->
                 sizes.computeIfAbsent(Integer.toString(c.size), s -> new ArrayList<>()).add(c));
         if (sizes.size() > 1) {
@@ -108,9 +108,9 @@ public record RankCard(int rank, String process, int size, Map<String, Fact> fac
         TreeSet<String> names = new TreeSet<>();
         cards.forEach(c -> names.addAll(c.facts.keySet()));
         for (String n : names) {
-            Map<String, List<RankCard>> values = new TreeMap<>();
+            Map<String, List<RankInfo>> values = new TreeMap<>();
             String remedy = "";
-            for (RankCard c : cards) {
+            for (RankInfo c : cards) {
                 Fact f = c.facts.get(n);
                 remedy = f == null ? remedy : f.remedy();
                 values.computeIfAbsent(f == null ? NONE : f.value(), v -> new ArrayList<>()).add(c);
@@ -125,14 +125,14 @@ public record RankCard(int rank, String process, int size, Map<String, Fact> fac
     }
 
     /** Those with the same value together; of most of them, one as an example. */
-    private static String different(String what, Map<String, List<RankCard>> values) {
+    private static String different(String what, Map<String, List<RankInfo>> values) {
         StringBuilder text = new StringBuilder("different ").append(what).append(": ");
         int most = values.values().stream().mapToInt(List::size).max().orElse(0);
         int all = values.values().stream().mapToInt(List::size).sum();
         List<String> parts = new ArrayList<>();
         values.forEach((value, cards) -> {
             int named = all > MANY && cards.size() == most ? 1 : Math.min(cards.size(), 2 * MANY);
-            for (RankCard c : cards.subList(0, named)) {
+            for (RankInfo c : cards.subList(0, named)) {
                 parts.add("rank " + c.rank + " " + value + " (" + c.process + ")");
             }
             if (named < cards.size()) {

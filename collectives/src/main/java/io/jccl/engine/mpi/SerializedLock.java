@@ -14,8 +14,11 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> any.
  */
-final class Turn {
-    /** Less than a failed communicator's thread may still take to leave MPI (see {@link Watch}). */
+final class SerializedLock {
+    /**
+     * Less than a failed communicator's thread may still take to leave MPI (see {@link
+     * MpiMonitor}).
+     */
     static final long WAIT_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private static final int SPINS = 1000;
@@ -33,8 +36,8 @@ final class Turn {
     static {
         try {
             MethodHandles.Lookup lookup = MethodHandles.lookup();
-            STATE = lookup.findVarHandle(Turn.class, "state", int.class);
-            WAITING = lookup.findVarHandle(Turn.class, "waiting", int.class);
+            STATE = lookup.findVarHandle(SerializedLock.class, "state", int.class);
+            WAITING = lookup.findVarHandle(SerializedLock.class, "waiting", int.class);
         } catch (ReflectiveOperationException e) {
             throw new LinkageError("Turn", e);
         }

@@ -3,7 +3,7 @@ package io.jccl.train;
 /**
  * What follows attention in a block: two matrices, or experts. One slot per micro-batch under way.
  */
-interface Inner {
+interface FeedForward {
     /** From the normed rows of a slot to the output that the residual path adds. */
     void forward(int slot);
 

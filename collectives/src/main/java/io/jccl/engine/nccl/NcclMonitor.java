@@ -9,7 +9,7 @@ import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.error.JcclException;
-import io.jccl.flight.Standing;
+import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -25,7 +25,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> that of {@link Watchdog}, which holds the rank's lock meanwhile.
  */
-final class Watch {
+final class NcclMonitor {
     /** How much later than the thread itself the watchdog notices that it is stuck in NCCL. */
     private static final long STUCK_NANOS = 1_000_000_000L;
 
@@ -45,8 +45,8 @@ final class Watch {
 
     private final NcclRank rank;
     private final NcclApi nccl;
-    private final Members members;
-    private final Issued issued;
+    private final Membership members;
+    private final InFlightOps issued;
     private final Duration timeout;
     private final long timeoutNanos;
 
@@ -72,11 +72,11 @@ final class Watch {
 
     private long answered;
 
-    Watch(
+    NcclMonitor(
             NcclRank rank,
             NcclApi nccl,
-            Members members,
-            Issued issued,
+            Membership members,
+            InFlightOps issued,
             Duration timeout,
             long marker) {
         this.rank = rank;
@@ -85,7 +85,7 @@ final class Watch {
         this.issued = issued;
         this.timeout = timeout;
         this.timeoutNanos = Deadline.nanos(timeout);
-        this.answerNanos = Standing.answerNanos(timeoutNanos);
+        this.answerNanos = RankStatus.answerNanos(timeoutNanos);
         this.marker = marker;
         this.beatSeen = new long[rank.size()];
         this.beatText = new String[rank.size()];
@@ -236,12 +236,12 @@ final class Watch {
         if (now - markedAt <= timeoutNanos) {
             return;
         }
-        List<@Nullable Progress> all = members.answers(question);
+        List<@Nullable NcclProgress> all = members.answers(question);
         // They have their time also where this process was stopped until the end of the timeout.
         if (all.contains(null) && now - askedAt < answerNanos) {
             return;
         }
-        String table = Standing.table(standings(all));
+        String table = RankStatus.table(standings(all));
         CollectiveMismatchException mismatch = disagreement(all, awaited(), table);
         JcclException e =
                 mismatch != null ? mismatch : new CollectiveTimeoutException(report(all, table));
@@ -249,20 +249,20 @@ final class Watch {
         rank.failures().fail(e);
     }
 
-    private static List<@Nullable Standing> standings(List<@Nullable Progress> all) {
-        List<@Nullable Standing> standings = new ArrayList<>();
-        for (Progress p : all) {
+    private static List<@Nullable RankStatus> standings(List<@Nullable NcclProgress> all) {
+        List<@Nullable RankStatus> standings = new ArrayList<>();
+        for (NcclProgress p : all) {
             standings.add(p == null ? null : p.standing());
         }
         return standings;
     }
 
     /** Has the lowest rank that answered print an error, once it gets to know of it. */
-    private void announce(JcclException e, List<@Nullable Progress> all) {
-        members.report(Standing.lowest(standings(all)), String.valueOf(e.getMessage()));
+    private void announce(JcclException e, List<@Nullable NcclProgress> all) {
+        members.report(RankStatus.lowest(standings(all)), String.valueOf(e.getMessage()));
     }
 
-    private String report(List<@Nullable Progress> all, String table) {
+    private String report(List<@Nullable NcclProgress> all, String table) {
         StringBuilder report =
                 new StringBuilder("rank ")
                         .append(rank.rank())
@@ -276,7 +276,7 @@ final class Watch {
                         .append(awaited())
                         .append(':');
         for (int r = 0; r < all.size(); r++) {
-            Progress said = all.get(r);
+            NcclProgress said = all.get(r);
             report.append("\n  rank ")
                     .append(r)
                     .append(said == null ? " gives no answer" : " " + said.text());
@@ -288,12 +288,13 @@ final class Watch {
 
     private void answer(long number) {
         answered = number;
-        members.answer(number, new Progress(progressText(), rank.answer(), issued.collectives()));
+        members.answer(
+                number, new NcclProgress(progressText(), rank.answer(), issued.collectives()));
     }
 
     private @Nullable CollectiveMismatchException disagreement(
-            List<@Nullable Progress> all, String waitsFor, String table) {
-        String what = Progress.disagreement(all);
+            List<@Nullable NcclProgress> all, String waitsFor, String table) {
+        String what = NcclProgress.disagreement(all);
         return what == null
                 ? null
                 : new CollectiveMismatchException(
@@ -322,8 +323,8 @@ final class Watch {
      * @param text the error, unless they have called something else
      */
     JcclException late(long asked, String operation, String text) {
-        List<@Nullable Progress> all = members.answers(asked);
-        String table = Standing.table(standings(all));
+        List<@Nullable NcclProgress> all = members.answers(asked);
+        String table = RankStatus.table(standings(all));
         CollectiveMismatchException mismatch = disagreement(all, operation, table);
         JcclException e =
                 mismatch != null ? mismatch : new CollectiveTimeoutException(text + ". " + table);

@@ -7,7 +7,7 @@ import java.util.Map;
 import java.util.Objects;
 
 /** Makes communicators of the MPI engine. */
-public final class MpiWorld {
+public final class MpiEngine {
     /** The variable that chooses the engine of ranks on the host. */
     public static final String ENGINE = "JCCL_ENGINE";
 
@@ -17,7 +17,7 @@ public final class MpiWorld {
                     List.of("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
                     List.of("MPI_LOCALNRANKS", "PMI_SIZE"));
 
-    private MpiWorld() {}
+    private MpiEngine() {}
 
     /**
      * Whether MPI is to carry the data: {@code JCCL_ENGINE} says so, or says nothing and a launcher

@@ -30,11 +30,11 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** All ranks tell one story, whatever one of them has done. */
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
-class RollCallTest {
+class StoreHandshakeTest {
     /** Never waited for: a bad rank ends all at once. */
     private static final Duration LONG = Duration.ofMinutes(10);
 
-    private static final String HERE = RankCard.here();
+    private static final String HERE = RankInfo.here();
 
     private record Rank(int rank, int size, String version, long afterMillis) {
         static Rank of(int rank, int size) {
@@ -52,10 +52,10 @@ class RollCallTest {
                 all.add(
                         threads.submit(() -> {
                             Thread.sleep(r.afterMillis);
-                            new RollCall(store, "world", r.rank, r.size)
+                            new StoreHandshake(store, "world", r.rank, r.size)
                                     .answer(
                                             List.of(
-                                                    new RollCall.Fact(
+                                                    new StoreHandshake.Fact(
                                                             "versions of NCCL",
                                                             r.version,
                                                             "install one version everywhere")),
@@ -130,12 +130,12 @@ class RollCallTest {
     void rankThatEndsWhileOthersWaitIsNamedByAll(int size, int killed, int missing)
             throws InterruptedException {
         try (Store store = Store.inMemory()) {
-            RollCall.Fact fact =
-                    new RollCall.Fact(
+            StoreHandshake.Fact fact =
+                    new StoreHandshake.Fact(
                             "versions of NCCL", "2.30.7", "install one version everywhere");
             store.set(
                     "world/card-" + killed,
-                    RankCard.own(killed, size, List.of(fact))
+                    RankInfo.own(killed, size, List.of(fact))
                             .write()
                             .getBytes(StandardCharsets.UTF_8));
             long here = store.add("world/here", 1);
@@ -268,7 +268,7 @@ class RollCallTest {
     @Test
     void failureOfOneIsToldToAll() throws InterruptedException {
         try (Store store = Store.inMemory()) {
-            new RollCall(store, "world", 2, 3).fail("rank 2: out of memory");
+            new StoreHandshake(store, "world", 2, 3).fail("rank 2: out of memory");
             String story =
                     story(
                             call(store, LONG, List.of(Rank.of(0, 3), Rank.of(1, 3))),
@@ -283,11 +283,11 @@ class RollCallTest {
                 ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
             Future<?> watching =
                     threads.submit(() ->
-                            new RollCall(store, "world", 0, 3)
+                            new StoreHandshake(store, "world", 0, 3)
                                     .answer(List.of(), LONG, () -> "rank 2 is lost"));
             List<@Nullable Throwable> told = new ArrayList<>();
             try {
-                new RollCall(store, "world", 1, 3).answer(List.of(), LONG);
+                new StoreHandshake(store, "world", 1, 3).answer(List.of(), LONG);
             } catch (RankFailedException e) {
                 told.add(e);
             }

@@ -3,7 +3,7 @@ package io.jccl.engine.nccl;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
-import io.jccl.flight.Standing;
+import io.jccl.flight.RankStatus;
 import io.jccl.rendezvous.Store;
 import java.util.Arrays;
 import java.util.List;
@@ -13,27 +13,28 @@ import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
 /** What ranks say when they are asked how far they are. */
-class ProgressTest {
-    private static Progress of(Map<Long, String> collectives) {
-        Standing standing =
-                new Standing(
+class NcclProgressTest {
+    private static NcclProgress of(Map<Long, String> collectives) {
+        RankStatus standing =
+                new RankStatus(
                         3, "node:7", 10, "#9 barrier", "#10 allReduce(x)", 1234, "A.b(A.java:1)");
-        return new Progress("is fine", standing, new TreeMap<>(collectives));
+        return new NcclProgress("is fine", standing, new TreeMap<>(collectives));
     }
 
     @Test
     void readsWhatItWrote() {
-        for (Progress p : List.of(of(Map.of()), of(Map.of(9L, "barrier", 10L, "allReduce(x)")))) {
-            assertEquals(p, Progress.read(p.write()));
+        for (NcclProgress p :
+                List.of(of(Map.of()), of(Map.of(9L, "barrier", 10L, "allReduce(x)")))) {
+            assertEquals(p, NcclProgress.read(p.write()));
         }
     }
 
     @Test
     void ranksThatAreBehindOrSilentDoNotDisagree() {
-        assertNull(Progress.disagreement(Arrays.asList(of(Map.of(1L, "a", 2L, "b")), null)));
-        assertNull(Progress.disagreement(List.of(of(Map.of(1L, "a", 2L, "b")), of(Map.of()))));
+        assertNull(NcclProgress.disagreement(Arrays.asList(of(Map.of(1L, "a", 2L, "b")), null)));
+        assertNull(NcclProgress.disagreement(List.of(of(Map.of(1L, "a", 2L, "b")), of(Map.of()))));
         assertNull(
-                Progress.disagreement(
+                NcclProgress.disagreement(
                         List.of(of(Map.of(1L, "a", 2L, "b")), of(Map.of(2L, "b", 3L, "c")))));
     }
 
@@ -42,7 +43,7 @@ class ProgressTest {
         assertEquals(
                 "collective #10: rank 0 calls a; rank 1 calls b; rank 2 is past it; rank 3 has not"
                         + " come to it; rank 4 gives no answer",
-                Progress.disagreement(
+                NcclProgress.disagreement(
                         Arrays.asList(
                                 of(Map.of(9L, "x", 10L, "a", 11L, "c")),
                                 of(Map.of(9L, "x", 10L, "b", 11L, "d")),
@@ -55,8 +56,8 @@ class ProgressTest {
     @Test
     void answersToAnEarlierQuestionDoNotCount() {
         Store store = Store.inMemory();
-        Members zero = new Members(store, "m", 0, 2);
-        Members one = new Members(store, "m", 1, 2);
+        Membership zero = new Membership(store, "m", 0, 2);
+        Membership one = new Membership(store, "m", 1, 2);
         assertEquals(0, one.asked());
         long first = zero.ask();
         assertEquals(first, one.asked());

@@ -13,7 +13,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> one at a time calls.
  */
-public final class Crew implements AutoCloseable {
+public final class ThreadTeam implements AutoCloseable {
     /** What every thread does in a run. */
     @FunctionalInterface
     public interface Work {
@@ -45,7 +45,7 @@ public final class Crew implements AutoCloseable {
      * @param work what they do; not used before this returns
      * @throws IllegalArgumentException if the number is out of range
      */
-    public Crew(int threads, String name, Work work) {
+    public ThreadTeam(int threads, String name, Work work) {
         if (threads < 1 || threads > MAX) {
             throw new IllegalArgumentException(
                     "threads is "

@@ -8,10 +8,10 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One thread of the process that sets the clock of all {@linkplain FlightRing rings} and lets ranks
- * answer how far they are while their own threads wait. It ends when there are no rings left.
+ * One thread of the process that sets the clock of all {@linkplain FlightRecorder rings} and lets
+ * ranks answer how far they are while their own threads wait. It ends when there are no rings left.
  */
-public final class FlightAttendant {
+public final class StatusPoller {
     static final int TICK_MILLIS = 10;
 
     private static final long TICK_NANOS = TICK_MILLIS * 1_000_000L;
@@ -23,15 +23,15 @@ public final class FlightAttendant {
     private static final long EPOCH = System.currentTimeMillis() * 1_000_000L - System.nanoTime();
 
     /** Rings that are in use; those that nobody has any more drop out. */
-    private static final Set<FlightRing> RINGS =
-            Collections.newSetFromMap(new WeakHashMap<FlightRing, Boolean>());
+    private static final Set<FlightRecorder> RINGS =
+            Collections.newSetFromMap(new WeakHashMap<FlightRecorder, Boolean>());
 
     private static final Set<Runnable> ASKED = ConcurrentHashMap.newKeySet();
 
     private static volatile long now = System.nanoTime();
     private static @Nullable Thread thread;
 
-    private FlightAttendant() {}
+    private StatusPoller() {}
 
     /** The time of the last tick, as of {@link System#nanoTime}. */
     static long now() {
@@ -43,15 +43,15 @@ public final class FlightAttendant {
         return EPOCH + nanoTime;
     }
 
-    static synchronized void startClock(FlightRing ring) {
+    static synchronized void startClock(FlightRecorder ring) {
         RINGS.add(ring);
         if (thread == null) {
             now = System.nanoTime();
-            thread = Thread.ofPlatform().daemon().name("jccl-flight").start(FlightAttendant::run);
+            thread = Thread.ofPlatform().daemon().name("jccl-flight").start(StatusPoller::run);
         }
     }
 
-    public static synchronized void stopClock(FlightRing ring) {
+    public static synchronized void stopClock(FlightRecorder ring) {
         RINGS.remove(ring);
     }
 

@@ -20,7 +20,7 @@ import org.jspecify.annotations.Nullable;
  * What the processes of a job say of themselves when they come, as files of the job's folder, so
  * that ranks which do not fit each other all fail at once with one story, before any of them maps
  * memory that others lay out differently. Files carry the number of the run ({@link
- * Control#NONCE_AT}): those of an earlier one mean nothing.
+ * ControlBlock#NONCE_AT}): those of an earlier one mean nothing.
  *
  * <p>While it waits, a rank also watches the others. One that cannot join leaves its reason in a
  * file, with the token of its lock; it counts for those who have seen that rank join with that
@@ -28,7 +28,7 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> one.
  */
-final class Arrivals {
+final class LocalHandshake {
     private static final String CARDS = "card-";
     private static final String VERDICT = "verdict-";
 
@@ -49,7 +49,7 @@ final class Arrivals {
     private static final String LATE = "late";
 
     private final SharedFolder folder;
-    private final RankCard own;
+    private final RankInfo own;
     private long lastLook = System.nanoTime() - LOOK_NANOS;
 
     /** The token of each rank that was seen joining; 0 for others. */
@@ -60,9 +60,9 @@ final class Arrivals {
     private long lastNew;
     private boolean told;
 
-    Arrivals(SharedFolder folder, int rank, int size) {
+    LocalHandshake(SharedFolder folder, int rank, int size) {
         this.folder = folder;
-        this.own = RankCard.own(rank, size, List.of());
+        this.own = RankInfo.own(rank, size, List.of());
         this.tokens = new long[size];
         // Every rank opens every other one's file.
         this.watchNanos = Math.max(WATCH_NANOS, size * WATCH_NANOS_EACH);
@@ -83,7 +83,7 @@ final class Arrivals {
     /** Whether this rank fits rank 0, or rank 0 says nothing of itself. */
     boolean fits(long nonce) {
         String first = folder.read(CARDS + nonce + "-0");
-        return first == null || own.fits(RankCard.read(0, first));
+        return first == null || own.fits(RankInfo.read(0, first));
     }
 
     /** Throws if somebody has found that ranks differ; looks now and then only. */
@@ -123,7 +123,8 @@ final class Arrivals {
     }
 
     private boolean isCurrent(long nonce) {
-        return folder.isHeld(0) && nonce == folder.word(ProcessJob.CONTROL, Control.NONCE_AT);
+        return folder.isHeld(0)
+                && nonce == folder.word(LocalProcessGroup.CONTROL, ControlBlock.NONCE_AT);
     }
 
     /**
@@ -134,23 +135,23 @@ final class Arrivals {
      */
     void judge(long nonce, long deadline) {
         long until = Math.min(System.nanoTime() + REST.toNanos(), deadline);
-        List<RankCard> cards = cards(nonce);
+        List<RankInfo> cards = cards(nonce);
         while (System.nanoTime() - until < 0
-                && cards.size() < cards.stream().mapToInt(RankCard::size).max().orElse(0)) {
+                && cards.size() < cards.stream().mapToInt(RankInfo::size).max().orElse(0)) {
             LockSupport.parkNanos(LOOK_NANOS);
             throwVerdict(nonce);
             cards = cards(nonce);
         }
-        String story = RankCard.differences("this job in " + folder.path(), cards);
+        String story = RankInfo.differences("this job in " + folder.path(), cards);
         if (story != null && isCurrent(nonce)) {
             folder.putFirst(VERDICT + nonce, story, own.rank());
         }
         throwVerdict(nonce);
     }
 
-    private List<RankCard> cards(long nonce) {
+    private List<RankInfo> cards(long nonce) {
         String prefix = CARDS + nonce + "-";
-        List<RankCard> cards = new ArrayList<>();
+        List<RankInfo> cards = new ArrayList<>();
         try (DirectoryStream<Path> files =
                 Files.newDirectoryStream(folder.path(), prefix + "*[0-9]")) {
             for (Path f : files) {
@@ -158,7 +159,7 @@ final class Arrivals {
                 String text = folder.read(name);
                 if (text != null) {
                     int rank = Integer.parseInt(name.substring(prefix.length()));
-                    cards.add(RankCard.read(rank, text));
+                    cards.add(RankInfo.read(rank, text));
                 }
             }
         } catch (NoSuchFileException e) {
@@ -166,7 +167,7 @@ final class Arrivals {
         } catch (IOException e) {
             throw new UncheckedIOException("cannot read " + folder.path(), e);
         }
-        cards.sort(Comparator.comparingInt(RankCard::rank));
+        cards.sort(Comparator.comparingInt(RankInfo::rank));
         return cards;
     }
 
@@ -184,7 +185,7 @@ final class Arrivals {
      * @throws RankFailedException if one has said that it cannot join, or ended without a word
      * @throws CollectiveTimeoutException if one has waited too long
      */
-    void checkOthers(@Nullable Control met) {
+    void checkOthers(@Nullable ControlBlock met) {
         if (met != null && met.aborted()) {
             told = true;
             throw met.ended();
@@ -207,7 +208,7 @@ final class Arrivals {
             }
         }
         // All may have met since: then this one only has not seen it yet.
-        if (dead >= 0 && (met == null || met.acquire(Control.GO_AT) != 1)) {
+        if (dead >= 0 && (met == null || met.acquire(ControlBlock.GO_AT) != 1)) {
             long pid = FileLocks.pid(tokens[dead]);
             throw new RankFailedException(
                     "rank "
@@ -220,7 +221,7 @@ final class Arrivals {
     }
 
     /** Looks at all; returns one that was here and is no more, or -1. */
-    private int look(@Nullable Control met) {
+    private int look(@Nullable ControlBlock met) {
         int left = -1;
         int killed = -1;
         for (int r = 0; r < tokens.length; r++) {
@@ -232,7 +233,8 @@ final class Arrivals {
                 }
             } else if (look.token() != 0 && look.token() == tokens[r]) {
                 killed = r;
-            } else if (met != null && (r == 0 || met.acquire(met.state(r) + Control.JOIN) != 0)) {
+            } else if (met != null
+                    && (r == 0 || met.acquire(met.state(r) + ControlBlock.JOIN) != 0)) {
                 left = r;
             }
         }

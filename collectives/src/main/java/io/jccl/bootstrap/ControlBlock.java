@@ -27,7 +27,7 @@ import org.jspecify.annotations.Nullable;
  * <p>A word is written by one side only, on a cache line of its own: pairs of lines are kept apart
  * because processors fetch them together.
  */
-public final class Control {
+public final class ControlBlock {
     static final ValueLayout.OfLong LONG_LAYOUT = ValueLayout.JAVA_LONG;
     static final VarHandle LONG = LONG_LAYOUT.varHandle();
 
@@ -110,7 +110,7 @@ public final class Control {
     private final long slotsAt;
     private final long channelsAt;
 
-    public Control(MemorySegment memory, int ranks) {
+    public ControlBlock(MemorySegment memory, int ranks) {
         this.memory = memory;
         this.ranks = ranks;
         slotBytes = slotBytes(ranks);

@@ -29,7 +29,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** What a rank remembers of its last operations. */
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
-class FlightRingTest {
+class FlightRecorderTest {
     private static List<String> described(FlightHistory h) {
         return h.operations().stream().map(Operation::describe).toList();
     }
@@ -210,8 +210,8 @@ class FlightRingTest {
 
     // ---- standings
 
-    private static Standing standing(int rank, long called, String pending) {
-        return new Standing(
+    private static RankStatus standing(int rank, long called, String pending) {
+        return new RankStatus(
                 rank,
                 "node" + rank + ":4" + rank,
                 called,
@@ -224,7 +224,7 @@ class FlightRingTest {
     @Test
     void tableNamesWhoIsBehindFirst() {
         String table =
-                Standing.table(
+                RankStatus.table(
                         Arrays.asList(
                                 standing(0, 7, "#7 barrier"),
                                 null,
@@ -241,9 +241,9 @@ class FlightRingTest {
         assertTrue(
                 lines.get(3).matches(" +1 +rank 1 \\(process 9\\) +called #5 barrier +no answer"));
         assertTrue(lines.get(2).contains("12 s"), table);
-        assertEquals(0, Standing.lowest(Arrays.asList(standing(0, 1, ""), null)));
-        assertEquals(1, Standing.lowest(Arrays.asList(null, standing(1, 1, ""))));
-        assertEquals(-1, Standing.lowest(Arrays.asList(null, null)));
+        assertEquals(0, RankStatus.lowest(Arrays.asList(standing(0, 1, ""), null)));
+        assertEquals(1, RankStatus.lowest(Arrays.asList(null, standing(1, 1, ""))));
+        assertEquals(-1, RankStatus.lowest(Arrays.asList(null, null)));
     }
 
     @Test
@@ -252,8 +252,8 @@ class FlightRingTest {
         System.out.println("FlightRingTest seed " + seed);
         Random random = new Random(seed);
         for (int i = 0; i < 10_000; i++) {
-            Standing s =
-                    new Standing(
+            RankStatus s =
+                    new RankStatus(
                             random.nextInt(),
                             word(random),
                             random.nextLong(),
@@ -261,11 +261,11 @@ class FlightRingTest {
                             word(random),
                             random.nextLong(),
                             word(random));
-            assertEquals(s, Standing.read(s.write(10_000)), "seed " + seed);
+            assertEquals(s, RankStatus.read(s.write(10_000)), "seed " + seed);
         }
-        assertNull(Standing.read("garbage"));
-        assertNull(Standing.read("a\tb\tc\td\te\tf\tg"));
-        assertNull(Standing.read(""));
+        assertNull(RankStatus.read("garbage"));
+        assertNull(RankStatus.read("a\tb\tc\td\te\tf\tg"));
+        assertNull(RankStatus.read(""));
     }
 
     private static String word(Random random) {

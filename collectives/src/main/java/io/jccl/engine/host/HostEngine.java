@@ -2,8 +2,8 @@ package io.jccl.engine.host;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.bootstrap.Control;
-import io.jccl.bootstrap.ProcessJob;
+import io.jccl.bootstrap.ControlBlock;
+import io.jccl.bootstrap.LocalProcessGroup;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.util.ArrayList;
 import java.util.List;
@@ -12,14 +12,14 @@ import java.util.Objects;
 import java.util.stream.IntStream;
 
 /** Makes communicators of the host engine. */
-public final class HostWorld {
-    private HostWorld() {}
+public final class HostEngine {
+    private HostEngine() {}
 
     /** See {@link Communicator#local(int, CommunicatorOptions)}. */
     public static List<Communicator> local(int size, CommunicatorOptions options) {
         Objects.requireNonNull(options, "options");
-        ProcessJob.checkSize("size", size);
-        Fabric fabric = new Fabric.Threads(size);
+        LocalProcessGroup.checkSize("size", size);
+        SharedMemoryTransport fabric = new SharedMemoryTransport.Threads(size);
         List<Communicator> ranks = new ArrayList<>(size);
         for (int r = 0; r < size; r++) {
             ranks.add(new HostCommunicator(fabric, r, options));
@@ -35,25 +35,25 @@ public final class HostWorld {
         if (launch.size() == 1) {
             return local(1, options).getFirst();
         }
-        ProcessJob.checkOneMachine(launch);
-        ProcessJob.checkSize(launch.sizeVariable(), launch.size());
+        LocalProcessGroup.checkOneMachine(launch);
+        LocalProcessGroup.checkSize(launch.sizeVariable(), launch.size());
         int size = launch.size();
         int[] members = IntStream.range(0, size).toArray();
-        Fabric fabric =
-                ProcessJob.join(
+        SharedMemoryTransport fabric =
+                LocalProcessGroup.join(
                         launch.jobId(),
                         launch.rank(),
                         size,
                         options,
                         false,
                         (job, control, arena) ->
-                                new Fabric.Processes(
+                                new SharedMemoryTransport.Processes(
                                         job, control, arena, "0", members, launch.rank()));
         HostCommunicator c;
         try {
             c = new HostCommunicator(fabric, launch.rank(), options);
         } catch (RuntimeException | Error e) {
-            fabric.control.abort(launch.rank(), Control.AbortKind.FAILED, "cannot join: " + e);
+            fabric.control.abort(launch.rank(), ControlBlock.AbortKind.FAILED, "cannot join: " + e);
             fabric.leave(launch.rank());
             throw e;
         }
