@@ -417,7 +417,7 @@ public final class MatmulRun implements AutoCloseable {
         private @Nullable String wrong;
         private long checked;
 
-        public @Nullable String run(long[] count) {
+        @Nullable String run(long[] count) {
             double[][] vectors = new double[TRIALS][(int) plan.n()];
             for (int t = 0; t < TRIALS; t++) {
                 for (int k = 0; k < plan.n(); k++) {
