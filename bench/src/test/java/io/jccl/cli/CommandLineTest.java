@@ -140,7 +140,7 @@ class CommandLineTest {
     private static List<String> code(Path file) throws IOException {
         List<String> all = new ArrayList<>();
         boolean block = false;
-        for (String line : Files.readString(file).replace("\\\n", " ").split("\n")) {
+        for (String line : Files.readString(file).replace("\\\n", " ").lines().toList()) {
             if (line.strip().startsWith("```")) {
                 block = !block;
             } else if (block) {

@@ -21,9 +21,9 @@ import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.NavigableMap;
+import java.util.NavigableSet;
 import java.util.Set;
-import java.util.SortedMap;
-import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.regex.Matcher;
@@ -79,13 +79,13 @@ class StructureTest {
     private static final Map<String, ModuleReference> REFERENCES = new HashMap<>();
 
     /** Packages that the classes of a module name, by their own package. */
-    private static final SortedMap<String, SortedSet<String>> PACKAGES = new TreeMap<>();
+    private static final NavigableMap<String, NavigableSet<String>> PACKAGES = new TreeMap<>();
 
     /** The module of each package. */
     private static final Map<String, String> OWNER = new HashMap<>();
 
     /** Packages of other modules that the classes of a module name. */
-    private static final Map<String, SortedSet<String>> USED = new HashMap<>();
+    private static final Map<String, NavigableSet<String>> USED = new HashMap<>();
 
     @BeforeAll
     static void read() throws IOException {
@@ -116,7 +116,7 @@ class StructureTest {
         if (!file.startsWith("io/jccl/") || isTest(file)) {
             return;
         }
-        SortedSet<String> named = PACKAGES.computeIfAbsent(own, p -> new TreeSet<>());
+        NavigableSet<String> named = PACKAGES.computeIfAbsent(own, p -> new TreeSet<>());
         for (PoolEntry e : ClassFile.of().parse(bytes).constantPool()) {
             // Class names, descriptors and generic signatures alike.
             if (e instanceof Utf8Entry text) {
@@ -143,7 +143,7 @@ class StructureTest {
     @Test
     void packagesFormNoCycle() {
         // Packages that nothing else left depends on are taken away until only cycles are left.
-        SortedMap<String, SortedSet<String>> left = new TreeMap<>();
+        NavigableMap<String, NavigableSet<String>> left = new TreeMap<>();
         PACKAGES.forEach((p, to) -> left.put(p, new TreeSet<>(to)));
         Deque<String> free = new ArrayDeque<>();
         do {
