@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.fail;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
@@ -14,6 +15,8 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -30,8 +33,24 @@ class TimeoutTest {
     /** Less than the two seconds that were once given to ranks that do not answer. */
     private static final Duration MORE = Duration.ofMillis(1500);
 
+    /** A machine that stops this process at the wrong moment gets further chances. */
+    private static final int TRIES = 5;
+
     @Test
     void rankWithoutAnswerDoesNotProlongTheTimeout() throws InterruptedException {
+        List<String> late = new ArrayList<>();
+        while (late.size() < TRIES) {
+            long[] times = timesOfARankAlone();
+            if (times[0] < TIMEOUT.toNanos() && times[1] < TIMEOUT.plus(MORE).toNanos()) {
+                return;
+            }
+            late.add("asked after " + times[0] + " ns, over after " + times[1] + " ns");
+        }
+        fail(late.toString());
+    }
+
+    /** When the other rank was asked how far it is, and when the timeout was over. */
+    private static long[] timesOfARankAlone() throws InterruptedException {
         SharedMemoryTransport fabric = new SharedMemoryTransport.Threads(2);
         CommunicatorOptions options = CommunicatorOptions.DEFAULT.withTimeout(TIMEOUT);
         // There is no rank 1 that could answer.
@@ -54,17 +73,17 @@ class TimeoutTest {
                 Thread.sleep(1);
             }
             long asked = System.nanoTime() - began;
-            assertTrue(asked < TIMEOUT.toNanos(), () -> "asked only after " + asked + " ns");
             thread.join();
             Throwable t = error.get();
             assertInstanceOf(CollectiveTimeoutException.class, t);
             assertTrue(
                     String.valueOf(t.getMessage()).contains("rank 1 gives no answer"), t::toString);
             assertTrue(took.get() >= TIMEOUT.toNanos(), () -> took + " ns");
-            assertTrue(took.get() < TIMEOUT.plus(MORE).toNanos(), () -> took + " ns");
             assertEquals(1, fabric.control.asked(), "questions");
+            return new long[] {asked, took.get()};
+        } finally {
+            new HostCommunicator(fabric, 1, options).close();
         }
-        new HostCommunicator(fabric, 1, options).close();
     }
 
     @Test
