@@ -214,9 +214,10 @@ class FaultTest {
                 others.forEach(
                         rank -> assertEquals(0, workers.all().get(rank).join(PATIENCE), what));
             }
-            if (victims.size() > 1) {
+            if (victims.size() > 1 || starting) {
                 // One of them may have ended after the last that was not killed, which removes
-                // nothing while another lives: then the launcher does it.
+                // nothing while another lives, or while it made the job's folder under a temporary
+                // name: then the launcher does it.
                 LocalJob.cleanUp(job);
             }
             assertNothingLeft(job);

@@ -15,6 +15,7 @@ import java.nio.file.FileSystems;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
+import java.nio.file.attribute.FileAttribute;
 import java.nio.file.attribute.FileTime;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
@@ -37,6 +38,8 @@ import org.junit.jupiter.params.provider.ValueSource;
 class SharedFolderTest {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
     private static final String PROPERTY = "jccl.shm.dir";
+    private static final FileAttribute<?> PRIVATE =
+            PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"));
 
     private final String job = Workers.newJobId();
     private @TempDir Path temporary = Path.of("");
@@ -179,6 +182,45 @@ class SharedFolderTest {
         LocalJob.cleanUp(job);
         assertFalse(Files.exists(folder), () -> "left: " + folder);
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
+    }
+
+    /** What ranks leave that are killed while they make their job's folder, or delete it. */
+    private List<Path> unfinished() throws IOException {
+        Path folder = root.resolve("jccl-" + job);
+        List<Path> made = new ArrayList<>();
+        for (String end : List.of(".new-1", ".new-2f", ".new-3", ".old-a", ".old-b")) {
+            Path path = folder.resolveSibling(folder.getFileName() + end);
+            if (end.equals(".new-3") || end.equals(".old-b")) {
+                Files.move(killed(job), path);
+            } else {
+                Files.createDirectory(path, PRIVATE);
+            }
+            made.add(path);
+        }
+        Files.createFile(made.get(1).resolve("gate"));
+        return made;
+    }
+
+    @Test
+    void whatWasKilledWhileItMadeTheFolderIsRemoved() throws IOException {
+        unfinished();
+        // Not ours, though its name is like one.
+        Path stranger = root.resolve("jccl-" + job + ".new-0");
+        Files.createDirectory(stranger, PRIVATE);
+        file(stranger.resolve("gate"));
+        Path other = root.resolve("jccl-" + job + "x.new-0");
+        Files.createDirectory(other, PRIVATE);
+        Map<String, String> rest = contents(root);
+        rest.keySet().removeIf(f -> !f.equals(root.toString()) && !f.contains(".new-0"));
+
+        LocalJob.cleanUp(job);
+        assertEquals(rest, contents(root));
+
+        unfinished();
+        age(root);
+        hello(job);
+        rest.remove(other.toString());
+        assertEquals(rest, contents(root));
     }
 
     @Test

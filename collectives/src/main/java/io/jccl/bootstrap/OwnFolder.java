@@ -57,6 +57,13 @@ final class OwnFolder {
                             + "|(ctl-0(\\.\\d+)*|heap-\\d+-\\d+)(\\.part)?"
                             + "|(card-\\d+-\\d+|verdict-\\d+|refused-\\d+)(\\.\\d+\\.part)?");
 
+    /** What follows a folder's name while it is made, or after it was taken out of the way. */
+    static final String NEW = ".new-";
+
+    static final String OLD = ".old-";
+    private static final Pattern TEMPORARY =
+            Pattern.compile("\\.(new|old)-[0-9a-f]+$");
+
     static final String STORE = "store-";
     private static final Pattern STORES = Pattern.compile(STORE + "\\d+");
 
@@ -150,7 +157,7 @@ final class OwnFolder {
         if (Files.exists(path, LinkOption.NOFOLLOW_LINKS)) {
             return;
         }
-        Path made = beside(path, ".new-");
+        Path made = beside(path, NEW);
         makeMarked(made);
         try {
             Files.move(made, path, StandardCopyOption.ATOMIC_MOVE);
@@ -169,6 +176,40 @@ final class OwnFolder {
                 folder.getFileName()
                         + what
                         + Long.toHexString(ThreadLocalRandom.current().nextLong()));
+    }
+
+    /** Whether a path may be one that {@link #beside} made for a folder. */
+    static boolean isTemporary(Path folder, Path path) {
+        String name = path.getFileName().toString();
+        String start = folder.getFileName().toString();
+        return name.startsWith(start) && TEMPORARY.matcher(name.substring(start.length())).matches();
+    }
+
+    /**
+     * Deletes a folder with a temporary name whose maker was killed before it wrote the marker, or
+     * whose remover after it deleted it: it holds nothing, or an empty marker.
+     *
+     * @return false if it is something else
+     */
+    static boolean removeUnfinished(Path folder) throws IOException {
+        if (!TEMPORARY.matcher(folder.getFileName().toString()).find()
+                || !isPrivateFolder(attributes(folder), self())) {
+            return false;
+        }
+        List<Path> files = new ArrayList<>();
+        try (DirectoryStream<Path> found = Files.newDirectoryStream(folder)) {
+            found.forEach(files::add);
+        }
+        Path marker = folder.resolve(MARKER);
+        if (files.equals(List.of(marker))
+                && isOwnFile(marker, self())
+                && Files.size(marker) == 0) {
+            Files.delete(marker);
+        } else if (!files.isEmpty()) {
+            return false;
+        }
+        Files.delete(folder);
+        return true;
     }
 
     static void makeMarked(Path folder) throws IOException {

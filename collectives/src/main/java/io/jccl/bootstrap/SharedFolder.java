@@ -9,6 +9,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryIteratorException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
@@ -336,7 +337,7 @@ public final class SharedFolder {
                 }
             }
             // Out of the way first: nobody is to find it without its marker.
-            Path dead = OwnFolder.beside(folder, ".old-");
+            Path dead = OwnFolder.beside(folder, OwnFolder.OLD);
             Files.move(folder, dead, StandardCopyOption.ATOMIC_MOVE);
             files.remove(gate.file());
             files.add(gate.file());
@@ -365,24 +366,58 @@ public final class SharedFolder {
         }
     }
 
-    /** Deletes the folder of a job by id if none of its ranks lives; used by launchers. */
+    /**
+     * Deletes the folder of a job by id if none of its ranks lives, and what ranks that were killed
+     * while they made or deleted it left beside it; used by launchers.
+     */
     public static void removeJob(String jobId) {
-        deleteIfAbandoned(new SharedFolder(jobId).path);
+        Path folder = new SharedFolder(jobId).path;
+        forEach(
+                folder.getFileName().toString(),
+                f -> {
+                    if (f.equals(folder) || OwnFolder.isTemporary(folder, f)) {
+                        remove(f);
+                    }
+                });
     }
 
     /** Deletes folders of this user's runs whose processes are all dead. */
     static void removeStale() {
         Instant before = Instant.now().minus(GRACE);
-        try (DirectoryStream<Path> folders =
-                Files.newDirectoryStream(root(), OwnFolder.PREFIX + "*")) {
-            for (Path f : folders) {
-                PosixFileAttributes a = OwnFolder.attributes(f);
-                if (a.isDirectory() && a.lastModifiedTime().toInstant().isBefore(before)) {
-                    deleteIfAbandoned(f);
+        forEach(
+                OwnFolder.PREFIX,
+                f -> {
+                    PosixFileAttributes a = OwnFolder.attributes(f);
+                    if (a.isDirectory() && a.lastModifiedTime().toInstant().isBefore(before)) {
+                        remove(f);
+                    }
+                });
+    }
+
+    private static void remove(Path folder) throws IOException {
+        if (!OwnFolder.removeUnfinished(folder)) {
+            deleteIfAbandoned(folder);
+        }
+    }
+
+    private interface Action {
+        void on(Path folder) throws IOException;
+    }
+
+    /** Calls back with what has a name that starts so; a failure does not keep it from the rest. */
+    private static void forEach(String prefix, Action action) {
+        try (DirectoryStream<Path> found =
+                Files.newDirectoryStream(
+                        root(), f -> f.getFileName().toString().startsWith(prefix))) {
+            for (Path f : found) {
+                try {
+                    action.on(f);
+                } catch (IOException e) {
+                    // It went away since, or is another user's.
                 }
             }
-        } catch (IOException e) {
-            // It went away since, or is another user's: the next run looks again.
+        } catch (IOException | DirectoryIteratorException e) {
+            // The next run looks again.
         }
     }
 }
