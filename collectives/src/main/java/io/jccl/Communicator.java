@@ -5,6 +5,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
+import java.util.BitSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -123,7 +124,8 @@ public interface Communicator extends AutoCloseable {
      */
     static void runLocal(int size, CommunicatorOptions options, RankBody body) {
         Objects.requireNonNull(body, "body");
-        Ranks.run(local(size, options), body);
+        List<BitSet> shares = RankBinding.shares(options, System.getenv(), size);
+        Ranks.run(local(size, options), shares, body);
     }
 
     /**
@@ -139,7 +141,10 @@ public interface Communicator extends AutoCloseable {
     static void runLocal(
             List<? extends Device> devices, CommunicatorOptions options, RankBody body) {
         Objects.requireNonNull(body, "body");
-        Ranks.run(local(devices, options), body);
+        boolean host = devices.stream().allMatch(d -> d.kind() == Device.Kind.HOST);
+        List<BitSet> shares =
+                host ? RankBinding.shares(options, System.getenv(), devices.size()) : List.of();
+        Ranks.run(local(devices, options), shares, body);
     }
 
     /**
@@ -182,7 +187,7 @@ public interface Communicator extends AutoCloseable {
     static Communicator fromEnvironment(CommunicatorOptions options) {
         Map<String, String> env = System.getenv();
         EngineProvider engines = EngineProvider.Holder.ENGINES;
-        return engines.isMpiChosen(env) ? engines.mpi(options) : engines.host(env, options);
+        return engines.isMpiChosen(env) ? engines.mpi(options) : LocalJob.join(env, options);
     }
 
     /**

@@ -15,9 +15,15 @@ import org.jspecify.annotations.Nullable;
  * @param nccl what NCCL is told when it makes the communicator; default nothing, but that calls do
  *     not block
  * @param steering what a plan tells NCCL; null for nothing
+ * @param binding which CPUs the ranks run on; null for what {@link CpuBinding#VARIABLE JCCL_BIND}
+ *     says, or else {@link CpuBinding#NONE}. Only the host engine follows it
  */
 public record CommunicatorOptions(
-        Duration timeout, Algorithm algorithm, NcclConfig nccl, @Nullable NcclSteering steering) {
+        Duration timeout,
+        Algorithm algorithm,
+        NcclConfig nccl,
+        @Nullable NcclSteering steering,
+        @Nullable CpuBinding binding) {
     /** Ten minutes, {@link Algorithm#AUTO}, NCCL's own settings. */
     public static final CommunicatorOptions DEFAULT =
             new CommunicatorOptions(Duration.ofMinutes(10), Algorithm.AUTO, new NcclConfig());
@@ -48,6 +54,22 @@ public record CommunicatorOptions(
     }
 
     /**
+     * Settings without a binding.
+     *
+     * @param timeout how long a rank waits for the others
+     * @param algorithm the algorithm to use wherever it serves
+     * @param nccl what NCCL is told when it makes the communicator
+     * @param steering what a plan tells NCCL; null for nothing
+     */
+    public CommunicatorOptions(
+            Duration timeout,
+            Algorithm algorithm,
+            NcclConfig nccl,
+            @Nullable NcclSteering steering) {
+        this(timeout, algorithm, nccl, steering, null);
+    }
+
+    /**
      * Settings with NCCL's own.
      *
      * @param timeout how long a rank waits for the others
@@ -64,7 +86,7 @@ public record CommunicatorOptions(
      * @return new settings
      */
     public CommunicatorOptions withTimeout(Duration timeout) {
-        return new CommunicatorOptions(timeout, algorithm, nccl, steering);
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering, binding);
     }
 
     /**
@@ -74,7 +96,7 @@ public record CommunicatorOptions(
      * @return new settings
      */
     public CommunicatorOptions withAlgorithm(Algorithm algorithm) {
-        return new CommunicatorOptions(timeout, algorithm, nccl, steering);
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering, binding);
     }
 
     /**
@@ -84,7 +106,7 @@ public record CommunicatorOptions(
      * @return new settings
      */
     public CommunicatorOptions withNccl(NcclConfig nccl) {
-        return new CommunicatorOptions(timeout, algorithm, nccl, steering);
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering, binding);
     }
 
     /**
@@ -95,6 +117,16 @@ public record CommunicatorOptions(
      * @return new settings
      */
     public CommunicatorOptions withSteering(@Nullable NcclSteering steering) {
-        return new CommunicatorOptions(timeout, algorithm, nccl, steering);
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering, binding);
+    }
+
+    /**
+     * These settings with a binding of ranks to CPUs.
+     *
+     * @param binding which CPUs the ranks run on; null for what {@code JCCL_BIND} says
+     * @return new settings
+     */
+    public CommunicatorOptions withBinding(@Nullable CpuBinding binding) {
+        return new CommunicatorOptions(timeout, algorithm, nccl, steering, binding);
     }
 }

@@ -1,5 +1,6 @@
 package io.jccl;
 
+import io.jccl.rendezvous.LaunchEnvironment;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.UUID;
@@ -57,7 +58,17 @@ public final class LocalJob {
      * @see Communicator#fromEnvironment(CommunicatorOptions)
      */
     public static Communicator join(String id, int rank, int size, CommunicatorOptions options) {
-        return EngineProvider.Holder.ENGINES.host(environment(id, rank, size), options);
+        return join(environment(id, rank, size), options);
+    }
+
+    /** Joins on the host engine by a launcher's variables. */
+    static Communicator join(Map<String, String> environment, CommunicatorOptions options) {
+        LaunchEnvironment launch = LaunchEnvironment.of(environment);
+        if (launch.size() > 1) {
+            RankBinding.bind(
+                    RankBinding.shares(options, System.getenv(), launch.size()), launch.rank());
+        }
+        return EngineProvider.Holder.ENGINES.host(environment, options);
     }
 
     /**

@@ -2,6 +2,7 @@ package io.jccl;
 
 import io.jccl.error.JcclException;
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -11,8 +12,10 @@ final class Ranks {
 
     /**
      * See {@link Communicator#runLocal(List, io.jccl.CommunicatorOptions, Communicator.RankBody)}.
+     *
+     * @param shares the CPUs of each rank; empty if they are not bound
      */
-    static void run(List<Communicator> ranks, Communicator.RankBody body) {
+    static void run(List<Communicator> ranks, List<BitSet> shares, Communicator.RankBody body) {
         AtomicReference<RankError> first = new AtomicReference<>();
         List<Throwable> errors = new ArrayList<>();
         List<Thread> threads = new ArrayList<>();
@@ -20,7 +23,7 @@ final class Ranks {
             threads.add(
                     Thread.ofPlatform()
                             .name("jccl-rank-" + c.rank())
-                            .start(() -> runRank(c, body, first, errors)));
+                            .start(() -> runRank(c, shares, body, first, errors)));
         }
         boolean interrupted = false;
         for (Thread t : threads) {
@@ -52,11 +55,13 @@ final class Ranks {
 
     private static void runRank(
             Communicator c,
+            List<BitSet> shares,
             Communicator.RankBody body,
             AtomicReference<RankError> first,
             List<Throwable> errors) {
         try (c) {
             try {
+                RankBinding.bind(shares, c.rank());
                 body.run(c);
             } catch (Throwable t) {
                 // Before the communicator is closed, so that the others learn the reason.

@@ -32,7 +32,7 @@ public final class ControlBlock {
     static final VarHandle LONG = LONG_LAYOUT.varHandle();
 
     /** "JCCL" and the version of this layout. */
-    static final long MAGIC = 0x4a43434c_00000003L;
+    static final long MAGIC = 0x4a43434c_00000004L;
 
     static final int MAX_RANKS = 256;
 
@@ -66,7 +66,7 @@ public final class ControlBlock {
     public static final int ANSWER_ROOM = (int) (ANSWER - ANSWER_TEXT - 4);
 
     // State of a rank.
-    private static final long STATE = 512;
+    private static final long STATE = 1024;
     public static final long TICK = 0;
     public static final long CLOSED = 128;
     static final long JOIN = 136;
@@ -77,6 +77,14 @@ public final class ControlBlock {
 
     /** Where the rank runs: the memory and the last-level cache next to it. */
     public static final long HOME = 408;
+
+    /** How many words of {@link #CPUS} follow; 0 until the rank has said it. */
+    public static final long CPU_COUNT = 504;
+
+    /** The CPUs that the rank may use, one bit each. */
+    public static final long CPUS = 512;
+
+    public static final int CPU_WORDS = 64;
 
     // Slot.
     public static final long SEQ = 0;

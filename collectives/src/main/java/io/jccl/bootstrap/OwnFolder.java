@@ -61,8 +61,7 @@ final class OwnFolder {
     static final String NEW = ".new-";
 
     static final String OLD = ".old-";
-    private static final Pattern TEMPORARY =
-            Pattern.compile("\\.(new|old)-[0-9a-f]+$");
+    private static final Pattern TEMPORARY = Pattern.compile("\\.(new|old)-[0-9a-f]+$");
 
     static final String STORE = "store-";
     private static final Pattern STORES = Pattern.compile(STORE + "\\d+");
@@ -182,7 +181,8 @@ final class OwnFolder {
     static boolean isTemporary(Path folder, Path path) {
         String name = path.getFileName().toString();
         String start = folder.getFileName().toString();
-        return name.startsWith(start) && TEMPORARY.matcher(name.substring(start.length())).matches();
+        return name.startsWith(start)
+                && TEMPORARY.matcher(name.substring(start.length())).matches();
     }
 
     /**
@@ -201,9 +201,7 @@ final class OwnFolder {
             found.forEach(files::add);
         }
         Path marker = folder.resolve(MARKER);
-        if (files.equals(List.of(marker))
-                && isOwnFile(marker, self())
-                && Files.size(marker) == 0) {
+        if (files.equals(List.of(marker)) && isOwnFile(marker, self()) && Files.size(marker) == 0) {
             Files.delete(marker);
         } else if (!files.isEmpty()) {
             return false;

@@ -1,6 +1,8 @@
 package io.jccl.cli.launch;
 
+import io.jccl.CpuBinding;
 import io.jccl.LocalJob;
+import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.RankOptions;
 import io.jccl.cli.shell.Version;
@@ -27,6 +29,7 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.ArgGroup;
 import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
@@ -44,8 +47,8 @@ import picocli.CommandLine.Spec;
             "  jccl run -n 4 all_reduce -b 8 -e 64M -f 2",
             "  jccl run -n 4 -- -cp trainer.jar com.example.Trainer --epochs 3",
             "",
-            "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JCCL_JOB_ID and, if none"
-                    + " is set, a random JCCL_STORE_SECRET."
+            "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JCCL_JOB_ID, JCCL_BIND"
+                    + " and, if none is set, a random JCCL_STORE_SECRET."
                     + " Exit status: that of the rank that failed first, or 0."
                     + " SIGINT, SIGTERM and SIGHUP are passed on to all ranks; a second one, such as"
                     + " that of another Ctrl-C, kills them.",
@@ -99,6 +102,8 @@ public final class RunCommand implements Callable<Integer> {
                             + " 2).")
     private int killAfter = 2;
 
+    @Mixin private BindOption bind = new BindOption();
+
     @Parameters(
             paramLabel = "COMMAND",
             description = "A jccl command, or else arguments for java.",
@@ -149,7 +154,12 @@ public final class RunCommand implements Callable<Integer> {
                             + RankOptions.MOST_RANKS
                             + "; give such a number");
         }
-        return new Job(commandLine(line), line.getOut(), line.getErr()).run();
+        return new Job(
+                        commandLine(line),
+                        bind.in(System.getenv(), line),
+                        line.getOut(),
+                        line.getErr())
+                .run();
     }
 
     private List<String> commandLine(CommandLine line) {
@@ -179,6 +189,7 @@ public final class RunCommand implements Callable<Integer> {
     /** The processes of one run. */
     private final class Job {
         private final List<String> boundCommandLine;
+        private final CpuBinding binding;
         private final PrintWriter out;
         private final PrintWriter err;
         private final String id = LocalJob.newId();
@@ -194,7 +205,8 @@ public final class RunCommand implements Callable<Integer> {
         /** Whom {@link #end} asked to end. */
         private List<ProcessHandle> asked = List.of();
 
-        Job(List<String> commandLine, PrintWriter out, PrintWriter err) {
+        Job(List<String> commandLine, CpuBinding binding, PrintWriter out, PrintWriter err) {
+            this.binding = binding;
             // By the thread that is in run() until all have ended: the kernel ties them to it.
             this.boundCommandLine = ParentWatch.bound(commandLine);
             this.out = out;
@@ -236,6 +248,7 @@ public final class RunCommand implements Callable<Integer> {
             if (!StoreSecret.isIn(env)) {
                 env.put("JCCL_STORE_SECRET", secret);
             }
+            env.put(CpuBinding.VARIABLE, binding.toString());
             // This process was started from a build; its ranks must not race to make another.
             env.put("JCCL_NO_BUILD", "1");
             env.put(ParentWatch.VARIABLE, Long.toString(ProcessHandle.current().pid()));

@@ -48,7 +48,13 @@ public final class HostEngine {
                         false,
                         (job, control, arena) ->
                                 new SharedMemoryTransport.Processes(
-                                        job, control, arena, "0", members, launch.rank()));
+                                        job,
+                                        control,
+                                        arena,
+                                        "0",
+                                        members,
+                                        launch.rank(),
+                                        HostPlan.ownHome()));
         HostCommunicator c;
         try {
             c = new HostCommunicator(fabric, launch.rank(), options);

@@ -2,11 +2,8 @@ package io.jccl.engine.host;
 
 import io.jccl.Algorithm;
 import io.jccl.flight.CollectiveOp;
+import io.jccl.internal.Cpus;
 import io.jccl.topology.read.Cpu;
-import io.jccl.topology.read.SysFs;
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.BitSet;
 import java.util.Comparator;
 import java.util.EnumSet;
@@ -21,7 +18,8 @@ import java.util.stream.IntStream;
  * <p>Where a rank runs is only known if its process is pinned (by {@code mpirun --bind-to}, {@code
  * srun --cpu-bind}, {@code numactl}, {@code taskset}) to CPUs of one NUMA node when it joins. If
  * one rank is not, or all are on one node, the plan is {@link #FLAT}: ranks in their own order, all
- * served directly. Ranks that are threads of one JVM count as not pinned.
+ * served directly. {@link io.jccl.CpuBinding} pins as well. Ranks that are threads of one JVM count
+ * as not pinned.
  *
  * @param order ranks in the order in which they pass data on; empty for their own order
  * @param nodes how many NUMA nodes they are on, 1 if that is not known
@@ -109,22 +107,9 @@ record HostPlan(int[] order, int nodes) {
         return Algorithm.DIRECT;
     }
 
-    /** Where this process runs, in one number that orders near places side by side. */
+    /** Where the calling thread runs, in one number that orders near places side by side. */
     static long ownHome() {
-        if ("off".equals(System.getenv(VARIABLE))) {
-            return UNKNOWN;
-        }
-        try {
-            for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
-                if (line.startsWith("Cpus_allowed_list:")) {
-                    String list = line.substring(line.indexOf(':') + 1).strip();
-                    return home(SysFs.cpus(SysFs.ROOT), cpuList(list));
-                }
-            }
-        } catch (IOException | NumberFormatException e) {
-            // Not Linux, or a Linux that says it otherwise: not known.
-        }
-        return UNKNOWN;
+        return "off".equals(System.getenv(VARIABLE)) ? UNKNOWN : home(Cpus.all(), Cpus.ofThread());
     }
 
     /**
@@ -147,18 +132,6 @@ record HostPlan(int[] order, int nodes) {
     private static long common(IntStream values) {
         int[] distinct = values.distinct().toArray();
         return distinct.length == 1 ? distinct[0] + 1L : 0;
-    }
-
-    /** Linux's form of a set of CPUs, such as {@code 0-3,8}. */
-    static BitSet cpuList(String text) {
-        BitSet set = new BitSet();
-        for (String range : text.split(",", -1)) {
-            String[] ends = range.strip().split("-", 2);
-            if (!ends[0].isEmpty()) {
-                set.set(Integer.parseInt(ends[0]), Integer.parseInt(ends[ends.length - 1]) + 1);
-            }
-        }
-        return set;
     }
 
     /** What is known of the ranks of a communicator, for messages and tests. */

@@ -236,9 +236,6 @@ abstract sealed class SharedMemoryTransport
 
     /** Ranks as processes: only memory of their shared heaps is visible. */
     static final class Processes extends SharedMemoryTransport {
-        /** Asked once: a process stays where it was pinned. */
-        private static final long HOME = HostPlan.ownHome();
-
         private final LocalProcessGroup job;
         private final Arena arena;
 
@@ -249,6 +246,10 @@ abstract sealed class SharedMemoryTransport
         private final int[] members;
 
         private final int rank;
+
+        /** Where this rank was when it joined the job. */
+        private final long home;
+
         private final HostBuffer ownScratch;
         private final @Nullable MemorySegment[] scratch;
 
@@ -258,20 +259,22 @@ abstract sealed class SharedMemoryTransport
                 Arena arena,
                 String name,
                 int[] members,
-                int rank) {
+                int rank,
+                long home) {
             super(control);
             this.job = job;
             this.arena = arena;
             this.name = name;
             this.members = members;
             this.rank = rank;
+            this.home = home;
             this.scratch = new MemorySegment[ranks];
             ownScratch = staging(SCRATCH);
             long state = control.state(rank);
             control.set(state + ControlBlock.SCRATCH_CHUNK, ownScratch.chunk());
             control.set(state + ControlBlock.SCRATCH_AT, ownScratch.chunkAt());
             control.set(state + ControlBlock.PID, ProcessHandle.current().pid());
-            control.set(state + ControlBlock.HOME, HOME);
+            control.set(state + ControlBlock.HOME, home);
             job.retain();
         }
 
@@ -419,7 +422,7 @@ abstract sealed class SharedMemoryTransport
             }
             ControlBlock childControl = new ControlBlock(memory, members.length);
             SharedMemoryTransport child =
-                    new Processes(job, childControl, childArena, childName, jobRanks, own);
+                    new Processes(job, childControl, childArena, childName, jobRanks, own, home);
             barrier.run();
             if (own == 0) {
                 job.folder().delete(file);

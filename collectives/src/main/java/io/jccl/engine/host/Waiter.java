@@ -3,24 +3,40 @@ package io.jccl.engine.host;
 import io.jccl.RankFailedException;
 import io.jccl.bootstrap.ControlBlock;
 import io.jccl.flight.RankStatus;
+import io.jccl.internal.Cpus;
 import io.jccl.internal.Interrupts;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * How one rank waits for others: it spins, yields, then parks for longer and longer, and looks for
- * reasons to give up: a rank that is gone, an abort, an interrupt, the timeout. While it waits it
- * moves the user's messages on.
+ * How one rank waits for others: it spins for as long as that pays, yields, then parks for longer
+ * and longer, and looks for reasons to give up: a rank that is gone, an abort, an interrupt, the
+ * timeout. While it waits it moves the user's messages on.
  *
  * <p>One wait at a time, on the thread that runs the rank's operations; it allocates nothing.
  */
 final class Waiter {
-    /**
-     * About as long as a change of threads takes: a core may have to be shared with the other rank.
-     */
+    /** About as long as a change of threads takes. */
     private static final int SPINS = 256;
 
-    private static final int SPINS_OVERSUBSCRIBED = 20;
+    /** Where the other rank may need this core: its turn comes only when this one yields. */
+    private static final int FEW_SPINS = 20;
+
+    /** So many waits in a row that outlast the spinning mean that it does not pay. */
+    private static final int FEW_AFTER = 4;
+
+    /** So many waits with few spins until one tries whether more would pay; then twice as many. */
+    private static final int TRIAL_FIRST = 16;
+
+    private static final int TRIAL_LAST = 1024;
+
     private static final int YIELDS = 2000;
+
+    /**
+     * For ranks with CPUs of their own, some hundred microseconds; then the other rank is busy, or
+     * away because another program runs there. A yield would put this one behind all other programs
+     * too; one that sleeps gets its core back as soon as it wakes up.
+     */
+    private static final int APART_SPINS = 1 << 12;
 
     /** So many waits in a row that outlast the spinning mean that ranks share a core. */
     private static final int NAP_AFTER = 64;
@@ -35,7 +51,6 @@ final class Waiter {
     private final DesyncReport desync;
     private final int rank;
     private final int n;
-    private final int spins;
     private final long timeoutNanos;
 
     /** How long a rank waits before it asks the others how far they are; they answer meanwhile. */
@@ -44,8 +59,24 @@ final class Waiter {
     /** Barriers announced by this rank. */
     private long tick;
 
+    /** Whether it is known where the ranks run; looked up when a wait first takes long. */
+    private boolean located;
+
+    private boolean published;
+
+    /** How often a long wait looks before it parks, without yields; 0 if ranks may share a core. */
+    private int patience;
+
+    /** How often a wait looks before it counts as long: as it paid in the last waits. */
+    private int spins = SPINS;
+
     /** Waits in a row that outlasted the spinning. */
     private int slowWaits;
+
+    /** Waits with few spins between two trials, and until the next one. */
+    private int trialGap = TRIAL_FIRST;
+
+    private int untilTrial = TRIAL_FIRST;
 
     // The wait under way.
     private int rounds;
@@ -68,8 +99,6 @@ final class Waiter {
         this.desync = desync;
         this.rank = rank;
         this.n = fabric.ranks;
-        boolean crowded = n > Runtime.getRuntime().availableProcessors();
-        this.spins = crowded ? SPINS_OVERSUBSCRIBED : SPINS;
         this.timeoutNanos = timeoutNanos;
         this.askNanos = timeoutNanos - RankStatus.answerNanos(timeoutNanos);
     }
@@ -110,17 +139,28 @@ final class Waiter {
 
     /** Waits until a word that rank p writes has reached a value. */
     void await(long at, long value, int p) {
-        for (int i = 0; i < spins; i++) {
+        boolean trial = spins == FEW_SPINS && --untilTrial == 0;
+        int budget = trial ? SPINS : spins;
+        for (int i = 0; i < budget; i++) {
             if (control.acquire(at) >= value) {
                 slowWaits = 0;
+                if (trial && i >= FEW_SPINS) {
+                    tried(true);
+                } else if (trial) {
+                    untilTrial = trialGap;
+                }
                 return;
             }
             Thread.onSpinWait();
         }
-        if (++slowWaits % NAP_AFTER == 0) {
-            // Another core may be idle: whoever wakes up is put on it, whereas two that only yield
-            // to each other can stay together for long.
-            LockSupport.parkNanos(1);
+        if (trial) {
+            tried(false);
+        }
+        slowWaits++;
+        if (!located) {
+            locate();
+        } else if (patience == 0) {
+            adapt();
         }
         begin();
         try {
@@ -132,6 +172,59 @@ final class Waiter {
         } finally {
             end();
         }
+    }
+
+    /** Spins for less if that does not pay: the other rank may need this core. */
+    private void adapt() {
+        if (slowWaits % NAP_AFTER == 0) {
+            // Another core may be idle: whoever wakes up is put on it, whereas two that only yield
+            // to each other can stay together for long.
+            LockSupport.parkNanos(1);
+        }
+        if (slowWaits == FEW_AFTER) {
+            spins = FEW_SPINS;
+        }
+    }
+
+    /**
+     * Tells the others on which CPUs this rank may run, and learns from all whether they are apart,
+     * each on CPUs of its own, or crowded, more than CPUs. A launcher may have bound each of them:
+     * what this one may use is not what they have together.
+     */
+    private void locate() {
+        if (!published) {
+            published = true;
+            long[] own = Cpus.ofThread().toLongArray();
+            int words = Math.min(own.length, ControlBlock.CPU_WORDS);
+            long state = control.state(rank);
+            for (int i = 0; i < words; i++) {
+                control.set(state + ControlBlock.CPUS + (long) i * Long.BYTES, own[i]);
+            }
+            control.release(state + ControlBlock.CPU_COUNT, Math.max(1, words));
+        }
+        long[][] cpus = new long[n][];
+        for (int r = 0; r < n; r++) {
+            long state = control.state(r);
+            int words = (int) control.acquire(state + ControlBlock.CPU_COUNT);
+            if (words == 0) {
+                return;
+            }
+            cpus[r] = new long[words];
+            for (int i = 0; i < words; i++) {
+                cpus[r][i] = control.get(state + ControlBlock.CPUS + (long) i * Long.BYTES);
+            }
+        }
+        Places places = Places.of(cpus, Runtime.getRuntime().availableProcessors(), rank);
+        spins = places == Places.CROWDED ? FEW_SPINS : SPINS;
+        patience = places == Places.APART ? APART_SPINS : 0;
+        located = true;
+    }
+
+    /** Spins for longer again if that paid, else tries it more seldom. */
+    private void tried(boolean paid) {
+        spins = paid ? SPINS : FEW_SPINS;
+        trialGap = paid ? TRIAL_FIRST : Math.min(TRIAL_LAST, 2 * trialGap);
+        untilTrial = trialGap;
     }
 
     /**
@@ -156,7 +249,11 @@ final class Waiter {
     void pause(int p, long at, long value) {
         rounds++;
         checkAborted();
-        if (rounds < YIELDS) {
+        if (rounds < patience) {
+            Thread.onSpinWait();
+            return;
+        }
+        if (patience == 0 && rounds < YIELDS) {
             Thread.yield();
             return;
         }

@@ -10,6 +10,7 @@ import io.jccl.Algorithm;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.flight.CollectiveOp;
+import io.jccl.internal.Cpus;
 import io.jccl.topology.read.Cpu;
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -29,7 +30,7 @@ class HostPlanTest {
     }
 
     private static long home(String cpus) {
-        return HostPlan.home(MACHINE, HostPlan.cpuList(cpus));
+        return HostPlan.home(MACHINE, Cpus.parse(cpus));
     }
 
     private static HostPlan plan(String... cpus) {
@@ -61,7 +62,7 @@ class HostPlanTest {
         assertSame(HostPlan.FLAT, plan("0", "8", "0-15", "9"));
         assertEquals(HostPlan.UNKNOWN, home("7-8"));
         assertEquals(HostPlan.UNKNOWN, home("99"), "a CPU that is not there");
-        assertEquals(HostPlan.UNKNOWN, HostPlan.home(List.of(), HostPlan.cpuList("0")));
+        assertEquals(HostPlan.UNKNOWN, HostPlan.home(List.of(), Cpus.parse("0")));
     }
 
     @Test
@@ -109,9 +110,9 @@ class HostPlanTest {
 
     @Test
     void listsOfCpus() {
-        BitSet set = HostPlan.cpuList("0-2,5,7-7");
+        BitSet set = Cpus.parse("0-2,5,7-7");
         assertEquals("{0, 1, 2, 5, 7}", set.toString());
-        assertTrue(HostPlan.cpuList("").isEmpty());
+        assertTrue(Cpus.parse("").isEmpty());
         assertNotEquals(home("0"), home("1"));
     }
 }

@@ -1,0 +1,41 @@
+package io.jccl.engine.host;
+
+import java.util.BitSet;
+
+/** How the ranks of a machine have its CPUs: that decides how they wait for each other. */
+enum Places {
+    /** Each has CPUs of its own. */
+    APART,
+
+    /** They share enough CPUs; the scheduler may put two on one. */
+    TOGETHER,
+
+    /** They are more than their CPUs, so that some wait for a core, not for data. */
+    CROWDED;
+
+    /**
+     * Decides.
+     *
+     * @param cpus by rank, the CPUs that it may use, one bit each; none if that is not known
+     * @param available what the JVM of one of them counts: fewer than its CPUs where a container
+     *     limits its time
+     * @param rank that one
+     */
+    static Places of(long[][] cpus, int available, int rank) {
+        BitSet all = new BitSet();
+        boolean apart = cpus.length > 1;
+        boolean known = true;
+        for (long[] words : cpus) {
+            BitSet one = BitSet.valueOf(words);
+            known &= !one.isEmpty();
+            apart &= !all.intersects(one);
+            all.or(one);
+        }
+        boolean limited = !known || available < BitSet.valueOf(cpus[rank]).cardinality();
+        int processors = known ? all.cardinality() : available;
+        if (cpus.length > (limited ? Math.min(available, processors) : processors)) {
+            return CROWDED;
+        }
+        return known && apart ? APART : TOGETHER;
+    }
+}

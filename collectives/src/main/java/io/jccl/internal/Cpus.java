@@ -1,0 +1,171 @@
+package io.jccl.internal;
+
+import io.jccl.topology.read.Cpu;
+import io.jccl.topology.read.SysFs;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.Collection;
+import java.util.Comparator;
+import java.util.List;
+import java.util.StringJoiner;
+import java.util.TreeMap;
+
+/** The CPUs that a thread may use, and how the ranks of one machine share them. */
+public final class Cpus {
+    private static final String ALLOWED = "Cpus_allowed_list:";
+
+    private Cpus() {}
+
+    /**
+     * The CPUs that the calling thread may use.
+     *
+     * @return their numbers; empty if the system does not report them
+     */
+    public static BitSet ofThread() {
+        return allowed(Path.of("/proc/thread-self/status"));
+    }
+
+    /**
+     * The CPUs that this process was started with: threads of it may be bound to fewer.
+     *
+     * @return their numbers; empty if the system does not report them
+     */
+    public static BitSet ofProcess() {
+        return allowed(Path.of("/proc/self/status"));
+    }
+
+    private static BitSet allowed(Path status) {
+        try {
+            for (String line : Files.readAllLines(status)) {
+                if (line.startsWith(ALLOWED)) {
+                    return parse(line.substring(ALLOWED.length()).strip());
+                }
+            }
+        } catch (IOException | NumberFormatException e) {
+            // Not Linux, or one that writes it differently.
+        }
+        return new BitSet();
+    }
+
+    /**
+     * All CPUs of this machine.
+     *
+     * @return in the order of their numbers; empty if the system does not report them
+     */
+    public static List<Cpu> all() {
+        return SysFs.cpus(SysFs.ROOT);
+    }
+
+    /**
+     * Divides CPUs among ranks: each gets whole cores of its own, near each other, as many as there
+     * are for each; hardware threads where there are fewer cores than ranks.
+     *
+     * @param machine all CPUs of the machine
+     * @param allowed those to divide
+     * @param ranks how many ranks there are
+     * @return the CPUs of each rank; empty if there are fewer CPUs than ranks
+     */
+    public static List<BitSet> cores(List<Cpu> machine, BitSet allowed, int ranks) {
+        List<Cpu> cpus =
+                machine.stream()
+                        .filter(c -> allowed.get(c.id()))
+                        .sorted(
+                                Comparator.comparingInt(Cpu::numa)
+                                        .thenComparingInt(Cpu::l3)
+                                        .thenComparingInt(Cpu::core)
+                                        .thenComparingInt(Cpu::id))
+                        .toList();
+        List<BitSet> units = new ArrayList<>();
+        int core = -1;
+        for (Cpu c : cpus) {
+            if (units.isEmpty() || c.core() != core) {
+                units.add(new BitSet());
+                core = c.core();
+            }
+            units.getLast().set(c.id());
+        }
+        if (units.size() < ranks) {
+            units = cpus.stream().map(c -> one(c.id())).toList();
+        }
+        List<BitSet> shares = new ArrayList<>();
+        for (int r = 0; r < ranks && units.size() >= ranks; r++) {
+            shares.add(union(units.subList(start(r, units, ranks), start(r + 1, units, ranks))));
+        }
+        return shares;
+    }
+
+    /**
+     * Distributes ranks over NUMA nodes, neighbours on the same node.
+     *
+     * @param machine all CPUs of the machine
+     * @param allowed those to use
+     * @param ranks how many ranks there are
+     * @return the CPUs of each rank: all allowed ones of its node; empty if there are fewer CPUs
+     *     than ranks
+     */
+    public static List<BitSet> nodes(List<Cpu> machine, BitSet allowed, int ranks) {
+        TreeMap<Integer, BitSet> byNode = new TreeMap<>();
+        machine.stream()
+                .filter(c -> allowed.get(c.id()))
+                .forEach(c -> byNode.computeIfAbsent(c.numa(), n -> new BitSet()).set(c.id()));
+        List<BitSet> nodes = List.copyOf(byNode.values());
+        List<BitSet> shares = new ArrayList<>();
+        for (int r = 0; r < ranks && union(nodes).cardinality() >= ranks; r++) {
+            shares.add(nodes.get((int) ((long) r * nodes.size() / ranks)));
+        }
+        return shares;
+    }
+
+    private static int start(int rank, List<?> units, int ranks) {
+        return (int) ((long) rank * units.size() / ranks);
+    }
+
+    private static BitSet one(int cpu) {
+        BitSet set = new BitSet();
+        set.set(cpu);
+        return set;
+    }
+
+    private static BitSet union(Collection<BitSet> sets) {
+        BitSet all = new BitSet();
+        sets.forEach(all::or);
+        return all;
+    }
+
+    /**
+     * Reads Linux's form of a set of CPUs.
+     *
+     * @param text such as {@code 0-3,8}
+     * @return the numbers
+     * @throws NumberFormatException if it is something else
+     */
+    public static BitSet parse(String text) {
+        BitSet set = new BitSet();
+        for (String range : text.split(",", -1)) {
+            String[] ends = range.strip().split("-", 2);
+            if (!ends[0].isEmpty()) {
+                set.set(Integer.parseInt(ends[0]), Integer.parseInt(ends[ends.length - 1]) + 1);
+            }
+        }
+        return set;
+    }
+
+    /**
+     * Writes a set of CPUs as Linux does.
+     *
+     * @param cpus the numbers
+     * @return such as {@code 0-3,8}; empty for none
+     */
+    public static String text(BitSet cpus) {
+        StringJoiner all = new StringJoiner(",");
+        for (int from = cpus.nextSetBit(0); from >= 0; ) {
+            int end = cpus.nextClearBit(from);
+            all.add(end == from + 1 ? "" + from : from + "-" + (end - 1));
+            from = cpus.nextSetBit(end);
+        }
+        return all.toString();
+    }
+}

@@ -1,0 +1,96 @@
+package io.jccl.internal;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.topology.read.Cpu;
+import java.util.ArrayList;
+import java.util.BitSet;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class CpusTest {
+    /** Two NUMA nodes of four cores; the second hardware threads of all cores are 8 to 15. */
+    private static final List<Cpu> MACHINE = machine();
+
+    private static List<Cpu> machine() {
+        List<Cpu> cpus = new ArrayList<>();
+        for (int i = 0; i < 16; i++) {
+            int core = i % 8;
+            cpus.add(new Cpu(i, core, core / 4, core / 4, core, core / 4 * 4));
+        }
+        return cpus;
+    }
+
+    private static String texts(List<BitSet> shares) {
+        return String.join(" ", shares.stream().map(Cpus::text).toList());
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "1, 0-15, 0-15",
+        "2, 0-15, '0-3,8-11 4-7,12-15'",
+        "3, 0-15, '0-1,8-9 2-4,10-12 5-7,13-15'",
+        "8, 0-15, '0,8 1,9 2,10 3,11 4,12 5,13 6,14 7,15'",
+        "16, 0-15, '0 8 1 9 2 10 3 11 4 12 5 13 6 14 7 15'",
+        "17, 0-15, ''",
+        "2, '1,5', '1 5'",
+        "2, '3,11', '3 11'",
+        "2, '0,8,3', '0,8 3'",
+        "2, 7, ''",
+        "2, 64-65, ''",
+    })
+    void ranksGetCoresOfTheirOwn(int ranks, String allowed, String expected) {
+        assertEquals(expected, texts(Cpus.cores(MACHINE, Cpus.parse(allowed), ranks)));
+    }
+
+    @Test
+    void noTwoRanksShareACpu() {
+        for (int ranks = 1; ranks <= MACHINE.size(); ranks++) {
+            BitSet all = new BitSet();
+            for (BitSet share : Cpus.cores(MACHINE, Cpus.parse("0-15"), ranks)) {
+                assertFalse(share.isEmpty());
+                assertFalse(all.intersects(share));
+                all.or(share);
+            }
+            assertEquals("0-15", Cpus.text(all), ranks + " ranks");
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "1, 0-15, '0-3,8-11'",
+        "2, 0-15, '0-3,8-11 4-7,12-15'",
+        "3, 0-15, '0-3,8-11 0-3,8-11 4-7,12-15'",
+        "2, 0-2, '0-2 0-2'",
+        "3, '0,4', ''",
+    })
+    void ranksGetNodes(int ranks, String allowed, String expected) {
+        assertEquals(expected, texts(Cpus.nodes(MACHINE, Cpus.parse(allowed), ranks)));
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"", "0", "0-3", "0-3,8", "1,3,5-6,8191"})
+    void listsAreReadAndWrittenAlike(String text) {
+        assertEquals(text, Cpus.text(Cpus.parse(text)));
+    }
+
+    @Test
+    void whatIsNoListIsRefused() {
+        assertThrows(NumberFormatException.class, () -> Cpus.parse("0-x"));
+    }
+
+    @Test
+    void thisThreadMayUseCpusOfThisMachine() {
+        BitSet own = Cpus.ofThread();
+        assertEquals(own.isEmpty(), Cpus.ofProcess().isEmpty());
+        for (int cpu : own.stream().toArray()) {
+            assertTrue(Cpus.all().stream().anyMatch(c -> c.id() == cpu), "CPU " + cpu);
+        }
+    }
+}
