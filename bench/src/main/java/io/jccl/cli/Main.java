@@ -4,6 +4,7 @@ import static picocli.CommandLine.Model.UsageMessageSpec.SECTION_KEY_COMMAND_LIS
 import static picocli.CommandLine.Model.UsageMessageSpec.SECTION_KEY_COMMAND_LIST_HEADING;
 
 import io.jccl.bench.Collective;
+import io.jccl.bindings.StandardError;
 import io.jccl.cli.check.SelfTestCommand;
 import io.jccl.cli.check.SoakCommand;
 import io.jccl.cli.doctor.DoctorCommand;
@@ -42,6 +43,12 @@ import picocli.CommandLine.UnmatchedArgumentException;
 public final class Main {
     /** Set to 1, errors come with their stack traces. */
     private static final String DEBUG = "JCCL_DEBUG";
+
+    /**
+     * Standard error by its number, where the launcher has kept the JVM's own away from it: with
+     * the Vector API, the JVM begins with a line on incubator modules.
+     */
+    private static final String ERROR_FILE = "jccl.stderr";
 
     /** How help lists commands. */
     private enum Group {
@@ -203,6 +210,10 @@ public final class Main {
      * @param args the arguments
      */
     public static void main(String[] args) {
+        Integer error = Integer.getInteger(ERROR_FILE);
+        if (error != null) {
+            StandardError.replaceBy(error);
+        }
         ParentWatch.start(System.getenv());
         System.exit(
                 execute(

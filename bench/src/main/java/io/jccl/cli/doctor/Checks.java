@@ -160,8 +160,11 @@ final class Checks {
                 Severity.WARNING,
                 "vector-api",
                 f -> !f.java().vectorApi(),
-                f -> "the Vector API is not there, so the host engine reduces several times slower",
-                "start java with --add-modules jdk.incubator.vector");
+                f ->
+                        "this JDK has no Vector API, so the host engine reduces several times"
+                                + " slower",
+                "use a JDK with the module jdk.incubator.vector; a program of your own also needs"
+                        + " --add-modules jdk.incubator.vector");
         t.row(
                 Severity.INFO,
                 "musl",

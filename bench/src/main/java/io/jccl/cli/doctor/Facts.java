@@ -56,7 +56,7 @@ record Facts(
      * The JVM.
      *
      * @param nativeAccess whether the bindings may call native code
-     * @param vectorApi whether the Vector API's module is resolved
+     * @param vectorApi whether the JDK has the Vector API's module
      */
     record Java(
             String version,

@@ -1,6 +1,7 @@
 package io.jccl.cli.doctor;
 
 import io.jccl.bindings.NativeLibraries;
+import java.lang.module.ModuleFinder;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.regex.Matcher;
@@ -62,6 +63,6 @@ final class SystemProbe {
                 System.getProperty("java.vm.name", ""),
                 System.getProperty("java.home", ""),
                 NativeLibraries.class.getModule().isNativeAccessEnabled(),
-                ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent());
+                ModuleFinder.ofSystem().find("jdk.incubator.vector").isPresent());
     }
 }

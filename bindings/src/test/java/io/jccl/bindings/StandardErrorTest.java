@@ -1,0 +1,59 @@
+package io.jccl.bindings;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.error.JcclException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+class StandardErrorTest {
+    /** Writes a line to standard error before and after. */
+    static final class Main {
+        private Main() {}
+
+        public static void main(String[] args) {
+            System.err.println("before");
+            StandardError.replaceBy(Integer.parseInt(args[0]));
+            System.err.println("after");
+        }
+    }
+
+    @Test
+    @Timeout(value = 1, unit = TimeUnit.MINUTES)
+    void whatIsWrittenAfterwardsGoesThere(@TempDir Path folder) throws Exception {
+        Path first = folder.resolve("first");
+        Path second = folder.resolve("second");
+        String java =
+                String.join(
+                        " ",
+                        Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+                        "--enable-native-access=ALL-UNNAMED -cp",
+                        ChildJvm.rootOf(NativeLibraries.class)
+                                + ":"
+                                + ChildJvm.rootOf(StandardErrorTest.class),
+                        Main.class.getName(),
+                        "3");
+        Process shell =
+                new ProcessBuilder("sh", "-c", "exec " + java + " 2>" + first + " 3>" + second)
+                        .inheritIO()
+                        .start();
+        assertEquals(0, shell.waitFor());
+        assertTrue(Files.readString(first).contains("before"), Files.readString(first));
+        assertEquals("after\n", Files.readString(second));
+    }
+
+    @Test
+    void whatIsNotOpenIsRefused() {
+        assertThrows(IllegalArgumentException.class, () -> StandardError.replaceBy(2));
+        JcclException e =
+                assertThrows(JcclException.class, () -> StandardError.replaceBy(1_000_000));
+        assertEquals("file 1000000 cannot be standard error: it is not open", e.getMessage());
+    }
+}
