@@ -2,8 +2,8 @@ package io.jccl;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import io.jccl.testdouble.TestDouble;
 import java.io.IOException;
 import java.nio.file.Files;

@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.contract.ContractWorker;
+import io.jccl.testkit.Workers;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -40,7 +40,7 @@ final class MpiFaultWorker {
 
     /** Takes a fault's name and the communicator's timeout in milliseconds. */
     public static void main(String[] args) throws Exception {
-        int rank = ContractWorker.rank(System.getenv());
+        int rank = Workers.rank(System.getenv());
         Duration timeout = Duration.ofMillis(Long.parseLong(args[1]));
         began = System.nanoTime();
         try {

@@ -10,7 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.NcclException;
-import io.jccl.contract.Messages;
+import io.jccl.testkit.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;

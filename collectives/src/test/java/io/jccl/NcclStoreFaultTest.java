@@ -5,8 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;

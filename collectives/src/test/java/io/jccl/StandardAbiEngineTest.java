@@ -1,7 +1,7 @@
 package io.jccl;
 
 import io.jccl.contract.Case;
-import io.jccl.contract.MpiLauncher;
+import io.jccl.testkit.MpiLauncher;
 import io.jccl.contract.RankLoop.Failure;
 import java.io.IOException;
 import java.nio.file.Files;

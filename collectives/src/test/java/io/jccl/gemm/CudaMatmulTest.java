@@ -11,7 +11,7 @@ import io.jccl.bindings.CublasException;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
 import io.jccl.bindings.generated.cublas.cublas_h;
-import io.jccl.contract.Workers;
+import io.jccl.testkit.Workers;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;

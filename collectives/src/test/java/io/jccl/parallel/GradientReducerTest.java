@@ -10,7 +10,7 @@ import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
-import io.jccl.contract.Messages;
+import io.jccl.testkit.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;

@@ -6,7 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
-import io.jccl.contract.Messages;
+import io.jccl.testkit.Messages;
 import io.jccl.parallel.Mesh.Axis;
 import java.util.List;
 import java.util.concurrent.TimeUnit;

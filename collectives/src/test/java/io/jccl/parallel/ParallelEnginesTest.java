@@ -6,10 +6,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.contract.Messages;
-import io.jccl.contract.MpiLauncher;
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
+import io.jccl.testkit.Messages;
+import io.jccl.testkit.MpiLauncher;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;

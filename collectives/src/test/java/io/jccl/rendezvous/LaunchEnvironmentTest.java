@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.CommunicatorOptions;
-import io.jccl.contract.Workers;
+import io.jccl.testkit.Workers;
 import io.jccl.engine.host.HostEngine;
 import io.jccl.error.JcclException;
 import java.io.IOException;

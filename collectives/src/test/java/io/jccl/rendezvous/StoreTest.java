@@ -8,7 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Workers;
+import io.jccl.testkit.Workers;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import java.io.IOException;

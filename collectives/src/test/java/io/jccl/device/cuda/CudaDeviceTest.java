@@ -11,8 +11,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
-import io.jccl.contract.Messages;
-import io.jccl.contract.Workers;
+import io.jccl.testkit.Messages;
+import io.jccl.testkit.Workers;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;

@@ -12,7 +12,7 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.Group;
 import io.jccl.ReduceOp;
 import io.jccl.bindings.CudaException;
-import io.jccl.contract.Messages;
+import io.jccl.testkit.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
