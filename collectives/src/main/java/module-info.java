@@ -14,11 +14,16 @@ module io.jccl.collectives {
 
     exports io.jccl;
     exports io.jccl.device;
-    exports io.jccl.gemm;
+    exports io.jccl.device.cuda to
+            io.jccl.parallel;
+    exports io.jccl.engine to
+            io.jccl.parallel;
     exports io.jccl.internal to
             io.jccl.bench,
-            io.jccl.offload;
-    exports io.jccl.parallel;
+            io.jccl.offload,
+            io.jccl.parallel;
+    exports io.jccl.kernel to
+            io.jccl.parallel;
     exports io.jccl.rendezvous;
 
     uses io.jccl.EngineProvider;
