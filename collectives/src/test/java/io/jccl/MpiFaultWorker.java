@@ -1,12 +1,12 @@
 package io.jccl;
 
-import io.jccl.testkit.Workers;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;

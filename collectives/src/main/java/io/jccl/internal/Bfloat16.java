@@ -18,8 +18,8 @@ public final class Bfloat16 {
     public static short of(float value) {
         int bits = Float.floatToRawIntBits(value);
         int rounded = (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
-        // A NaN (by its bits: Float.isNaN makes loops slower) must not be rounded into infinity: set
-        // its quiet bit instead.
+        // A NaN must not be rounded into infinity: its quiet bit is set instead. Float.isNaN would
+        // make loops slower.
         return (short) ((bits & 0x7fffffff) > 0x7f800000 ? (bits >>> 16) | 0x40 : rounded);
     }
 

@@ -29,6 +29,7 @@ public final class Statistics {
      * @return one of the values
      */
     public static double percentile(double[] sorted, int percent) {
-        return sorted[Math.max(Math.toIntExact(Math.ceilDiv((long) sorted.length * percent, 100)), 1) - 1];
+        long rank = Math.ceilDiv((long) sorted.length * percent, 100);
+        return sorted[(int) Math.max(rank, 1) - 1];
     }
 }

@@ -2,8 +2,8 @@ package io.jccl.bootstrap;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.testkit.Workers;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;

@@ -2,10 +2,10 @@ package io.jccl.parallel;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.testkit.Workers;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.parallel.GradientReducer.Parameter;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
