@@ -5,6 +5,7 @@ module io.jccl.bench {
     requires info.picocli;
     requires io.jccl.collectives;
     requires io.jccl.offload;
+    requires io.jccl.parallel;
     requires io.jccl.topology;
     requires java.management;
     requires jdk.jfr;

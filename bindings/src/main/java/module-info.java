@@ -7,7 +7,7 @@ module io.jccl.bindings {
     exports io.jccl.error;
     exports io.jccl.bindings.generated.cublas to
             io.jccl.bench,
-            io.jccl.collectives;
+            io.jccl.parallel;
     exports io.jccl.bindings.generated.cudart to
             io.jccl.bench,
             io.jccl.collectives;

@@ -1,5 +1,5 @@
 /** Communicators, devices and streams, with the host, NCCL and MPI engines. */
-@SuppressWarnings("module") // the module that runs the self-test is compiled later
+@SuppressWarnings("module") // modules that see internal packages are compiled later
 module io.jccl.collectives {
     requires transitive io.jccl.bindings;
     requires transitive io.jccl.topology;
@@ -13,14 +13,17 @@ module io.jccl.collectives {
     requires static jdk.incubator.vector;
 
     exports io.jccl;
-    exports io.jccl.contract to
-            io.jccl.bench;
     exports io.jccl.device;
-    exports io.jccl.gemm;
+    exports io.jccl.device.cuda to
+            io.jccl.parallel;
+    exports io.jccl.engine to
+            io.jccl.parallel;
     exports io.jccl.internal to
             io.jccl.bench,
-            io.jccl.offload;
-    exports io.jccl.parallel;
+            io.jccl.offload,
+            io.jccl.parallel;
+    exports io.jccl.kernel to
+            io.jccl.parallel;
     exports io.jccl.rendezvous;
 
     uses io.jccl.EngineProvider;

@@ -3,9 +3,9 @@ package io.jccl;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;

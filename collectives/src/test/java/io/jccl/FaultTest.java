@@ -6,11 +6,11 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;

@@ -2,9 +2,9 @@ package io.jccl;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;

@@ -4,9 +4,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.contract.MpiLauncher;
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
+import io.jccl.testkit.MpiLauncher;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;

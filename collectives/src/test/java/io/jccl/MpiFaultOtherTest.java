@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.contract.MpiLauncher;
+import io.jccl.testkit.MpiLauncher;
 import java.util.List;
 import org.junit.jupiter.api.Tag;
 

@@ -1,12 +1,12 @@
 package io.jccl;
 
-import io.jccl.contract.ContractWorker;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.device.host.HostBuffer;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -40,7 +40,7 @@ final class MpiFaultWorker {
 
     /** Takes a fault's name and the communicator's timeout in milliseconds. */
     public static void main(String[] args) throws Exception {
-        int rank = ContractWorker.rank(System.getenv());
+        int rank = Workers.rank(System.getenv());
         Duration timeout = Duration.ofMillis(Long.parseLong(args[1]));
         began = System.nanoTime();
         try {

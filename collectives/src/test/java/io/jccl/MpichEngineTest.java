@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.contract.MpiLauncher;
+import io.jccl.testkit.MpiLauncher;
 
 /** The contract on MPICH, with its blocking collectives. */
 class MpichEngineTest extends MpiEngineTest {

@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.contract.MpiLauncher;
+import io.jccl.testkit.MpiLauncher;
 import java.util.List;
 
 /** The contract on MPICH with collectives that block and one thread at a time in MPI. */

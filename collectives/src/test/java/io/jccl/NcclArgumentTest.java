@@ -6,13 +6,13 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.NcclException;
-import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.Messages;
 import java.lang.foreign.Arena;
 import java.util.ArrayList;
 import java.util.List;

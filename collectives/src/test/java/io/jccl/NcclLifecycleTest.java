@@ -7,8 +7,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.NcclConfig;
-import io.jccl.contract.Messages;
-import io.jccl.contract.Workers;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -16,6 +14,8 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.Messages;
+import io.jccl.testkit.Workers;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;

@@ -7,9 +7,9 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.ProcessEnvironment;
-import io.jccl.contract.Messages;
-import io.jccl.contract.Workers;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.Messages;
+import io.jccl.testkit.Workers;
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Hub;
 import io.jccl.topology.LinkKind;

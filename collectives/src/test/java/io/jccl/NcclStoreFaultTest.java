@@ -5,14 +5,14 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServerWorker;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.Socket;

@@ -1,6 +1,6 @@
 package io.jccl;
 
-import io.jccl.contract.MpiLauncher;
+import io.jccl.testkit.MpiLauncher;
 
 /** The contract on Open MPI, with its blocking collectives. */
 class OpenMpiEngineTest extends MpiEngineTest {

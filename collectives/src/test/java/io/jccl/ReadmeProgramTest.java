@@ -4,8 +4,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Workers;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
 import io.jccl.topology.Topology;
 import java.io.File;
 import java.io.IOException;

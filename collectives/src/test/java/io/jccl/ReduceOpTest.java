@@ -5,9 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.testkit.Messages;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;

@@ -6,10 +6,10 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
 import io.jccl.error.JcclException;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
 import java.nio.file.FileSystems;
 import java.nio.file.Files;

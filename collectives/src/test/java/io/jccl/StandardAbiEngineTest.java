@@ -1,8 +1,8 @@
 package io.jccl;
 
 import io.jccl.contract.Case;
-import io.jccl.contract.MpiLauncher;
 import io.jccl.contract.RankLoop.Failure;
+import io.jccl.testkit.MpiLauncher;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;

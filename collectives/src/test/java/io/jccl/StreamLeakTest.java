@@ -4,12 +4,12 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;

@@ -9,7 +9,6 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -17,6 +16,7 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.testkit.Messages;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;

@@ -2,8 +2,8 @@ package io.jccl;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;

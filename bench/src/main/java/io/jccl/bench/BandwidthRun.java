@@ -7,6 +7,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Statistics;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.PoolOptions;
@@ -292,9 +293,7 @@ public final class BandwidthRun {
         for (int i = 0; i < samples; i++) {
             all[i] = sample.getAsDouble();
         }
-        Arrays.sort(all);
-        int middle = samples / 2;
-        return samples % 2 == 1 ? all[middle] : (all[middle - 1] + all[middle]) / 2;
+        return Statistics.median(all);
     }
 
     private static double seconds(Duration d) {

@@ -17,17 +17,16 @@ public final class BusyWork {
 
     public BusyWork() {
         long steps = 1000;
-        long[] times = new long[CALIBRATIONS];
         // The loop is compiled, and a sample long enough for the clock, once it takes this long.
         while (time(steps) < SAMPLE_NANOS) {
             steps *= 2;
         }
-        for (int i = 0; i < times.length; i++) {
-            times[i] = time(steps);
-        }
-        Arrays.sort(times);
         // The fastest: whatever else runs on the machine only ever adds.
-        stepsPerMicro = steps * 1e3 / times[0];
+        long least = Long.MAX_VALUE;
+        for (int i = 0; i < CALIBRATIONS; i++) {
+            least = Math.min(least, time(steps));
+        }
+        stepsPerMicro = steps * 1e3 / least;
     }
 
     private long time(long steps) {

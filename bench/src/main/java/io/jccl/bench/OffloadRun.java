@@ -9,6 +9,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.internal.Statistics;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.BufferPool;
 import io.jccl.offload.ChromeTrace;
@@ -29,7 +30,6 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
@@ -128,9 +128,7 @@ public final class OffloadRun implements AutoCloseable {
             int checked,
             @Nullable String wrong) {
         public double median(java.util.function.ToDoubleFunction<Sample> of) {
-            double[] all = samples.stream().mapToDouble(of).sorted().toArray();
-            int half = all.length / 2;
-            return all.length % 2 == 1 ? all[half] : (all[half - 1] + all[half]) / 2;
+            return Statistics.median(samples.stream().mapToDouble(of).toArray());
         }
 
         public double copy() {
@@ -383,13 +381,12 @@ public final class OffloadRun implements AutoCloseable {
         }
         workMicros = config.computeMicros();
         if (workMicros < 0) {
-            double[] copies = new double[PROBES];
+            double least = Double.MAX_VALUE;
             for (int i = 0; i < PROBES; i++) {
-                copies[i] = passes(s, OffloadRun::nothing);
+                least = Math.min(least, passes(s, OffloadRun::nothing));
             }
-            Arrays.sort(copies);
             double steps = (double) config.passes() * layers.size() * (config.backward() ? 2 : 1);
-            workMicros = copies[0] * 1e3 / steps * config.ratio();
+            workMicros = least * 1e3 / steps * config.ratio();
         }
         steps = busy.steps(workMicros);
     }

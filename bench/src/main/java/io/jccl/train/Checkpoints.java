@@ -9,9 +9,9 @@ import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
+import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.DirectoryNotEmptyException;
@@ -20,8 +20,6 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
-import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
@@ -133,20 +131,14 @@ final class Checkpoints {
     }
 
     private static void write(Path file, String text) throws IOException {
-        Path part = file.resolveSibling(file.getFileName() + ".part");
-        try (FileChannel c =
-                FileChannel.open(
-                        part,
-                        StandardOpenOption.CREATE,
-                        StandardOpenOption.TRUNCATE_EXISTING,
-                        StandardOpenOption.WRITE)) {
-            ByteBuffer bytes = ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8));
-            while (bytes.hasRemaining()) {
-                c.write(bytes);
-            }
-            c.force(true);
-        }
-        Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
+        ByteBuffer bytes = ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8));
+        AtomicFile.write(
+                file,
+                c -> {
+                    while (bytes.hasRemaining()) {
+                        c.write(bytes);
+                    }
+                });
     }
 
     /**

@@ -7,6 +7,7 @@ import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Bfloat16;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
@@ -214,8 +215,8 @@ final class ShardedStore implements ParameterStore {
         }
         for (long i = 0; i < count; i++) {
             float g = from.getAtIndex(JAVA_FLOAT, i) * factor;
-            float sum = Bfloat16.wide(to.getAtIndex(JAVA_SHORT, i)) + g;
-            to.setAtIndex(JAVA_SHORT, i, Bfloat16.narrow(sum));
+            float sum = Bfloat16.toFloat(to.getAtIndex(JAVA_SHORT, i)) + g;
+            to.setAtIndex(JAVA_SHORT, i, Bfloat16.of(sum));
         }
     }
 }

@@ -5,6 +5,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
+import io.jccl.internal.Bfloat16;
 import io.jccl.parallel.PipelineStage;
 import io.jccl.train.GptShape.Weight;
 import java.lang.foreign.MemorySegment;

@@ -1,6 +1,7 @@
 package io.jccl.train;
 
 import io.jccl.Communicator;
+import io.jccl.internal.Statistics;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -168,12 +169,8 @@ public final class TrainRun {
 
     /** The first step, which warms up, is left out if there are others. */
     private static double median(long[] nanos) {
-        if (nanos.length == 0) {
-            return Double.NaN;
-        }
-        long[] sorted =
-                nanos.length == 1 ? nanos.clone() : Arrays.copyOfRange(nanos, 1, nanos.length);
-        Arrays.sort(sorted);
-        return sorted[sorted.length / 2] * 1e-9;
+        int warmUp = nanos.length > 1 ? 1 : 0;
+        return Statistics.median(
+                Arrays.stream(nanos).skip(warmUp).mapToDouble(n -> n * 1e-9).toArray());
     }
 }

@@ -44,12 +44,15 @@ class StructureTest {
                     "io.jccl.collectives", Set.of("io.jccl.bindings", "io.jccl.topology"),
                     "io.jccl.offload",
                             Set.of("io.jccl.bindings", "io.jccl.topology", "io.jccl.collectives"),
+                    "io.jccl.parallel",
+                            Set.of("io.jccl.bindings", "io.jccl.topology", "io.jccl.collectives"),
                     "io.jccl.bench",
                             Set.of(
                                     "io.jccl.bindings",
                                     "io.jccl.topology",
                                     "io.jccl.collectives",
-                                    "io.jccl.offload"));
+                                    "io.jccl.offload",
+                                    "io.jccl.parallel"));
 
     /** What programs import. */
     private static final Set<String> PUBLIC =

@@ -1,6 +1,5 @@
 package io.jccl.bootstrap;
 
-import io.jccl.bootstrap.StoreHandshake.Fact;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.util.ArrayList;
@@ -22,6 +21,15 @@ import org.jspecify.annotations.Nullable;
  * @param facts what all ranks have to say alike, by name
  */
 public record RankInfo(int rank, String process, int size, Map<String, Fact> facts) {
+    /**
+     * What a rank says of itself that all ranks have to say alike.
+     *
+     * @param name in the plural, such as {@code "versions of NCCL"}
+     * @param value this rank's
+     * @param remedy what to do if others have another
+     */
+    public record Fact(String name, String value, String remedy) {}
+
     private static final String BETWEEN = "\t";
     private static final String NONE = "none";
 

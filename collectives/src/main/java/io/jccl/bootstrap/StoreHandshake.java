@@ -2,6 +2,7 @@ package io.jccl.bootstrap;
 
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
+import io.jccl.bootstrap.RankInfo.Fact;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
@@ -43,15 +44,6 @@ public final class StoreHandshake {
 
     /** Ranks that one looks for in a row: a size may be a number that nobody can mean. */
     private static final int MOST_LOOKS = 256;
-
-    /**
-     * What a rank says of itself that all ranks have to say alike.
-     *
-     * @param name in the plural, such as {@code "versions of NCCL"}
-     * @param value this rank's
-     * @param remedy what to do if others have another
-     */
-    public record Fact(String name, String value, String remedy) {}
 
     private final Store store;
     private final String name;

@@ -56,6 +56,7 @@ public abstract class EngineCommunicator implements Communicator {
      * @param completesLater whether that is so; the engine then calls {@link
      *     FlightRecorder#complete}
      */
+    @SuppressWarnings("this-escape") // its parts keep it for later calls
     protected EngineCommunicator(int rank, int size, boolean completesLater) {
         this.rank = rank;
         this.size = size;

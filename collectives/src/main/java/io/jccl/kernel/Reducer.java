@@ -7,6 +7,7 @@ import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
 import io.jccl.device.host.Codec;
+import io.jccl.internal.Bfloat16;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
@@ -331,7 +332,7 @@ public final class Reducer {
             }
             case BFLOAT16 -> {
                 for (int i = 0; i < n; i++) {
-                    out[i] = Codec.bfloat16(shorts[i]);
+                    out[i] = Bfloat16.toFloat(shorts[i]);
                 }
             }
             case FLOAT8E4M3 -> {
@@ -359,7 +360,7 @@ public final class Reducer {
             }
             case BFLOAT16 -> {
                 for (int i = 0; i < n; i++) {
-                    shorts[i] = Codec.toBfloat16(in[i]);
+                    shorts[i] = Bfloat16.of(in[i]);
                 }
             }
             case FLOAT8E4M3 -> {

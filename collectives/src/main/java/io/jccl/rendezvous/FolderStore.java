@@ -1,6 +1,7 @@
 package io.jccl.rendezvous;
 
 import io.jccl.error.JcclException;
+import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.net.URLEncoder;
 import java.nio.ByteBuffer;
@@ -10,7 +11,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
@@ -135,7 +135,7 @@ final class FolderStore implements Store {
                 channel.write(bytes);
             }
         }
-        Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+        AtomicFile.rename(part, file);
         return true;
     }
 

@@ -4,9 +4,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.MpiLauncher;
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
+import io.jccl.testkit.MpiLauncher;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;

@@ -2,8 +2,8 @@ package io.jccl.bootstrap;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.contract.ContractWorker;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -19,7 +19,7 @@ final class DifferentWorker {
      * and value, or a file: then it stays until that is there.
      */
     public static void main(String[] args) throws InterruptedException {
-        int rank = ContractWorker.rank(System.getenv());
+        int rank = Workers.rank(System.getenv());
         Path until = args.length == 2 ? Path.of(args[1]) : null;
         if (args.length > 2 && rank == Integer.parseInt(args[1])) {
             if (args.length == 3) {

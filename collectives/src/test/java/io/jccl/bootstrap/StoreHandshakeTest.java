@@ -55,7 +55,7 @@ class StoreHandshakeTest {
                             new StoreHandshake(store, "world", r.rank, r.size)
                                     .answer(
                                             List.of(
-                                                    new StoreHandshake.Fact(
+                                                    new RankInfo.Fact(
                                                             "versions of NCCL",
                                                             r.version,
                                                             "install one version everywhere")),
@@ -130,8 +130,8 @@ class StoreHandshakeTest {
     void rankThatEndsWhileOthersWaitIsNamedByAll(int size, int killed, int missing)
             throws InterruptedException {
         try (Store store = Store.inMemory()) {
-            StoreHandshake.Fact fact =
-                    new StoreHandshake.Fact(
+            RankInfo.Fact fact =
+                    new RankInfo.Fact(
                             "versions of NCCL", "2.30.7", "install one version everywhere");
             store.set(
                     "world/card-" + killed,

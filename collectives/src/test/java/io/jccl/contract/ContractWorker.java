@@ -5,6 +5,7 @@ import io.jccl.device.Cuda;
 import io.jccl.engine.host.HostEngine;
 import io.jccl.engine.mpi.MpiEngine;
 import io.jccl.engine.nccl.NcclEngine;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -14,8 +15,6 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
-import java.util.stream.Stream;
 
 /**
  * A rank as a process of its own. Reads cases from a file, one a line, and prints what fails as
@@ -38,7 +37,7 @@ public final class ContractWorker {
                 CommunicatorOptions.DEFAULT.withTimeout(
                         Duration.ofSeconds(Integer.parseInt(args[1])));
         Map<String, String> environment = System.getenv();
-        int rank = rank(environment);
+        int rank = Workers.rank(environment);
         if (args.length > 3) {
             System.setOut(new PrintStream(args[3] + "." + rank, StandardCharsets.UTF_8));
         }
@@ -67,15 +66,5 @@ public final class ContractWorker {
                                         + failure.message().replace('\n', '\u0001')));
         System.out.println("DONE");
         System.out.flush();
-    }
-
-    /** Which rank a launcher says this process is. */
-    public static int rank(Map<String, String> environment) {
-        return Stream.of("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-                .map(environment::get)
-                .filter(Objects::nonNull)
-                .mapToInt(Integer::parseInt)
-                .findFirst()
-                .orElse(0);
     }
 }

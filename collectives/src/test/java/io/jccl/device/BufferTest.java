@@ -8,10 +8,10 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.Messages;
 import io.jccl.contract.Narrow;
 import io.jccl.contract.Numbers;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Messages;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.math.BigDecimal;

@@ -7,9 +7,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.CommunicatorOptions;
-import io.jccl.contract.Workers;
 import io.jccl.engine.host.HostEngine;
 import io.jccl.error.JcclException;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.Inet4Address;

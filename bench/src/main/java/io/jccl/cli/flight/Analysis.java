@@ -5,6 +5,7 @@ import io.jccl.cli.flight.Findings.Divergence;
 import io.jccl.cli.flight.Findings.Lateness;
 import io.jccl.cli.flight.Findings.Link;
 import io.jccl.cli.flight.Findings.RankFindings;
+import io.jccl.internal.Statistics;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
@@ -189,21 +190,15 @@ final class Analysis {
         if (n == 0 || tracks.size() < 2) {
             return null;
         }
-        long[] sorted = Arrays.copyOf(lateness[k], n);
-        Arrays.sort(sorted);
+        double[] sorted =
+                Arrays.stream(lateness[k], 0, n).mapToDouble(Analysis::micros).sorted().toArray();
         return new Lateness(
                 n,
-                micros(percentile(sorted, 50)),
-                micros(percentile(sorted, 90)),
-                micros(percentile(sorted, 99)),
-                micros(sorted[n - 1]),
+                Statistics.percentile(sorted, 50),
+                Statistics.percentile(sorted, 90),
+                Statistics.percentile(sorted, 99),
+                sorted[n - 1],
                 (double) timesLast[k] / n);
-    }
-
-    /** The smallest value that so many percent do not exceed (nearest rank). */
-    private static long percentile(long[] sorted, int percent) {
-        int rank = (int) Math.ceilDiv((long) sorted.length * percent, 100);
-        return sorted[Math.max(rank, 1) - 1];
     }
 
     private static double micros(long nanos) {

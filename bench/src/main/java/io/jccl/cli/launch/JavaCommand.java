@@ -16,7 +16,8 @@ final class JavaCommand {
     private static final String LAUNCHER = "JCCL_LAUNCHER";
 
     /** Resolved even if the program is on the class path and names no module. */
-    private static final String ROOT_MODULES = "io.jccl.collectives,jdk.incubator.vector";
+    private static final String ROOT_MODULES =
+            "io.jccl.collectives,io.jccl.parallel,jdk.incubator.vector";
 
     private static final String NATIVE_MODULE = "io.jccl.bindings";
 

@@ -1,9 +1,9 @@
 package io.jccl.cli.shell;
 
+import io.jccl.internal.AtomicFile;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -63,11 +63,7 @@ public final class Output {
                 Files.writeString(part, e.getValue());
             }
             for (Map.Entry<Path, Path> e : parts.entrySet()) {
-                Files.move(
-                        e.getValue(),
-                        e.getKey(),
-                        StandardCopyOption.ATOMIC_MOVE,
-                        StandardCopyOption.REPLACE_EXISTING);
+                AtomicFile.rename(e.getValue(), e.getKey());
             }
         } finally {
             for (Path part : parts.values()) {

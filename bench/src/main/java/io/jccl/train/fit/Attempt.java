@@ -7,6 +7,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Statistics;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
 import java.time.Duration;
@@ -117,7 +118,6 @@ public sealed interface Attempt {
             return no;
         }
         double[] warm = Arrays.copyOfRange(seconds, steps > 1 ? 1 : 0, steps);
-        Arrays.sort(warm);
         long[] sum = new long[Tier.values().length];
         long device = 0;
         for (int r = 0; r < s.ranks(); r++) {
@@ -131,7 +131,7 @@ public sealed interface Attempt {
                 blocks,
                 parameters,
                 DoubleStream.of(losses).boxed().toList(),
-                s.batch() / warm[warm.length / 2],
+                s.batch() / Statistics.median(warm),
                 device,
                 sum[Tier.PINNED.ordinal()],
                 sum[Tier.NVME.ordinal()]);

@@ -4,6 +4,7 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT;
 
 import io.jccl.device.DataType;
+import io.jccl.internal.Bfloat16;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteOrder;
 import jdk.incubator.vector.FloatVector;
@@ -158,7 +159,7 @@ final class Kernels {
                         tile.setAtIndex(
                                 JAVA_FLOAT,
                                 (long) p * PANEL + c,
-                                Float.intBitsToFloat(w.getAtIndex(JAVA_SHORT, row + p) << 16));
+                                Bfloat16.toFloat(w.getAtIndex(JAVA_SHORT, row + p)));
                     }
                 } else {
                     for (int p = 0; p < n; p++) {

@@ -1,6 +1,7 @@
 package io.jccl.device.host;
 
 import io.jccl.device.DataType;
+import io.jccl.internal.Bfloat16;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
@@ -76,17 +77,6 @@ public final class Codec {
         return (byte) (sign | Math.min(code, maxCode));
     }
 
-    public static float bfloat16(short code) {
-        return Float.intBitsToFloat(code << 16);
-    }
-
-    public static short toBfloat16(float value) {
-        int bits = Float.floatToRawIntBits(value);
-        int rounded = (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
-        // A NaN must not be rounded into infinity: set its quiet bit instead.
-        return (short) (Float.isNaN(value) ? (bits >>> 16) | 0x40 : rounded);
-    }
-
     /**
      * Nearest float32, but odd in the last bit where inexact, so that rounding once more to a much
      * narrower type gives what rounding once from float64 would (round to odd).
@@ -113,7 +103,7 @@ public final class Codec {
             case INT64 -> s.getAtIndex(ValueLayout.JAVA_LONG_UNALIGNED, i);
             case UINT64 -> unsigned(s.getAtIndex(ValueLayout.JAVA_LONG_UNALIGNED, i));
             case FLOAT16 -> Float.float16ToFloat(s.getAtIndex(ValueLayout.JAVA_SHORT_UNALIGNED, i));
-            case BFLOAT16 -> bfloat16(s.getAtIndex(ValueLayout.JAVA_SHORT_UNALIGNED, i));
+            case BFLOAT16 -> Bfloat16.toFloat(s.getAtIndex(ValueLayout.JAVA_SHORT_UNALIGNED, i));
             case FLOAT32 -> s.getAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i);
             case FLOAT64 -> s.getAtIndex(ValueLayout.JAVA_DOUBLE_UNALIGNED, i);
             case FLOAT8E4M3 -> e4m3(s.get(ValueLayout.JAVA_BYTE, i));
@@ -134,7 +124,7 @@ public final class Codec {
                             i,
                             Float.floatToFloat16(toFloatOdd(v)));
             case BFLOAT16 ->
-                    s.setAtIndex(ValueLayout.JAVA_SHORT_UNALIGNED, i, toBfloat16(toFloatOdd(v)));
+                    s.setAtIndex(ValueLayout.JAVA_SHORT_UNALIGNED, i, Bfloat16.of(toFloatOdd(v)));
             case FLOAT32 -> s.setAtIndex(ValueLayout.JAVA_FLOAT_UNALIGNED, i, (float) v);
             case FLOAT64 -> s.setAtIndex(ValueLayout.JAVA_DOUBLE_UNALIGNED, i, v);
             case FLOAT8E4M3 -> s.set(ValueLayout.JAVA_BYTE, i, toE4m3(toFloatOdd(v)));

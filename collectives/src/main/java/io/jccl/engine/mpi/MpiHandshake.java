@@ -2,7 +2,7 @@ package io.jccl.engine.mpi;
 
 import io.jccl.bindings.MpiApi;
 import io.jccl.bootstrap.RankInfo;
-import io.jccl.bootstrap.StoreHandshake.Fact;
+import io.jccl.bootstrap.RankInfo.Fact;
 import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;

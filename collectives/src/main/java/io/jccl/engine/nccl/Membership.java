@@ -4,6 +4,7 @@ import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.bootstrap.LocalPeers;
+import io.jccl.bootstrap.RankInfo;
 import io.jccl.bootstrap.StoreHandshake;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
@@ -168,7 +169,7 @@ final class Membership {
      * @param timeout how long to wait
      * @throws JcclException the same on all ranks if they are not, or do not
      */
-    void callTheRoll(List<StoreHandshake.Fact> facts, Duration timeout) {
+    void callTheRoll(List<RankInfo.Fact> facts, Duration timeout) {
         new StoreHandshake(store, name, rank, size).answer(facts, timeout, this::broken);
     }
 

@@ -11,7 +11,7 @@ import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.bootstrap.LocalPeers;
-import io.jccl.bootstrap.StoreHandshake;
+import io.jccl.bootstrap.RankInfo;
 import io.jccl.device.Device;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.error.JcclException;
@@ -319,15 +319,15 @@ public final class NcclEngine {
     /**
      * What ranks cannot differ in: NCCL would hang or crash, or fail with no word of the reason.
      */
-    private static List<StoreHandshake.Fact> facts(NcclApi nccl, CommunicatorOptions options) {
+    private static List<RankInfo.Fact> facts(NcclApi nccl, CommunicatorOptions options) {
         return List.of(
-                new StoreHandshake.Fact(
+                new RankInfo.Fact(
                         "engines", "nccl", "start all ranks with devices of the same kind"),
-                new StoreHandshake.Fact(
+                new RankInfo.Fact(
                         "versions of NCCL",
                         nccl.library().version().toString(),
                         "install one version everywhere, see jccl doctor"),
-                new StoreHandshake.Fact(
+                new RankInfo.Fact(
                         "settings of NCCL",
                         options.nccl().toString(),
                         "pass the same CommunicatorOptions on all ranks"));

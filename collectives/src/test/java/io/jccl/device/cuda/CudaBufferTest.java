@@ -9,7 +9,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaException;
-import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -17,6 +16,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.Messages;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

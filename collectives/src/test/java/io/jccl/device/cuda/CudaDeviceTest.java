@@ -11,8 +11,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.CudaFatalException;
-import io.jccl.contract.Messages;
-import io.jccl.contract.Workers;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -21,6 +19,8 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.Messages;
+import io.jccl.testkit.Workers;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;

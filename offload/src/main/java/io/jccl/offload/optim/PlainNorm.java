@@ -4,6 +4,7 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
 
 import io.jccl.device.DataType;
+import io.jccl.internal.Bfloat16;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandles;
 
@@ -30,7 +31,7 @@ final class PlainNorm extends NormKernel {
             double value =
                     switch (TYPE) {
                         case FLOAT32 -> s.get(JAVA_FLOAT_UNALIGNED, x);
-                        case BFLOAT16 -> Float.intBitsToFloat(s.get(JAVA_SHORT_UNALIGNED, x) << 16);
+                        case BFLOAT16 -> Bfloat16.toFloat(s.get(JAVA_SHORT_UNALIGNED, x));
                         default -> Float.float16ToFloat(s.get(JAVA_SHORT_UNALIGNED, x));
                     };
             sums[i % LANES] += value * value;

@@ -4,6 +4,7 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
 
 import io.jccl.device.DataType;
+import io.jccl.internal.Bfloat16;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandles;
 import org.jspecify.annotations.Nullable;
@@ -85,7 +86,7 @@ final class PlainUpdate extends UpdateKernel {
     private static float gradient(MemorySegment gs, long at) {
         return switch (GRADIENTS) {
             case FLOAT32 -> gs.get(JAVA_FLOAT_UNALIGNED, at);
-            case BFLOAT16 -> Float.intBitsToFloat(gs.get(JAVA_SHORT_UNALIGNED, at) << 16);
+            case BFLOAT16 -> Bfloat16.toFloat(gs.get(JAVA_SHORT_UNALIGNED, at));
             default -> Float.float16ToFloat(gs.get(JAVA_SHORT_UNALIGNED, at));
         };
     }
@@ -94,13 +95,7 @@ final class PlainUpdate extends UpdateKernel {
         if (TARGET == DataType.FLOAT32) {
             ts.set(JAVA_FLOAT_UNALIGNED, at, p);
         } else if (TARGET == DataType.BFLOAT16) {
-            int bits = Float.floatToRawIntBits(p);
-            int rounded = (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
-            // A NaN must not be rounded into infinity: set its quiet bit instead.
-            ts.set(
-                    JAVA_SHORT_UNALIGNED,
-                    at,
-                    (short) (Float.isNaN(p) ? (bits >>> 16) | 0x40 : rounded));
+            ts.set(JAVA_SHORT_UNALIGNED, at, Bfloat16.of(p));
         } else {
             ts.set(JAVA_SHORT_UNALIGNED, at, Float.floatToFloat16(p));
         }

@@ -5,6 +5,7 @@ import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
 
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.internal.Bfloat16;
 import java.lang.foreign.MemorySegment;
 
 /** Conversions and sums of buffers in host memory; float32, bfloat16 and float16. */
@@ -12,19 +13,6 @@ final class Numbers {
     private static final int BLOCK = 4096;
 
     private Numbers() {}
-
-    /** Rounded to nearest even; NaN stays NaN. */
-    static short toBfloat16(float x) {
-        int bits = Float.floatToRawIntBits(x);
-        if ((bits & 0x7fff_ffff) > 0x7f80_0000) {
-            return (short) (bits >>> 16 | 0x40);
-        }
-        return (short) ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16);
-    }
-
-    static float fromBfloat16(short x) {
-        return Float.intBitsToFloat(x << 16);
-    }
 
     /** Copies, rounding to nearest even where the target is narrower. */
     static void copy(Buffer from, Buffer to) {
@@ -73,7 +61,7 @@ final class Numbers {
     private static float get(MemorySegment s, DataType type, long i) {
         return switch (type) {
             case FLOAT32 -> s.get(JAVA_FLOAT_UNALIGNED, i * Float.BYTES);
-            case BFLOAT16 -> fromBfloat16(s.get(JAVA_SHORT_UNALIGNED, i * Short.BYTES));
+            case BFLOAT16 -> Bfloat16.toFloat(s.get(JAVA_SHORT_UNALIGNED, i * Short.BYTES));
             default -> Float.float16ToFloat(s.get(JAVA_SHORT_UNALIGNED, i * Short.BYTES));
         };
     }
@@ -81,7 +69,7 @@ final class Numbers {
     private static void put(MemorySegment s, DataType type, long i, float x) {
         switch (type) {
             case FLOAT32 -> s.set(JAVA_FLOAT_UNALIGNED, i * Float.BYTES, x);
-            case BFLOAT16 -> s.set(JAVA_SHORT_UNALIGNED, i * Short.BYTES, toBfloat16(x));
+            case BFLOAT16 -> s.set(JAVA_SHORT_UNALIGNED, i * Short.BYTES, Bfloat16.of(x));
             default -> s.set(JAVA_SHORT_UNALIGNED, i * Short.BYTES, Float.floatToFloat16(x));
         }
     }

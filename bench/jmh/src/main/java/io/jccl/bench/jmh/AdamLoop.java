@@ -3,11 +3,11 @@ package io.jccl.bench.jmh;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.internal.Statistics;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.Workers;
 import java.io.PrintWriter;
-import java.util.Arrays;
 import java.util.Locale;
 import java.util.concurrent.Callable;
 import org.jspecify.annotations.Nullable;
@@ -88,9 +88,8 @@ final class AdamLoop implements Callable<Integer> {
                     millis[i] = (System.nanoTime() - start) * 1e-6;
                 }
             }
-            Arrays.sort(millis);
             PrintWriter out = spec.commandLine().getOut();
-            out.printf(Locale.ROOT, "%.3f%n", millis[repetitions / 2]);
+            out.printf(Locale.ROOT, "%.3f%n", Statistics.median(millis));
             out.flush();
         }
         return 0;

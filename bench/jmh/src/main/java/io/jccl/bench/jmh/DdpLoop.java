@@ -5,6 +5,7 @@ import io.jccl.bench.BusyWork;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.internal.Statistics;
 import io.jccl.parallel.Compression;
 import io.jccl.parallel.GradientReducer;
 import io.jccl.parallel.GradientReducer.Parameter;
@@ -286,11 +287,11 @@ final class DdpLoop implements Callable<Integer> {
                 "CPU ms",
                 "MB sent",
                 "hidden");
-        double alone = median(ways.get(0).millis);
-        double after = median(ways.get(1).millis);
+        double alone = Statistics.median(ways.get(0).millis);
+        double after = Statistics.median(ways.get(1).millis);
         for (int i = 0; i < ways.size(); i++) {
             Way way = ways.get(i);
-            double ms = median(way.millis);
+            double ms = Statistics.median(way.millis);
             @Nullable Double hidden = i == 2 ? 100 * (after - ms) / (after - alone) : null;
             out.printf(
                     Locale.ROOT,
@@ -303,11 +304,5 @@ final class DdpLoop implements Callable<Integer> {
                     hidden == null ? "" : String.format(Locale.ROOT, "%.0f %%", hidden));
         }
         out.flush();
-    }
-
-    private static double median(double[] values) {
-        double[] sorted = values.clone();
-        Arrays.sort(sorted);
-        return sorted[sorted.length / 2];
     }
 }

@@ -4,13 +4,13 @@ import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.internal.Statistics;
 import io.jccl.parallel.ExpertDispatch;
 import io.jccl.parallel.ExpertOptions;
 import io.jccl.parallel.RouterOptions;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
 import java.io.PrintWriter;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Random;
@@ -158,9 +158,9 @@ final class ExpertLoop implements Callable<Integer> {
                     micros[2][r] = (d - c) * 1e-3;
                 }
             }
-            double route = median(micros[0]);
-            double moe = median(micros[1]);
-            double plain = median(micros[2]);
+            double route = Statistics.median(micros[0]);
+            double moe = Statistics.median(micros[1]);
+            double plain = Statistics.median(micros[2]);
             print(
                     comm,
                     String.format(
@@ -180,11 +180,6 @@ final class ExpertLoop implements Callable<Integer> {
                             micros[1][0] / micros[2][0],
                             n * comm.size() / micros[1][0] * 1e6));
         }
-    }
-
-    private static double median(double[] values) {
-        Arrays.sort(values);
-        return values[values.length / 2];
     }
 
     private void print(Communicator comm, String line) {

@@ -5,8 +5,8 @@ import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.internal.Statistics;
 import java.io.PrintWriter;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
@@ -103,8 +103,7 @@ final class PeerLoop implements Callable<Integer> {
             repeat(comm, send, recv, iterations);
             micros[i] = (System.nanoTime() - start) * 1e-3 / iterations;
         }
-        Arrays.sort(micros);
-        return micros[repetitions / 2];
+        return Statistics.median(micros);
     }
 
     private static void repeat(Communicator comm, Buffer send, Buffer recv, int times) {

@@ -1,11 +1,11 @@
 package io.jccl.bench.jmh;
 
+import io.jccl.internal.Statistics;
 import io.jccl.rendezvous.Store;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServer;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Queue;
@@ -97,15 +97,14 @@ final class StoreLoop implements Callable<Integer> {
     }
 
     private static double median(String address, StoreSecret secret) {
-        long[] nanos = new long[ADDITIONS];
+        double[] micros = new double[ADDITIONS];
         try (Store store = Store.connect(address, secret, PATIENCE)) {
             for (int i = 0; i < ADDITIONS; i++) {
                 long began = System.nanoTime();
                 long unused = store.add("counter", 1);
-                nanos[i] = System.nanoTime() - began;
+                micros[i] = (System.nanoTime() - began) / 1e3;
             }
         }
-        Arrays.sort(nanos);
-        return nanos[ADDITIONS / 2] / 1e3;
+        return Statistics.median(micros);
     }
 }

@@ -2,10 +2,10 @@ package io.jccl.parallel;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.contract.ContractWorker;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.parallel.GradientReducer.Parameter;
+import io.jccl.testkit.Workers;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -27,7 +27,7 @@ final class ParallelWorker {
      */
     public static void main(String[] args) throws IOException {
         if (args.length > 4) {
-            int rank = ContractWorker.rank(System.getenv());
+            int rank = Workers.rank(System.getenv());
             System.setOut(new PrintStream(args[4] + "." + rank, StandardCharsets.UTF_8));
         }
         CommunicatorOptions options =

@@ -6,13 +6,13 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.Communicator;
 import io.jccl.RankFailedException;
-import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.parallel.GradientReducer.Parameter;
+import io.jccl.testkit.Messages;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;

@@ -1,5 +1,6 @@
 package io.jccl.gemm;
 
+import io.jccl.internal.Bfloat16;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteOrder;
 import jdk.incubator.vector.FloatVector;
@@ -298,7 +299,7 @@ final class VectorTile extends Tile {
             bits.lanewise(VectorOperators.LSHL, 16).reinterpretAsFloats().intoArray(to, at + i);
         }
         for (int i = whole; i < count; i++) {
-            to[at + i] = Float.intBitsToFloat(from[i] << 16);
+            to[at + i] = Bfloat16.toFloat(from[i]);
         }
     }
 }

@@ -3,10 +3,10 @@ package io.jccl.parallel;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.contract.MpiLauncher;
-import io.jccl.contract.Workers;
-import io.jccl.contract.Workers.Worker;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.MpiLauncher;
+import io.jccl.testkit.Workers;
+import io.jccl.testkit.Workers.Worker;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;

@@ -1,6 +1,7 @@
 package io.jccl.parallel;
 
 import io.jccl.device.DataType;
+import io.jccl.internal.Bfloat16;
 import io.jccl.kernel.Kernel;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -151,7 +152,7 @@ final class TokenRows {
         }
         MemorySegment.copy(from, SHORT, at * bytes, bits, 0, features);
         for (int i = 0; i < features; i++) {
-            to[i] = Float.intBitsToFloat(bits[i] << 16);
+            to[i] = Bfloat16.toFloat(bits[i]);
         }
     }
 
@@ -161,10 +162,7 @@ final class TokenRows {
             return;
         }
         for (int i = 0; i < features; i++) {
-            int b = Float.floatToRawIntBits(from[i]);
-            int rounded = (b + 0x7fff + ((b >>> 16) & 1)) >>> 16;
-            // A NaN must not be rounded into infinity: set its quiet bit instead.
-            bits[i] = (short) ((b & 0x7fffffff) > 0x7f800000 ? (b >>> 16) | 0x40 : rounded);
+            bits[i] = Bfloat16.of(from[i]);
         }
         MemorySegment.copy(bits, 0, to, SHORT, at * bytes, features);
     }

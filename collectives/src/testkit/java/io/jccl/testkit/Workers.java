@@ -1,4 +1,4 @@
-package io.jccl.contract;
+package io.jccl.testkit;
 
 import io.jccl.Communicator;
 import java.io.BufferedReader;
@@ -20,11 +20,13 @@ import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Predicate;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /** Ranks as JVMs of their own, started on the class path that this JVM runs with. */
@@ -218,6 +220,16 @@ public final class Workers implements AutoCloseable {
                 || name.startsWith("SLURM_")
                 || name.startsWith("MASTER_")
                 || name.equals("JAVA_TOOL_OPTIONS");
+    }
+
+    /** Which rank a launcher says this process is. */
+    public static int rank(Map<String, String> environment) {
+        return Stream.of("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+                .map(environment::get)
+                .filter(Objects::nonNull)
+                .mapToInt(Integer::parseInt)
+                .findFirst()
+                .orElse(0);
     }
 
     /** The ranks started so far. */

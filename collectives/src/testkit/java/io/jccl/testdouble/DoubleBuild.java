@@ -20,8 +20,8 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Assumptions;
 
 /**
- * Builds the doubles of libcudart, libnccl and libcublas with the script {@code src/test/c/build}
- * and the system's C compiler, into {@code target/doubles}.
+ * Builds the doubles of libcudart, libnccl and libcublas with the script {@code
+ * collectives/src/test/c/build} and the system's C compiler, into {@code target/doubles}.
  *
  * <p>What was built from the same sources with the same compiler and flags is used again. Several
  * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where
@@ -168,14 +168,18 @@ public final class DoubleBuild {
         }
     }
 
-    /** The module's folder, wherever the tests were started. */
+    /** The folder of the module collectives, whichever module's tests these are. */
     private static Path module() {
-        String base = System.getProperty("basedir", "");
-        return Stream.of(Path.of(base), Path.of("collectives"))
+        Path base = Path.of(System.getProperty("basedir", "")).toAbsolutePath();
+        return Stream.of(
+                        base,
+                        base.resolve("collectives"),
+                        base.resolve("../collectives"),
+                        base.resolve(".."))
                 .filter(folder -> Files.isDirectory(folder.resolve("src/test/c")))
                 .findFirst()
-                .orElseThrow(() -> new AssertionError("no src/test/c in " + Path.of(base)))
-                .toAbsolutePath();
+                .orElseThrow(() -> new AssertionError("no src/test/c beside or above " + base))
+                .normalize();
     }
 
     private static Path sources() {

@@ -5,10 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
-import io.jccl.contract.Messages;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.parallel.ParameterSync.Tensor;
+import io.jccl.testkit.Messages;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;

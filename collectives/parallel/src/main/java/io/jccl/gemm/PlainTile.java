@@ -1,5 +1,7 @@
 package io.jccl.gemm;
 
+import io.jccl.internal.Bfloat16;
+
 /**
  * In plain Java, for where there is no Vector API: C2 turns the inner loops into vector
  * instructions by itself if they are long enough.
@@ -74,7 +76,7 @@ final class PlainTile extends Tile {
     @Override
     void widen(short[] from, float[] to, int at, int count) {
         for (int i = 0; i < count; i++) {
-            to[at + i] = Float.intBitsToFloat(from[i] << 16);
+            to[at + i] = Bfloat16.toFloat(from[i]);
         }
     }
 }

@@ -6,8 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
-import io.jccl.contract.Messages;
 import io.jccl.parallel.Mesh.Axis;
+import io.jccl.testkit.Messages;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;

@@ -1,4 +1,4 @@
-package io.jccl.contract;
+package io.jccl.testkit;
 
 import static org.junit.jupiter.api.Assertions.assertThrows;
 

@@ -1,7 +1,6 @@
-package io.jccl.contract;
+package io.jccl.testkit;
 
-import io.jccl.contract.Workers.Worker;
-import io.jccl.testkit.MpiProgram;
+import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.List;
