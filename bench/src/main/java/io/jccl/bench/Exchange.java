@@ -2,6 +2,7 @@ package io.jccl.bench;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
+import io.jccl.bench.PerfConfig.Average;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -66,6 +67,24 @@ final class Exchange implements AutoCloseable {
             check(op, mine[i], all[i]);
         }
         return all;
+    }
+
+    /**
+     * Makes one time of those of all ranks. All ranks call it.
+     *
+     * @param which whose counts
+     * @param mine this rank's times
+     * @return the times that count
+     */
+    double[] average(Average which, double... mine) {
+        return switch (which) {
+            // Zeros of the others leave it as it is.
+            case RANK_0 ->
+                    combine(ReduceOp.MAX, comm.rank() == 0 ? mine : new double[mine.length]);
+            case MEAN -> combine(ReduceOp.AVG, mine);
+            case MIN -> combine(ReduceOp.MIN, mine);
+            case MAX -> combine(ReduceOp.MAX, mine);
+        };
     }
 
     private void check(ReduceOp op, double mine, double all) {

@@ -293,10 +293,10 @@ public final class PerfRun {
 
         BatchTimer.Times mine = new BatchTimer(timing, comm).time(iteration, units);
         double[] own = timing.perIteration() ? means(mine.units(), batches) : mine.units();
-        double[] combined = average(own);
+        double[] combined = exchange.average(timing.average(), own);
         Report.Spread spread = Report.Spread.of(combined, batches);
         double micros = spread.median();
-        double cpuMicros = timing.cpuTime() ? average(mine.submitted())[0] : mine.submitted();
+        double cpuMicros = exchange.average(timing.average(), mine.submitted())[0];
         Report.Iterations iterations =
                 timing.perIteration()
                         ? Report.Iterations.of(
@@ -340,21 +340,6 @@ public final class PerfRun {
             at += lengths[b];
         }
         return means;
-    }
-
-    /** One time of those of all ranks, as {@code -a} says. */
-    private double[] average(double... mine) {
-        return switch (timing.average()) {
-            // Zeros of the others leave it as it is.
-            case RANK_0 -> exchange.combine(ReduceOp.MAX, world.rank() == 0 ? mine : zeros(mine));
-            case MEAN -> exchange.combine(ReduceOp.AVG, mine);
-            case MIN -> exchange.combine(ReduceOp.MIN, mine);
-            case MAX -> exchange.combine(ReduceOp.MAX, mine);
-        };
-    }
-
-    private static double[] zeros(double[] like) {
-        return new double[like.length];
     }
 
     /** Wrong elements on all ranks, or -1 if nothing was checked. */

@@ -235,9 +235,7 @@ final class JsonReport implements Report {
                 memory.put("collective", m.collective());
             }
         }
-        if (summary.warning() != null) {
-            root.put("warning", summary.warning());
-        }
+        root.put("warning", summary.warning());
         root.put("end_time", now());
         json.write(out, root::toPrettyString);
     }

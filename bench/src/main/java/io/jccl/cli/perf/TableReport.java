@@ -153,8 +153,8 @@ final class TableReport implements Report {
         int width = perIteration ? 67 : 31;
         println(blank + centred("out-of-place", width) + centred("in-place", width));
         List<String> times = List.of(cpuTime ? "cputime" : "time", "algbw", "busbw", "#wrong");
-        String stamp = timestamps ? format(" %19s", "timestamp") : "";
-        String form = timestamps ? format(" %19s", "%Y-%m-%d %H:%M:%S") : "";
+        String stamp = timestamps ? format("  %19s", "timestamp") : "";
+        String form = timestamps ? format("  %19s", "%Y-%m-%d %H:%M:%S") : "";
         println("# " + headings(CASE, times, ITERATION) + stamp);
         println("# " + headings(CASE_UNITS, TIMES_UNITS, ITERATION_UNITS) + form);
         out.flush();
