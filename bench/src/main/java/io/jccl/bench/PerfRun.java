@@ -294,7 +294,9 @@ public final class PerfRun {
         BatchTimer.Times mine = new BatchTimer(timing, comm).time(iteration, units);
         double[] own = timing.perIteration() ? means(mine.units(), batches) : mine.units();
         double[] combined = exchange.average(timing.average(), own);
-        Report.Spread spread = Report.Spread.of(combined, batches);
+        int replayed = timing.graphLaunches() > 0 ? timing.iterations() : 1;
+        int[] lengths = Arrays.stream(batches).map(n -> n * replayed).toArray();
+        Report.Spread spread = Report.Spread.of(combined, lengths);
         double micros = spread.median();
         double cpuMicros = exchange.average(timing.average(), mine.submitted())[0];
         Report.Iterations iterations =
