@@ -126,7 +126,7 @@ final class WarmUpPhase {
             double repeats = 1;
             while (!windows.agree() && passed < until) {
                 double[] times = window(trials, iterations, (int) repeats);
-                double all = Arrays.stream(times).sum();
+                double all = Math.max(1, Arrays.stream(times).sum());
                 windows.add(geometricMean(times), (long) repeats * m * iterations.length);
                 double fit = Math.min(WINDOW_NANOS, Math.max(0, until - passed)) / all;
                 repeats = Math.clamp(fit, 1, repeats * GROWTH);

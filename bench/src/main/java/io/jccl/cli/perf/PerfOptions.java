@@ -10,7 +10,6 @@ import io.jccl.bench.PerfConfig.Blocking;
 import io.jccl.bench.PerfConfig.Memory;
 import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Split;
-import io.jccl.bindings.NcclConfig;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.RankOptions;
@@ -20,8 +19,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
+import java.util.Set;
+import java.util.TreeSet;
 import picocli.CommandLine;
+import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 
@@ -33,8 +34,11 @@ final class PerfOptions {
     /** Least mean bus bandwidth. */
     private static final String MIN_BW = "NCCL_TESTS_MIN_BW";
 
+    /** Those that do something; others are noted. */
+    private static final Set<String> VARIABLES =
+            Set.of(DEVICE, MIN_BW, Split.VARIABLE, Split.MASK);
+
     private static final int NOT_GIVEN = -1;
-    private static final int MOST_CTAS = 128;
 
     @Option(
             names = {"-b", "--minbytes"},
@@ -184,15 +188,6 @@ final class PerfOptions {
     private int skipped;
 
     @Option(
-            names = {"-G", "--cudagraph"},
-            paramLabel = "<count>",
-            converter = Count.class,
-            description =
-                    "With --engine nccl: record the iterations as a CUDA graph and launch it so many"
-                            + " times; 0 is off (default: 0).")
-    private int graphLaunches;
-
-    @Option(
             names = {"-C", "--report_cputime"},
             paramLabel = "<0|1>",
             arity = "0..1",
@@ -228,55 +223,7 @@ final class PerfOptions {
             description = "Elements before the first one of both buffers (default: 0).")
     private int unalign;
 
-    @Option(
-            names = {"-R", "--local_register"},
-            paramLabel = "<0|1|2>",
-            converter = PerfValues.UpTo2.class,
-            description =
-                    "With --engine nccl: 1 registers the buffers, 2 makes them symmetric windows"
-                            + " (default: 0).")
-    private int registration;
-
-    @Option(
-            names = {"-x", "--cta_policy"},
-            paramLabel = "<0|1|2>",
-            converter = PerfValues.UpTo2.class,
-            description =
-                    "With --engine nccl: NCCL_CTA_POLICY of the communicator (default: NCCL's"
-                            + " own).")
-    private int ctaPolicy = NOT_GIVEN;
-
-    @Option(
-            names = {"-p", "--parallel_init"},
-            paramLabel = "<0|1>",
-            converter = PerfValues.Flag.class,
-            description = "Without effect: ranks of a process are made together (default: 0).")
-    private int parallelInit;
-
-    @Option(
-            names = {"-y", "--stream_null"},
-            paramLabel = "<0|1>",
-            converter = PerfValues.Flag.class,
-            description =
-                    "Without effect: operations go to the default stream of the device"
-                            + " (default: 0).")
-    private int streamNull;
-
-    @Option(
-            names = {"-D", "--device_implementation"},
-            paramLabel = "<number>",
-            converter = Count.class,
-            description =
-                    "Without effect: JCCL has no kernels that communicate; needs -R 2, as in"
-                            + " nccl-tests (default: 0).")
-    private int deviceImplementation;
-
-    @Option(
-            names = {"-V", "--device_cta_count"},
-            paramLabel = "<count>",
-            converter = Count.class,
-            description = "Without effect: the blocks of what -D would run, 1 to 128 (default: 16).")
-    private int deviceCtas = NOT_GIVEN;
+    @Mixin private GpuFlags gpu = new GpuFlags();
 
     @Option(
             names = {"-T", "--timeout"},
@@ -320,9 +267,6 @@ final class PerfOptions {
             throw new ParameterException(line, e.getMessage(), e);
         }
         CommunicatorOptions options = new CommunicatorOptions(timeout, algorithm);
-        if (nccl && ctaPolicy != NOT_GIVEN) {
-            options = options.withNccl(options.nccl().with(NcclConfig.Field.CTA_POLICY, ctaPolicy));
-        }
         List<String> arguments = new ArrayList<>(List.of("jccl", collective.command()));
         arguments.addAll(line.getParseResult().originalArgs());
         return new PerfConfig(
@@ -339,10 +283,10 @@ final class PerfOptions {
                 barrier ? List.of(DataType.INT8) : type.values(),
                 op.values(),
                 root,
-                new Memory(unalign, nccl ? registration : 0, memory == 1),
+                new Memory(unalign, nccl ? gpu.registration() : 0, memory == 1),
                 split,
                 number(line, environment, MIN_BW, "a bandwidth in GB/s, such as 10"),
-                options,
+                nccl ? gpu.configured(options) : options,
                 notes(collective, engine, environment),
                 List.copyOf(arguments));
     }
@@ -357,7 +301,7 @@ final class PerfOptions {
                 Blocking.values()[blocking],
                 perIteration == 1,
                 skipped,
-                nccl ? graphLaunches : 0,
+                nccl ? gpu.graphLaunches() : 0,
                 Average.values()[average],
                 cpuTime == 1,
                 timestamps == 1);
@@ -399,32 +343,7 @@ final class PerfOptions {
                         + ", expected less than the "
                         + timed
                         + " iterations; give fewer, or a larger -n");
-        require(
-                line,
-                graphLaunches == 0 || perIteration == 0,
-                "-G/--cudagraph and -I/--per_iter_timing exclude each other, as a graph runs all"
-                        + " iterations at once; leave out one");
-        require(
-                line,
-                graphLaunches == 0 || blocking == 0,
-                "-G/--cudagraph and -z "
-                        + blocking
-                        + " exclude each other, as a graph runs all iterations at once; leave out"
-                        + " one");
-        require(
-                line,
-                deviceImplementation == 0 || registration == 2,
-                "-D/--device_implementation is "
-                        + deviceImplementation
-                        + ", which needs symmetric windows: add -R 2");
-        require(
-                line,
-                deviceCtas == NOT_GIVEN || deviceCtas >= 1 && deviceCtas <= MOST_CTAS,
-                "-V/--device_cta_count is "
-                        + deviceCtas
-                        + ", expected 1 to "
-                        + MOST_CTAS
-                        + "; give one of these. The version is shown by --version");
+        gpu.check(line, perIteration == 1, blocking);
         require(
                 line,
                 unalign <= 1 << 20,
@@ -435,65 +354,26 @@ final class PerfOptions {
     private List<String> notes(
             Collective collective, Engine engine, Map<String, String> environment) {
         List<String> notes = new ArrayList<>();
-        boolean nccl = engine == Engine.NCCL;
-        String noGpu = "the " + engine.name().toLowerCase(java.util.Locale.ROOT) + " engine has no ";
-        note(notes, parallelInit != 0, "-p 1", "ranks of one process are made together");
-        note(
-                notes,
-                streamNull != 0,
-                "-y 1",
-                nccl
-                        ? "operations go to a stream of their own, which CUDA orders with its NULL"
-                                + " stream"
-                        : noGpu + "CUDA streams");
-        note(notes, !nccl && graphLaunches != 0, "-G " + graphLaunches, noGpu + "CUDA graphs");
-        note(
-                notes,
-                !nccl && registration != 0,
-                "-R " + registration,
-                noGpu + "buffers to register");
-        note(notes, !nccl && ctaPolicy >= 0, "-x " + ctaPolicy, noGpu + "thread blocks");
-        note(
-                notes,
-                deviceImplementation != 0,
-                "-D " + deviceImplementation,
-                "JCCL has no kernels that communicate; the operation itself is measured");
-        note(
-                notes,
-                deviceCtas != NOT_GIVEN,
-                "-V " + deviceCtas,
-                "it counts the blocks of what -D would run");
-        note(
-                notes,
-                cpuTime != 0 && !nccl,
-                "-C 1",
-                "an operation has completed when it is submitted");
-        note(
-                notes,
-                aggregated > 1 && !collective.isGrouped(),
-                "-m " + aggregated + " as a group",
-                "each step of a " + collective.command() + " needs the one before it");
-        new TreeMap<>(environment)
-                .keySet().stream()
-                        .filter(name -> name.startsWith("NCCL_TESTS_"))
-                        .filter(name -> !nccl || !name.equals(DEVICE))
-                        .filter(n -> !List.of(MIN_BW, Split.VARIABLE, Split.MASK).contains(n))
-                        .forEach(
-                                name ->
-                                        note(
-                                                notes,
-                                                true,
-                                                name,
-                                                name.equals(DEVICE)
-                                                        ? noGpu + "GPUs"
-                                                        : "JCCL does not know it"));
-        return List.copyOf(notes);
-    }
-
-    private static void note(List<String> notes, boolean given, String what, String why) {
-        if (given) {
-            notes.add(what + " has no effect: " + why);
+        gpu.note(notes, engine);
+        if (cpuTime != 0 && engine != Engine.NCCL) {
+            notes.add("-C 1 has no effect: an operation has completed when it is submitted");
         }
+        if (aggregated > 1 && !collective.isGrouped()) {
+            notes.add(
+                    "-m "
+                            + aggregated
+                            + " as a group has no effect: each step of a "
+                            + collective.command()
+                            + " needs the one before it");
+        }
+        for (String name : new TreeSet<>(environment.keySet())) {
+            if (name.equals(DEVICE) && engine != Engine.NCCL) {
+                notes.add(name + " has no effect: engine " + engine.text() + " has no GPUs");
+            } else if (name.startsWith("NCCL_TESTS_") && !VARIABLES.contains(name)) {
+                notes.add(name + " has no effect: JCCL does not know it");
+            }
+        }
+        return List.copyOf(notes);
     }
 
     /** The first GPU of this process, or -1 if none was chosen. */

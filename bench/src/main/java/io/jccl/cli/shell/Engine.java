@@ -7,6 +7,7 @@ import io.jccl.device.Device;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
@@ -42,6 +43,11 @@ public enum Engine {
     /** What an option says, or without it the environment. */
     public static Engine of(@Nullable Engine option, Map<String, String> environment) {
         return option != null ? option : of(environment.getOrDefault(VARIABLE, "host"));
+    }
+
+    /** The name on the command line. */
+    public String text() {
+        return name().toLowerCase(Locale.ROOT);
     }
 
     /** Devices for ranks of this process. */

@@ -152,11 +152,11 @@ class PerfFlagsTest {
             delimiter = '|',
             value = {
                 "all_reduce | -p 1 | # -p 1 has no effect: ",
-                "all_reduce | -y 1 | # -y 1 has no effect: the host engine has no CUDA streams",
-                "all_reduce | -G 3 | # -G 3 has no effect: the host engine has no CUDA graphs",
+                "all_reduce | -y 1 | # -y 1 has no effect: engine host has no CUDA streams",
+                "all_reduce | -G 3 | # -G 3 has no effect: engine host has no CUDA graphs",
                 "all_reduce | --cudagraph 3 | # -G 3 has no effect: ",
-                "all_reduce | -R 1 | # -R 1 has no effect: the host engine has no buffers to",
-                "all_reduce | -x 2 | # -x 2 has no effect: the host engine has no thread blocks",
+                "all_reduce | -R 1 | # -R 1 has no effect: engine host has no buffers to",
+                "all_reduce | -x 2 | # -x 2 has no effect: engine host has no thread blocks",
                 "all_reduce | -R 2 -D 1 | # -D 1 has no effect: JCCL has no kernels that",
                 "all_reduce | -V 16 | # -V 16 has no effect: it counts the blocks",
                 "all_reduce | --device_cta_count 128 | # -V 128 has no effect: ",
@@ -180,7 +180,7 @@ class PerfFlagsTest {
         Map<String, String> env = Map.of("NCCL_TESTS_DEVICE", "1", "NCCL_TESTS_OTHER", "x");
         assertEquals(0, execute(env, "all_reduce" + SHORT), err::toString);
         has(
-                "# NCCL_TESTS_DEVICE has no effect: the host engine has no GPUs",
+                "# NCCL_TESTS_DEVICE has no effect: engine host has no GPUs",
                 "# NCCL_TESTS_OTHER has no effect: JCCL does not know it");
     }
 
