@@ -6,6 +6,7 @@ import io.jccl.ReduceOp;
 import io.jccl.bench.Shape.Layout;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
 import java.util.function.IntToDoubleFunction;
@@ -152,6 +153,20 @@ public enum Collective {
             null,
             (rank, root, s, out) -> out.expect(0, s.recv(), Math.floorMod(rank - 1, s.ranks()), 0)),
 
+    /**
+     * {@code hypercube}: an allGather of sends and receives, in which every rank doubles what it
+     * has with a partner twice as far away in each step. The number of ranks is a power of two.
+     */
+    HYPERCUBE(
+            "hypercube",
+            "send",
+            Layout.GATHERED,
+            Needs.NOTHING,
+            n -> 1,
+            x -> hypercube(x, false),
+            x -> hypercube(x, true),
+            (rank, root, s, out) -> blocksOfAll(s, out)),
+
     /** {@code barrier}. */
     BARRIER(
             "barrier",
@@ -284,6 +299,57 @@ public enum Collective {
     }
 
     /**
+     * Whether several of them may go into one group. The steps of a hypercube use what the steps
+     * before them have received, and the operations of a group are not ordered.
+     */
+    public boolean isGrouped() {
+        return this != HYPERCUBE;
+    }
+
+    /**
+     * What help says of the command.
+     *
+     * @return one sentence
+     */
+    public String about() {
+        return switch (this) {
+            case BARRIER -> "Measure a barrier.";
+            case HYPERCUBE -> "Measure and check an allGather by sends along a hypercube.";
+            default -> "Measure and check " + method + ".";
+        };
+    }
+
+    /**
+     * Checks that the operation is defined for a number of ranks.
+     *
+     * @param n number of ranks
+     * @throws IllegalArgumentException if it is not; the message says what to do
+     */
+    public void checkRanks(int n) {
+        if (this == HYPERCUBE && Integer.bitCount(n) != 1) {
+            throw new IllegalArgumentException(
+                    "hypercube with "
+                            + n
+                            + " ranks: expected a power of two, as each step doubles what a rank"
+                            + " has; start "
+                            + Integer.highestOneBit(n)
+                            + " or "
+                            + 2 * Integer.highestOneBit(n)
+                            + " ranks");
+        }
+    }
+
+    /**
+     * Algorithm bandwidth over size by time.
+     *
+     * @param n number of ranks
+     * @return 1, or what nccl-tests counts of the size: for a hypercube only others' blocks
+     */
+    double algFactor(int n) {
+        return this == HYPERCUBE ? othersShare(n) : 1;
+    }
+
+    /**
      * Bus bandwidth over algorithm bandwidth.
      *
      * @param n number of ranks
@@ -350,5 +416,33 @@ public enum Collective {
                     x.comm.recv(x.recv, before, x.stream);
                 };
         return () -> Group.run(x.comm, both);
+    }
+
+    private static Runnable hypercube(Operands x, boolean here) {
+        int rank = x.comm.rank();
+        long block = x.shape.count();
+        Buffer own = x.recv.slice(rank * block, block);
+        List<Runnable> steps = new ArrayList<>();
+        if (!here) {
+            steps.add(() -> x.stream.copy(x.send, own));
+        }
+        for (int distance = 1; distance < x.comm.size(); distance *= 2) {
+            int partner = rank ^ distance;
+            int first = rank & -distance;
+            Buffer mine = x.recv.slice(first * block, distance * block);
+            Buffer theirs = x.recv.slice((first ^ distance) * block, distance * block);
+            Runnable both =
+                    () -> {
+                        x.comm.send(mine, partner, x.stream);
+                        x.comm.recv(theirs, partner, x.stream);
+                    };
+            steps.add(() -> Group.run(x.comm, both));
+        }
+        Runnable[] all = steps.toArray(Runnable[]::new);
+        return () -> {
+            for (Runnable step : all) {
+                step.run();
+            }
+        };
     }
 }

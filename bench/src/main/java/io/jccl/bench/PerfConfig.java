@@ -16,16 +16,17 @@ import java.util.List;
  * @param stepBytes {@code -i}
  * @param stepFactor {@code -f}
  * @param sizes the sizes that follow from these four
- * @param iterations {@code -n}
- * @param warmups {@code -w}
- * @param aggregated {@code -m}
+ * @param timing how times are taken
  * @param checks {@code -c}
- * @param blocking {@code -z}
- * @param perIteration {@code -I}
  * @param types {@code -d}
  * @param ops {@code -o}
  * @param root {@code -r}, -1 for all
+ * @param buffers what the buffers are like
+ * @param split which ranks form a group of their own
+ * @param minBusBw least mean bus bandwidth in 1e9 bytes a second, of which nine tenths must be
+ *     reached; -1 for none
  * @param options settings of the communicator
+ * @param notes what was accepted and has no effect, a line of the header each
  * @param arguments the command line, for the record
  */
 public record PerfConfig(
@@ -37,17 +38,98 @@ public record PerfConfig(
         long stepBytes,
         int stepFactor,
         List<Long> sizes,
-        int iterations,
-        int warmups,
-        int aggregated,
+        Timing timing,
         int checks,
-        boolean blocking,
-        boolean perIteration,
         List<DataType> types,
         List<ReduceOp.Kind> ops,
         int root,
+        Memory buffers,
+        Split split,
+        double minBusBw,
         CommunicatorOptions options,
+        List<String> notes,
         List<String> arguments) {
+
+    /** Iterations where {@code -n} is not given, from {@link #AUTOMATIC_BELOW} bytes on. */
+    public static final int ITERATIONS = 20;
+
+    /** Sizes below have as many iterations as a median needs, unless {@code -n} is given. */
+    public static final long AUTOMATIC_BELOW = 64 << 10;
+
+    /** {@code -z}: when a rank waits. */
+    public enum Blocking {
+        /** For its last operation. */
+        NONE,
+        /** For each, and for the other ranks. */
+        BARRIER,
+        /** For each. */
+        WAIT,
+        /** For each and then, outside the time, for the other ranks. */
+        BARRIER_APART
+    }
+
+    /** {@code -a}: which of the ranks' times counts. */
+    public enum Average {
+        /** That of rank 0. */
+        RANK_0,
+        /** Their mean. */
+        MEAN,
+        /** The shortest. */
+        MIN,
+        /** The longest. */
+        MAX
+    }
+
+    /**
+     * How times are taken.
+     *
+     * @param iterations {@code -n}, or {@link #ITERATIONS}
+     * @param automatic whether {@code -n} was not given
+     * @param warmups {@code -w}
+     * @param aggregated {@code -m}
+     * @param cycles {@code -N}, 0 without end
+     * @param blocking {@code -z}
+     * @param perIteration {@code -I}
+     * @param skipped {@code -K}
+     * @param graphLaunches {@code -G}
+     * @param average {@code -a}
+     * @param cpuTime {@code -C}
+     * @param timestamps {@code -S}
+     */
+    public record Timing(
+            int iterations,
+            boolean automatic,
+            int warmups,
+            int aggregated,
+            int cycles,
+            Blocking blocking,
+            boolean perIteration,
+            int skipped,
+            int graphLaunches,
+            Average average,
+            boolean cpuTime,
+            boolean timestamps) {
+
+        /**
+         * Whether the number of iterations follows from the time of one.
+         *
+         * @param bytes size of the operation
+         * @return true below {@link #AUTOMATIC_BELOW} unless {@code -n}, {@code -I} or {@code -G}
+         *     say otherwise
+         */
+        public boolean isAutomatic(long bytes) {
+            return automatic && !perIteration && graphLaunches == 0 && bytes < AUTOMATIC_BELOW;
+        }
+    }
+
+    /**
+     * What the buffers are like.
+     *
+     * @param unalign {@code -u}, elements before the first
+     * @param registration {@code -R}: 0 none, 1 local, 2 symmetric windows
+     * @param reported {@code -M}
+     */
+    public record Memory(int unalign, int registration, boolean reported) {}
 
     public int localRanks() {
         return threads * devices;

@@ -1,6 +1,7 @@
 package io.jccl.bench;
 
 import java.io.IOException;
+import java.time.LocalDateTime;
 import java.util.Arrays;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
@@ -11,18 +12,94 @@ public interface Report {
      * One rank, as the header lists it.
      *
      * @param rank its number
+     * @param group its group
      * @param pid its process
      * @param host its machine
      * @param engine what carries its data
      * @param index its device among those of the machine's kind
      * @param model its processor
+     * @param cpus CPUs that it may run on, as the kernel lists them; empty if unknown
+     * @param processors how many of them the JVM counts, which also knows quotas
      */
-    record RankInfo(int rank, long pid, String host, String engine, int index, String model) {}
+    record RankInfo(
+            int rank,
+            int group,
+            long pid,
+            String host,
+            String engine,
+            int index,
+            String model,
+            String cpus,
+            int processors) {}
+
+    /**
+     * What ran before the first measurement.
+     *
+     * @param seconds how long
+     * @param operations how many on each rank; 0 if it was not asked for
+     * @param paths combinations of data type, reduction and small or large sizes
+     * @param steady how many of them had windows that agree at the end
+     */
+    record WarmUp(double seconds, long operations, int paths, int steady) {
+        /** None. */
+        static final WarmUp NONE = new WarmUp(0, 0, 0, 0);
+    }
+
+    /**
+     * Times of batches of iterations, in microseconds per operation.
+     *
+     * @param times each batch's
+     * @param iterations in all batches
+     * @param mean over iterations
+     * @param median of the batches
+     * @param min fastest batch
+     * @param max slowest batch
+     * @param q1 first quartile of the batches
+     * @param q3 third quartile of the batches
+     */
+    record Spread(
+            List<Double> times,
+            int iterations,
+            double mean,
+            double median,
+            double min,
+            double max,
+            double q1,
+            double q3) {
+
+        /**
+         * Sums up batches.
+         *
+         * @param times microseconds per operation, at least one
+         * @param lengths iterations of each batch
+         * @return their statistics
+         */
+        static Spread of(double[] times, int[] lengths) {
+            double[] sorted = times.clone();
+            Arrays.sort(sorted);
+            int n = sorted.length;
+            double sum = 0;
+            for (int i = 0; i < n; i++) {
+                sum += times[i] * lengths[i];
+            }
+            int iterations = Arrays.stream(lengths).sum();
+            return new Spread(
+                    Arrays.stream(times).boxed().toList(),
+                    iterations,
+                    sum / iterations,
+                    (sorted[(n - 1) / 2] + sorted[n / 2]) / 2,
+                    sorted[0],
+                    sorted[n - 1],
+                    Iterations.percentile(sorted, 25),
+                    Iterations.percentile(sorted, 75));
+        }
+    }
 
     /**
      * Times of single iterations, in microseconds.
      *
      * @param times all of them, in order; each is the slowest rank's
+     * @param skipped how many of the first are not in the statistics
      * @param min smallest
      * @param max largest
      * @param avg mean
@@ -34,6 +111,7 @@ public interface Report {
      */
     record Iterations(
             List<Double> times,
+            int skipped,
             double min,
             double max,
             double avg,
@@ -46,11 +124,12 @@ public interface Report {
         /**
          * Sums up times.
          *
-         * @param times microseconds, at least one
-         * @return their statistics
+         * @param times microseconds
+         * @param skipped how many of the first to leave out, fewer than there are
+         * @return the statistics of the others
          */
-        static Iterations of(double[] times) {
-            double[] sorted = times.clone();
+        static Iterations of(double[] times, int skipped) {
+            double[] sorted = Arrays.copyOfRange(times, skipped, times.length);
             Arrays.sort(sorted);
             int n = sorted.length;
             double avg = Arrays.stream(sorted).sum() / n;
@@ -61,6 +140,7 @@ public interface Report {
             double stdev = Math.sqrt(squares / n);
             return new Iterations(
                     Arrays.stream(times).boxed().toList(),
+                    skipped,
                     sorted[0],
                     sorted[n - 1],
                     avg,
@@ -80,22 +160,28 @@ public interface Report {
     /**
      * A measurement.
      *
-     * @param micros time of one operation, averaged over iterations and ranks
+     * @param micros time of one operation: the median of batches
+     * @param cpuMicros time in which a rank has submitted one operation
      * @param algBw algorithm bandwidth in 1e9 bytes a second
      * @param busBw bus bandwidth in 1e9 bytes a second
      * @param wrong wrong elements on all ranks, or -1 if not checked
+     * @param spread times of the batches
      * @param iterations single times, if asked for
      */
     record Measurement(
             double micros,
+            double cpuMicros,
             double algBw,
             double busBw,
             long wrong,
+            Spread spread,
             @Nullable Iterations iterations) {}
 
     /**
      * A line of the table.
      *
+     * @param cycle which pass over the sizes, from 0
+     * @param time when it was measured
      * @param bytes size of the larger side
      * @param count elements in a block
      * @param type name of the data type
@@ -106,6 +192,8 @@ public interface Report {
      * @param inPlace into the same buffer, or null where that is undefined
      */
     record Line(
+            int cycle,
+            LocalDateTime time,
             long bytes,
             long count,
             String type,
@@ -116,15 +204,35 @@ public interface Report {
             @Nullable Measurement inPlace) {}
 
     /**
+     * Memory, of the rank with the most.
+     *
+     * @param initialization bytes that the communicator took, or -1 if unknown
+     * @param buffers bytes of the buffers
+     * @param collective bytes that operations took beyond, or -1 if unknown
+     */
+    record MemoryUse(long initialization, long buffers, long collective) {}
+
+    /**
      * The end of the table.
      *
      * @param outOfBounds how many checks found a wrong value, each rank's counted
      * @param busBw mean bus bandwidth over all measurements
+     * @param enough whether that is as much as was asked for; null if nothing was
+     * @param memory if asked for
+     * @param warning why the times may be wrong and what to do; null if nothing speaks against them
      */
-    record Summary(long outOfBounds, double busBw) {}
+    record Summary(
+            long outOfBounds,
+            double busBw,
+            @Nullable Boolean enough,
+            @Nullable MemoryUse memory,
+            @Nullable String warning) {}
 
-    /** Before the first line. */
+    /** Before the warm-up. */
     void begin(PerfConfig config, String engine, List<RankInfo> ranks) throws IOException;
+
+    /** After the warm-up, before the first line. */
+    void warmed(WarmUp warmUp) throws IOException;
 
     /** After each size. */
     void line(Line line) throws IOException;

@@ -85,9 +85,7 @@ public final class Main {
             add(
                     Group.BENCHMARKS,
                     c.command(),
-                    c == Collective.BARRIER
-                            ? "Measure a barrier."
-                            : "Measure and check " + c.method() + ".",
+                    c.about(),
                     args -> new PerfCommand(c));
             EARLIER.put(c.command(), Map.of("--output_file", JsonOption.NAME));
         }

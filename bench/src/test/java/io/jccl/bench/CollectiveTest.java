@@ -1,6 +1,8 @@
 package io.jccl.bench;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bench.Shape.Layout;
 import java.util.Arrays;
@@ -23,10 +25,33 @@ class CollectiveTest {
         "ALL_TO_ALL, 0.875",
         "ALL_TO_ALL_V, 0.875",
         "SEND_RECV, 1",
+        "HYPERCUBE, 1",
         "BARRIER, 0",
     })
     void busFactorOfEightRanks(Collective collective, double factor) {
         assertEquals(factor, collective.busFactor(8));
+    }
+
+    /** What nccl-tests divides by the time: of a hypercube, what comes from other ranks. */
+    @ParameterizedTest
+    @EnumSource
+    void algorithmBandwidthCountsTheWholeSize(Collective collective) {
+        assertEquals(
+                collective == Collective.HYPERCUBE ? 0.875 : 1, collective.algFactor(8));
+    }
+
+    @Test
+    void aHypercubeNeedsAPowerOfTwo() {
+        for (int n = 1; n <= 16; n *= 2) {
+            Collective.HYPERCUBE.checkRanks(n);
+        }
+        String message =
+                assertThrows(
+                                IllegalArgumentException.class,
+                                () -> Collective.HYPERCUBE.checkRanks(6))
+                        .getMessage();
+        assertTrue(message.contains("6 ranks") && message.contains("4 or 8 ranks"), message);
+        Collective.ALL_REDUCE.checkRanks(6);
     }
 
     @Test

@@ -23,6 +23,9 @@ final class ForecastReport implements Report {
     public void begin(PerfConfig config, String engine, List<RankInfo> ranks) {}
 
     @Override
+    public void warmed(WarmUp warmUp) {}
+
+    @Override
     public void line(Line line) {
         lines.add(line);
     }

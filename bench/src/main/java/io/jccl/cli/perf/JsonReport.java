@@ -4,6 +4,8 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.PerfConfig;
+import io.jccl.bench.PerfConfig.Blocking;
+import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Report;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
@@ -11,6 +13,7 @@ import io.jccl.topology.cost.Prediction;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.time.Instant;
+import java.time.format.DateTimeFormatter;
 import java.time.temporal.ChronoUnit;
 import java.util.List;
 import java.util.Locale;
@@ -91,25 +94,37 @@ final class JsonReport implements Report {
         } else {
             c.put("step_bytes", config.stepBytes());
         }
-        c.put("warmup_iters", config.warmups());
-        c.put("iterations", config.iterations());
-        c.put("aggregated_iterations", config.aggregated());
+        Timing t = config.timing();
+        c.put("warmup_iters", t.warmups());
+        c.put("iterations", t.iterations());
+        c.put("iterations_automatic", t.isAutomatic(0));
+        c.put("aggregated_iterations", t.aggregated());
+        c.put("run_cycles", t.cycles());
         c.put("validation", config.checks());
-        c.put("graph", 0);
-        c.put("blocking_collectives", config.blocking());
-        c.put("per_iter_timing", config.perIteration());
+        c.put("graph", t.graphLaunches());
+        c.put("blocking_collectives", t.blocking() != Blocking.NONE);
+        c.put("blocking", t.blocking().ordinal());
+        c.put("per_iter_timing", t.perIteration());
+        c.put("per_iter_skip", t.skipped());
+        c.put("average", t.average().ordinal());
+        c.put("report_cputime", t.cpuTime());
+        c.put("unalign", config.buffers().unalign());
+        c.put("local_register", config.buffers().registration());
+        c.put("split", config.split().text());
+        config.notes().forEach(c.putArray("notes")::add);
         c.put("algorithm", config.options().algorithm().name());
         c.put("timeout_seconds", config.options().timeout().toMillis() / 1000.0);
         ArrayNode devices = root.putArray("devices");
         for (RankInfo r : ranks) {
             ObjectNode d = devices.addObject();
             d.put("rank", r.rank());
-            d.put("group", 0);
+            d.put("group", r.group());
             d.put("pid", r.pid());
             d.put("hostname", r.host());
             d.put("device", r.index());
             d.put("device_hex", r.engine());
             d.put("device_info", r.model());
+            d.put("cpus", r.cpus());
         }
         if (forecast != null) {
             ObjectNode p = root.putObject("plan");
@@ -123,12 +138,23 @@ final class JsonReport implements Report {
                     .settings()
                     .forEach(each -> settings.put(each.variable(), each.value()));
         }
+    }
+
+    @Override
+    public void warmed(WarmUp w) {
+        ObjectNode o = root.putObject("warm_up");
+        o.put("seconds", w.seconds());
+        o.put("operations", w.operations());
+        o.put("paths", w.paths());
+        o.put("steady_paths", w.steady());
         root.set("results", results);
     }
 
     @Override
     public void line(Line line) {
         ObjectNode o = results.addObject();
+        o.put("cycle", line.cycle());
+        o.put("timestamp", DateTimeFormatter.ISO_LOCAL_DATE_TIME.format(line.time().truncatedTo(ChronoUnit.SECONDS)));
         o.put("size", line.bytes());
         o.put("count", line.count());
         o.put("type", line.type());
@@ -154,6 +180,7 @@ final class JsonReport implements Report {
         }
         ObjectNode o = to.putObject(key);
         o.put("time", m.micros());
+        o.put("cpu_time", m.cpuMicros());
         o.put("alg_bw", m.algBw());
         o.put("bus_bw", m.busBw());
         if (m.wrong() < 0) {
@@ -161,9 +188,19 @@ final class JsonReport implements Report {
         } else {
             o.put("nwrong", m.wrong());
         }
+        Spread s = m.spread();
+        o.put("mean", s.mean());
+        o.put("median", s.median());
+        o.put("min", s.min());
+        o.put("max", s.max());
+        o.put("q1", s.q1());
+        o.put("q3", s.q3());
+        o.put("iterations", s.iterations());
+        s.times().forEach(o.putArray("batches")::add);
         Iterations i = m.iterations();
         if (i != null) {
             ObjectNode p = to.putObject(key + "_per_iter");
+            p.put("skipped_iterations", i.skipped());
             p.put("min_us", i.min());
             p.put("max_us", i.max());
             p.put("avg_us", i.avg());
@@ -184,7 +221,21 @@ final class JsonReport implements Report {
         bounds.put("okay", summary.outOfBounds() == 0);
         ObjectNode average = root.putObject("average_bus_bandwidth");
         average.put("bandwidth", summary.busBw());
-        average.put("okay", "unchecked");
+        if (summary.enough() == null) {
+            average.put("okay", "unchecked");
+        } else {
+            average.put("okay", summary.enough());
+        }
+        MemoryUse m = summary.memory();
+        if (m != null) {
+            ObjectNode memory = root.putObject("memory");
+            memory.put("user_allocated", m.buffers());
+            if (m.initialization() >= 0) {
+                memory.put("initialization", m.initialization());
+                memory.put("collective", m.collective());
+            }
+        }
+        root.put("warning", summary.warning());
         root.put("end_time", now());
         json.write(out, root::toPrettyString);
     }

@@ -1,11 +1,14 @@
 package io.jccl.cli.perf;
 
 import io.jccl.bench.PerfConfig;
+import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Report;
+import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
 import java.io.PrintWriter;
 import java.math.BigDecimal;
 import java.math.MathContext;
+import java.time.format.DateTimeFormatter;
 import java.util.List;
 import java.util.Locale;
 import org.jspecify.annotations.Nullable;
@@ -15,15 +18,20 @@ final class TableReport implements Report {
     private static final List<String> CASE = List.of("size", "count", "type", "redop", "root");
     private static final List<String> CASE_UNITS = List.of("(B)", "(elements)", "", "", "");
     private static final int[] CASE_WIDTHS = {10, 12, 8, 6, 6};
-    private static final List<String> TIMES = List.of("time", "algbw", "busbw", "#wrong");
     private static final List<String> TIMES_UNITS = List.of("(us)", "(GB/s)", "(GB/s)", "");
     private static final int[] TIMES_WIDTHS = {7, 6, 6, 6};
     private static final List<String> ITERATION = List.of("i_min", "i_max", "i_p99", "i_cv%");
     private static final List<String> ITERATION_UNITS = List.of("(us)", "(us)", "(us)", "(%)");
     private static final int[] ITERATION_WIDTHS = {7, 7, 7, 7};
 
+    private static final DateTimeFormatter TIMESTAMP =
+            DateTimeFormatter.ofPattern("yyyy-MM-dd HH:mm:ss", Locale.ROOT);
+
     private final PrintWriter out;
     private boolean perIteration;
+    private boolean cpuTime;
+    private boolean timestamps;
+    private int warmups;
     private String command = "";
 
     TableReport(PrintWriter out) {
@@ -32,7 +40,11 @@ final class TableReport implements Report {
 
     @Override
     public void begin(PerfConfig config, String engine, List<RankInfo> ranks) {
-        perIteration = config.perIteration();
+        Timing timing = config.timing();
+        perIteration = timing.perIteration();
+        cpuTime = timing.cpuTime();
+        timestamps = timing.timestamps();
+        warmups = timing.warmups();
         command = "jccl " + config.collective().command();
         boolean factor = config.stepFactor() > 1;
         println("# jccl version " + Version.TEXT + " " + engine);
@@ -52,35 +64,99 @@ final class TableReport implements Report {
                         + (factor ? config.stepFactor() : config.stepBytes())
                         + (factor ? "(factor)" : "(bytes)")
                         + " warmup iters: "
-                        + config.warmups()
+                        + timing.warmups()
                         + " iters: "
-                        + config.iterations()
+                        + timing.iterations()
                         + " agg iters: "
-                        + config.aggregated()
+                        + timing.aggregated()
                         + " validation: "
                         + config.checks()
+                        + " graph: "
+                        + timing.graphLaunches()
+                        + " unalign: "
+                        + config.buffers().unalign()
                         + " algorithm: "
                         + algorithm(config));
-        if (config.blocking()) {
-            println("# Blocking Enabled: barrier after each iteration, within the time");
+        switch (timing.blocking()) {
+            case NONE -> {}
+            case BARRIER ->
+                    println(
+                            "# Blocking Enabled: each iteration is waited for, and the other ranks,"
+                                    + " within the time");
+            case WAIT -> println("# Blocking Enabled: each iteration is waited for, no barrier");
+            case BARRIER_APART ->
+                    println(
+                            "# Blocking Enabled: each iteration is waited for; then a barrier, which"
+                                    + " is not in the time");
         }
         if (perIteration) {
-            println("# Per-Iteration Report: i_* are of the slowest rank's time in each iteration");
+            println(
+                    "# Per-Iteration Report: i_* are of the slowest rank's time in each iteration"
+                            + (timing.skipped() > 0
+                                    ? " but the first " + timing.skipped()
+                                    : ""));
         }
+        if (config.split().isAsked()) {
+            println(
+                    "# Groups: "
+                            + config.split().sizes(ranks.size()).length
+                            + " by "
+                            + config.split().text()
+                            + "; times are those of all ranks, bandwidths those of rank 0's group");
+        }
+        println("# Time: " + times(timing));
+        config.notes().forEach(note -> println("# " + note));
         println("#");
         println("# Using devices");
         for (RankInfo r : ranks) {
             println(
                     format(
                             "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s",
-                            r.rank(), 0, r.pid(), r.host(), r.index(), r.engine(), r.model()));
+                            r.rank(),
+                            r.group(),
+                            r.pid(),
+                            r.host(),
+                            r.index(),
+                            r.engine(),
+                            r.model()));
         }
+        println("#");
+        out.flush();
+    }
+
+    private static String times(Timing timing) {
+        return "median of batches, "
+                + switch (timing.average()) {
+                    case RANK_0 -> "rank 0's";
+                    case MEAN -> "mean of the ranks";
+                    case MIN -> "the fastest rank's";
+                    case MAX -> "the slowest rank's";
+                }
+                + (timing.isAutomatic(0)
+                        ? "; below "
+                                + Sizes.format(PerfConfig.AUTOMATIC_BELOW)
+                                + " batches of about a millisecond, as there is no -n"
+                        : "");
+    }
+
+    @Override
+    public void warmed(WarmUp w) {
+        println(
+                warmups == 0
+                        ? "# Warm-up: none (-w 0), so the first lines include what the JVM compiles"
+                        : format(
+                                "# Warm-up: %.2f s, %d operations a rank; windows agreed in %d of %d"
+                                        + " paths (type, reduction, small or large)",
+                                w.seconds(), w.operations(), w.steady(), w.paths()));
         println("#");
         String blank = format("# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "");
         int width = perIteration ? 67 : 31;
         println(blank + centred("out-of-place", width) + centred("in-place", width));
-        println("# " + headings(CASE, TIMES, ITERATION));
-        println("# " + headings(CASE_UNITS, TIMES_UNITS, ITERATION_UNITS));
+        List<String> times = List.of(cpuTime ? "cputime" : "time", "algbw", "busbw", "#wrong");
+        String stamp = timestamps ? format("  %19s", "timestamp") : "";
+        String form = timestamps ? format("  %19s", "%Y-%m-%d %H:%M:%S") : "";
+        println("# " + headings(CASE, times, ITERATION) + stamp);
+        println("# " + headings(CASE_UNITS, TIMES_UNITS, ITERATION_UNITS) + form);
         out.flush();
     }
 
@@ -106,7 +182,8 @@ final class TableReport implements Report {
                                 "%12d  %12d  %8s  %6s  %6d",
                                 line.bytes(), line.count(), line.type(), line.op(), line.root())
                         + side(line.outOfPlace())
-                        + side(line.inPlace()));
+                        + side(line.inPlace())
+                        + (timestamps ? "  " + line.time().format(TIMESTAMP) : ""));
         out.flush();
     }
 
@@ -115,7 +192,7 @@ final class TableReport implements Report {
                 m == null
                         ? List.of("N/A", "N/A", "N/A", "N/A")
                         : List.of(
-                                number(m.micros(), 7),
+                                number(cpuTime ? m.cpuMicros() : m.micros(), 7),
                                 number(m.algBw(), 6),
                                 number(m.busBw(), 6),
                                 m.wrong() < 0 ? "N/A" : general((double) m.wrong()));
@@ -139,11 +216,51 @@ final class TableReport implements Report {
     public void end(Summary summary) {
         boolean okay = summary.outOfBounds() == 0;
         println("# Out of bounds values : " + summary.outOfBounds() + (okay ? " OK" : " FAILED"));
-        println("# Avg bus bandwidth    : " + general(summary.busBw()) + " ");
+        Boolean enough = summary.enough();
+        println(
+                "# Avg bus bandwidth    : "
+                        + general(summary.busBw())
+                        + " "
+                        + (enough == null ? "" : enough ? "OK" : "FAILED"));
+        MemoryUse m = summary.memory();
+        if (m != null) {
+            String communicator = m.initialization() < 0 ? "" : bytes(m.initialization());
+            println(
+                    "# "
+                            + (communicator.isEmpty()
+                                    ? "Memory usage         : User-Allocated " + bytes(m.buffers())
+                                    : "GPU memory usage     : Initialization "
+                                            + communicator
+                                            + " | User-Allocated "
+                                            + bytes(m.buffers())
+                                            + " | Collective "
+                                            + bytes(m.collective())
+                                            + " | Total  "
+                                            + bytes(
+                                                    m.initialization()
+                                                            + m.buffers()
+                                                            + m.collective())));
+        }
+        if (summary.warning() != null) {
+            println("# WARNING: " + summary.warning());
+        }
         println("#");
         println("# Collective test concluded: " + command);
         println("#");
         out.flush();
+    }
+
+    /** As nccl-tests writes memory: three digits, powers of 1024. */
+    static String bytes(long bytes) {
+        String units = " KMG";
+        double amount = bytes;
+        int unit = 0;
+        while (amount >= 1024 && unit < units.length() - 1) {
+            amount /= 1024;
+            unit++;
+        }
+        String pattern = amount < 10 ? "%.2f" : amount < 100 ? "%.1f" : "%.0f";
+        return format(pattern, amount) + " " + (units.charAt(unit) + "B").strip();
     }
 
     /** As many decimals as fit the width, two at most. */

@@ -7,6 +7,7 @@ import io.jccl.device.Device;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
@@ -44,11 +45,21 @@ public enum Engine {
         return option != null ? option : of(environment.getOrDefault(VARIABLE, "host"));
     }
 
+    /** The name on the command line. */
+    public String text() {
+        return name().toLowerCase(Locale.ROOT);
+    }
+
     /** Devices for ranks of this process. */
     public List<? extends Device> devices(int ranks) {
+        return devices(ranks, 0);
+    }
+
+    /** Devices for ranks of this process, GPUs from a certain one on. */
+    public List<? extends Device> devices(int ranks, int first) {
         return this != NCCL
                 ? Collections.nCopies(ranks, Device.host())
-                : IntStream.range(0, ranks).mapToObj(Engine::gpu).toList();
+                : IntStream.range(first, first + ranks).mapToObj(Engine::gpu).toList();
     }
 
     /** The communicator of the one rank that this process is. */
@@ -56,6 +67,11 @@ public enum Engine {
         return this == MPI
                 ? Communicator.mpi(options)
                 : Communicator.fromEnvironment(device(environment), options);
+    }
+
+    /** The communicator of the one rank that this process is, on a certain GPU. */
+    public Communicator join(int gpu, CommunicatorOptions options) {
+        return Communicator.fromEnvironment(gpu(gpu), options);
     }
 
     /** The device of the one rank that this process is. */
@@ -76,9 +92,7 @@ public enum Engine {
         boolean shared = "1".equals(System.getenv(SHARED));
         if (index >= count && !shared) {
             throw new IllegalArgumentException(
-                    "rank "
-                            + index
-                            + " of this machine needs GPU "
+                    "a rank of this machine needs GPU "
                             + index
                             + ", but the process sees "
                             + count

@@ -1,26 +1,17 @@
 package io.jccl.cli.shell;
 
-import java.io.IOException;
-import java.io.PrintWriter;
-import java.io.Writer;
-import java.nio.file.Path;
 import java.util.Map;
 import java.util.Stack;
-import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
-import picocli.CommandLine;
 import picocli.CommandLine.IParameterPreprocessor;
 import picocli.CommandLine.Model.ArgSpec;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
 
 /** {@code --json[=FILE]}, the same in every command. */
-public final class JsonOption {
+public final class JsonOption extends FileOption {
     /** The option in messages. */
     public static final String NAME = "--json";
-
-    private static final String STANDARD = "-";
 
     @Option(
             names = {"-J", NAME},
@@ -46,67 +37,13 @@ public final class JsonOption {
         }
     }
 
-    /** Whether JSON was asked for. */
-    public boolean isAsked() {
-        return file != null;
+    /** None asked for, until picocli sets it. */
+    public JsonOption() {
+        super(NAME);
     }
 
-    /** Whether JSON takes the place of the text. */
-    public boolean isPrinted() {
-        return STANDARD.equals(file);
-    }
-
-    /** The file that was named, or null. */
-    public @Nullable Path file() {
-        return file == null || isPrinted() ? null : Path.of(file);
-    }
-
-    /**
-     * Where the text goes.
-     *
-     * @param out standard output
-     * @return the same, or nowhere if JSON is printed
-     */
-    public PrintWriter text(PrintWriter out) {
-        return isPrinted() ? new PrintWriter(Writer.nullWriter()) : out;
-    }
-
-    /**
-     * Fails before the work rather than after it.
-     *
-     * @param line the command's
-     * @throws ParameterException if the file cannot be written; the message says what to do
-     */
-    public void checkWritable(CommandLine line) {
-        Path named = file();
-        if (named != null) {
-            try {
-                Output.checkWritable(NAME, named);
-            } catch (IOException e) {
-                throw new ParameterException(line, e.getMessage(), e);
-            }
-        }
-    }
-
-    /**
-     * Prints or writes the document, or does nothing if none was asked for.
-     *
-     * @param out standard output
-     * @param document makes it
-     * @throws IOException if the file cannot be written
-     */
-    public void write(PrintWriter out, Supplier<String> document) throws IOException {
-        if (file == null) {
-            return;
-        }
-        String text = document.get();
-        String whole = text.endsWith("\n") ? text : text + "\n";
-        Path named = file();
-        if (named == null) {
-            out.print(whole);
-            out.flush();
-        } else {
-            Output.write(Map.of(named, whole));
-        }
+    @Override
+    @Nullable String value() {
+        return file;
     }
 }

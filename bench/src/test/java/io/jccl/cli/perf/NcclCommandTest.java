@@ -60,13 +60,23 @@ class NcclCommandTest {
         "alltoall, -d uint64",
         "alltoallv, -m 2",
         "sendrecv, -d float",
+        "hypercube, -d half",
+        "all_reduce, -R 1 -u 3 -x 1 -C -S -K 1 -I",
+        "all_reduce, -R 2 -d all",
+        "all_gather, -G 3",
+        "alltoall, -G 7 -m 2",
+        "hypercube, -G 2 -m 2",
+        "all_reduce, -z 1",
+        "broadcast, -z 2 -I",
+        "reduce_scatter, -z 3",
         "barrier, -c 1"
     })
     void valuesAreRightInPlaceAndOutOfPlace(String command, String more) throws Exception {
         Result r =
                 jccl(
                         command
-                                + " --engine nccl -g 3 -n 2 -w 1 "
+                                + " --engine nccl -n 2 -w 1 -g "
+                                + (command.equals("hypercube") ? "4 " : "3 ")
                                 + (command.equals("barrier") ? "" : "-b 3K -e 24K -f 8 ")
                                 + more);
         assertEquals(0, r.status(), r::toString);
@@ -78,6 +88,54 @@ class NcclCommandTest {
             assertTrue(
                     row.length < 13 || (row[8].equals(wrong) && !row[12].isEmpty()), r::toString);
         }
+    }
+
+    @Test
+    void whatHasNoMeaningOnGpusIsSaid() throws Exception {
+        Path file = output.resolve("graph.json");
+        Result r =
+                jccl(
+                        "all_reduce --engine nccl -g 2 -b 4K -e 4K -n 3 -w 0 -G 10 -R 2 -D 1 -V 8"
+                                + " -p 1 -y 1 -M --csv --json="
+                                + file);
+        assertEquals(0, r.status(), r::toString);
+        JsonNode root = new ObjectMapper().readTree(file.toFile());
+        assertEquals(10, root.get("config").get("graph").asInt());
+        assertEquals(4, root.get("config").get("notes").size(), root::toString);
+        for (String what : List.of("-p 1", "-y 1", "-D 1", "-V 8")) {
+            assertTrue(root.get("config").get("notes").toString().contains(what + " has no"));
+        }
+        // A graph of three iterations, launched ten times in five batches.
+        JsonNode side = root.get("results").get(0).get("out_of_place");
+        assertEquals(5, side.get("batches").size());
+        assertEquals(30, side.get("iterations").asInt());
+        assertEquals(2 * 4096, root.get("memory").get("user_allocated").asLong());
+    }
+
+    @Test
+    void anotherFirstGpu() throws Exception {
+        Map<String, String> three =
+                Map.of("JCCL_DOUBLE_DEVICES", "3", "NCCL_TESTS_DEVICE", "1", "JCCL_ENGINE", "nccl");
+        Result r = jccl(three, "all_reduce -g 2 -b 64 -e 64 -n 1 -w 0".split(" "));
+        assertEquals(0, r.status(), r::toString);
+        assertTrue(r.text().matches("(?s).*#  Rank  0 .* device  1 .*#  Rank  1 .* device  2 .*"));
+        Result more = jccl(three, "all_reduce -g 3 -b 64 -e 64 -n 1 -w 0".split(" "));
+        assertEquals(2, more.status(), more::toString);
+        more.has("needs GPU 3", "sees 3");
+    }
+
+    /** What ranks tell each other goes through the engine too. */
+    @ParameterizedTest
+    @CsvSource({
+        "ncclAllGather@0:1:corrupt, allGather of where the ranks run gave rank 0 something else",
+        "ncclAllReduce@1:*:corrupt, allReduce"
+    })
+    void wrongNumbersOfTheRanksAreSaid(String rule, String message) throws Exception {
+        Map<String, String> wrong = Map.of("JCCL_DOUBLE_INJECT", rule);
+        Result r = jccl(wrong, "broadcast", "--engine", "nccl", "-g", "2", "-b", "64", "-e", "64");
+        assertEquals(1, r.status(), r::toString);
+        r.has(message, "engine nccl moves wrong data", "jccl selftest");
+        assertTrue(!r.text().contains("NumberFormat") && !r.text().contains("For input"));
     }
 
     /** Two pairs on NVLink, and another machine than the doubles' at that. */

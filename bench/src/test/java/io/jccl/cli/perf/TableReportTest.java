@@ -35,4 +35,18 @@ class TableReportTest {
     void generalFormatIsThatOfC(double value, String text) {
         assertEquals(text, TableReport.general(value));
     }
+
+    @ParameterizedTest
+    @CsvSource({
+        "0, 0.00 B",
+        "999, 999 B",
+        "1024, 1.00 KB",
+        "10240, 10.0 KB",
+        "1310720, 1.25 MB",
+        "536870912000, 500 GB",
+        "5497558138880, 5120 GB",
+    })
+    void memoryHasThreeDigits(long bytes, String text) {
+        assertEquals(text, TableReport.bytes(bytes));
+    }
 }

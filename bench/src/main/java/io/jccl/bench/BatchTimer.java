@@ -1,0 +1,172 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.bench.PerfConfig.Blocking;
+import io.jccl.bench.PerfConfig.Timing;
+import io.jccl.device.Device;
+import io.jccl.device.Event;
+import io.jccl.device.Graph;
+import io.jccl.device.Stream;
+import io.jccl.internal.Closing;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Times iterations in batches, on one rank.
+ *
+ * <p>On the host, and wherever a rank waits after each iteration, the clock is read between
+ * batches. On a GPU events in the stream mark them, so that measuring waits for nothing but the
+ * end.
+ */
+final class BatchTimer {
+    /** Batches of a median, an odd number. */
+    private static final int BATCHES = 5;
+
+    /** Of short operations. */
+    private static final int MORE_BATCHES = 9;
+
+    private static final double BATCH_MICROS = 1000;
+    private static final int FEWEST = 4;
+    private static final int MOST = 4000;
+
+    /**
+     * What one rank measured.
+     *
+     * @param units microseconds per operation of each unit: batches, or single iterations
+     * @param submitted microseconds per operation until all were submitted
+     */
+    record Times(double[] units, double submitted) {}
+
+    private final Timing timing;
+    private final Communicator comm;
+    private final Stream stream;
+
+    BatchTimer(Timing timing, Communicator comm) {
+        this.timing = timing;
+        this.comm = comm;
+        this.stream = comm.device().defaultStream();
+    }
+
+    /**
+     * Lengths of batches.
+     *
+     * @param timing how times are taken
+     * @param bytes size of the operation
+     * @param micros about what an iteration takes, on all ranks the same
+     * @return iterations, or launches of the graph, of each batch
+     */
+    static int[] lengths(Timing timing, long bytes, double micros) {
+        if (timing.isAutomatic(bytes)) {
+            int each = (int) Math.clamp(BATCH_MICROS / Math.max(micros, 1e-3), FEWEST, MOST);
+            int[] lengths = new int[MORE_BATCHES];
+            Arrays.fill(lengths, each);
+            return lengths;
+        }
+        int n = timing.graphLaunches() > 0 ? timing.graphLaunches() : timing.iterations();
+        int[] lengths = new int[Math.min(n, BATCHES)];
+        for (int i = 0; i < lengths.length; i++) {
+            lengths[i] = n / lengths.length + (i < n % lengths.length ? 1 : 0);
+        }
+        return lengths;
+    }
+
+    /**
+     * Runs and times.
+     *
+     * @param iteration what to time
+     * @param lengths iterations of each unit, or launches of a graph of all of them
+     * @return the times
+     */
+    Times time(Runnable iteration, int[] lengths) {
+        if (timing.graphLaunches() == 0) {
+            return time(iteration, lengths, timing.aggregated());
+        }
+        int n = timing.iterations();
+        try (Graph graph =
+                Graph.capture(
+                        stream,
+                        () -> {
+                            for (int i = 0; i < n; i++) {
+                                iteration.run();
+                            }
+                        })) {
+            comm.barrier(stream);
+            stream.synchronize();
+            return time(() -> graph.launch(stream), lengths, n * timing.aggregated());
+        }
+    }
+
+    private Times time(Runnable iteration, int[] lengths, int operations) {
+        return timing.blocking() == Blocking.NONE && comm.device().kind() == Device.Kind.CUDA
+                ? byEvents(iteration, lengths, operations)
+                : byClock(iteration, lengths, operations);
+    }
+
+    private Times byClock(Runnable iteration, int[] lengths, int operations) {
+        double[] units = new double[lengths.length];
+        long apart = 0;
+        long start = System.nanoTime();
+        for (int u = 0; u < lengths.length; u++) {
+            long before = System.nanoTime();
+            long waited = 0;
+            for (int i = 0; i < lengths[u]; i++) {
+                iteration.run();
+                waited += afterIteration();
+            }
+            if (timing.blocking() == Blocking.NONE) {
+                stream.synchronize();
+            }
+            units[u] =
+                    (System.nanoTime() - before - waited) / 1e3 / lengths[u] / operations;
+            apart += waited;
+        }
+        // Operations that block have completed when they are submitted.
+        long all = System.nanoTime() - start - apart;
+        return new Times(units, all / 1e3 / Arrays.stream(lengths).sum() / operations);
+    }
+
+    /** Waits as {@code -z} says; returns what of that is not to count. */
+    private long afterIteration() {
+        if (timing.blocking() == Blocking.NONE) {
+            return 0;
+        }
+        stream.synchronize();
+        if (timing.blocking() == Blocking.WAIT) {
+            return 0;
+        }
+        long before = System.nanoTime();
+        comm.barrier(stream);
+        stream.synchronize();
+        return timing.blocking() == Blocking.BARRIER ? 0 : System.nanoTime() - before;
+    }
+
+    private Times byEvents(Runnable iteration, int[] lengths, int operations) {
+        List<Event> events = new ArrayList<>();
+        try {
+            for (int i = 0; i <= lengths.length; i++) {
+                events.add(comm.device().newEvent());
+            }
+            long start = System.nanoTime();
+            events.getFirst().record(stream);
+            for (int u = 0; u < lengths.length; u++) {
+                for (int i = 0; i < lengths[u]; i++) {
+                    iteration.run();
+                }
+                events.get(u + 1).record(stream);
+            }
+            long submitted = System.nanoTime() - start;
+            stream.synchronize();
+            double[] units = new double[lengths.length];
+            for (int u = 0; u < units.length; u++) {
+                Duration time = events.get(u + 1).elapsedSince(events.get(u));
+                units[u] = time.toNanos() / 1e3 / lengths[u] / operations;
+            }
+            return new Times(
+                    units, submitted / 1e3 / Arrays.stream(lengths).sum() / operations);
+        } finally {
+            Closing.all(events);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+package io.jccl.bench;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.BitSet;
+import java.util.List;
+
+/**
+ * What the kernel says of the CPUs' use.
+ *
+ * <p><b>Threads:</b> one.
+ */
+final class MachineLoad {
+    /** Linux counts in hundredths of a second for all programs, whatever it does itself. */
+    private static final double TICKS = 100;
+
+    /**
+     * CPU time since the machine started, over some CPUs.
+     *
+     * @param busy seconds in which they ran something
+     * @param stolen seconds in which a hypervisor ran something else
+     * @param all seconds in all
+     */
+    record Use(double busy, double stolen, double all) {
+        Use minus(Use before) {
+            return new Use(busy - before.busy, stolen - before.stolen, all - before.all);
+        }
+    }
+
+    private final Path proc;
+
+    MachineLoad(Path proc) {
+        this.proc = proc;
+    }
+
+    /**
+     * CPUs in the kernel's notation.
+     *
+     * @param list such as {@code 0-3,8}
+     * @return their numbers; none if it is empty or not a list
+     */
+    static BitSet cpus(String list) {
+        BitSet cpus = new BitSet();
+        try {
+            for (String range : list.isBlank() ? new String[0] : list.strip().split(",", -1)) {
+                String[] ends = range.split("-", 2);
+                cpus.set(Integer.parseInt(ends[0]), Integer.parseInt(ends[ends.length - 1]) + 1);
+            }
+            return cpus;
+        } catch (NumberFormatException | IndexOutOfBoundsException e) {
+            return new BitSet();
+        }
+    }
+
+    /**
+     * How CPUs were used.
+     *
+     * @param cpus their numbers; none means all
+     * @return the sum over them; all zero if the kernel does not say
+     */
+    Use use(BitSet cpus) {
+        double busy = 0;
+        double stolen = 0;
+        double all = 0;
+        for (String line : lines("stat")) {
+            String[] f = line.split(" +", -1);
+            if (!f[0].matches("cpu\\d+") || f.length < 9) {
+                continue;
+            }
+            if (cpus.isEmpty() || cpus.get(Integer.parseInt(f[0].substring(3)))) {
+                double sum = 0;
+                // User time has guests' in it, which follow as the ninth and tenth field.
+                for (int i = 1; i <= 8; i++) {
+                    sum += Double.parseDouble(f[i]);
+                }
+                double idle = Double.parseDouble(f[4]) + Double.parseDouble(f[5]);
+                double steal = Double.parseDouble(f[8]);
+                all += sum / TICKS;
+                stolen += steal / TICKS;
+                busy += (sum - idle - steal) / TICKS;
+            }
+        }
+        return new Use(busy, stolen, all);
+    }
+
+    /**
+     * Tasks that ran or wanted to, averaged over the last minute.
+     *
+     * @return the load, or -1 if the kernel does not say
+     */
+    double average() {
+        List<String> lines = lines("loadavg");
+        return lines.isEmpty() ? -1 : Double.parseDouble(lines.getFirst().split(" ", 2)[0]);
+    }
+
+    private List<String> lines(String file) {
+        try {
+            return Files.readAllLines(proc.resolve(file));
+        } catch (IOException e) {
+            return List.of();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.Group;
+import io.jccl.ReduceOp;
+import io.jccl.bench.Collective.Operands;
+import io.jccl.device.Graph;
+import io.jccl.device.Stream;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * One rank's part of what one line of the table measures, in place or not: fills the buffers, runs
+ * the operation, checks the result.
+ */
+final class Trial {
+    /**
+     * What one line measures.
+     *
+     * @param kind the reduction, or null
+     * @param op the reduction with this rank's factor; of no matter where nothing is reduced
+     * @param root root, or -1
+     * @param shape counts
+     */
+    record Case(ReduceOp.@Nullable Kind kind, ReduceOp op, int root, Shape shape) {}
+
+    private final PerfConfig config;
+    private final Communicator comm;
+    private final Stream stream;
+    private final Patterns patterns;
+    private final Buffers buffers;
+    private final Case c;
+    private final boolean inPlace;
+    private final Runnable one;
+
+    Trial(
+            PerfConfig config,
+            Communicator comm,
+            Patterns patterns,
+            Buffers buffers,
+            Case c,
+            boolean inPlace) {
+        this.config = config;
+        this.comm = comm;
+        this.stream = comm.device().defaultStream();
+        this.patterns = patterns;
+        this.buffers = buffers;
+        this.c = c;
+        this.inPlace = inPlace;
+        Shape s = c.shape;
+        Operands operands =
+                new Operands(
+                        comm,
+                        stream,
+                        s,
+                        buffers.send().slice(0, inPlace ? 0 : s.send()),
+                        buffers.recv().slice(0, inPlace ? s.larger() : s.recv()),
+                        c.op,
+                        c.root);
+        this.one = config.collective().bind(operands, inPlace);
+    }
+
+    /**
+     * The reduction of a rank.
+     *
+     * @param kind its kind, or null where nothing is reduced
+     * @param rank whose factor a pre-multiplied sum has
+     * @return the reduction; any where nothing is reduced
+     */
+    static ReduceOp op(ReduceOp.@Nullable Kind kind, int rank) {
+        return switch (kind) {
+            case PROD -> ReduceOp.PROD;
+            case MIN -> ReduceOp.MIN;
+            case MAX -> ReduceOp.MAX;
+            case AVG -> ReduceOp.AVG;
+            case PRE_MUL_SUM -> ReduceOp.preMulSum((long) Patterns.factor(rank));
+            case SUM -> ReduceOp.SUM;
+            case null -> ReduceOp.SUM;
+        };
+    }
+
+    /** Fills what is sent and poisons what is received. */
+    void prepare(long seed) {
+        Shape s = c.shape;
+        int rank = comm.rank();
+        Checker.poison(
+                buffers.recv().slice(0, inPlace ? s.larger() : s.recv()),
+                Patterns.poison(buffers.type()));
+        if (config.collective().sends(rank, c.root)) {
+            Checker.fill(
+                    inPlace ? buffers.recv() : buffers.send(),
+                    inPlace ? rank * s.sendShift() : 0,
+                    s.send(),
+                    patterns.table(buffers.type(), c.kind, seed, rank),
+                    0);
+        }
+    }
+
+    /** What is timed: one operation, or {@code -m} of them as a group where that is possible. */
+    Runnable iteration() {
+        int m = config.timing().aggregated();
+        Runnable many =
+                () -> {
+                    for (int i = 0; i < m; i++) {
+                        one.run();
+                    }
+                };
+        return m == 1
+                ? one
+                : config.collective().isGrouped() ? () -> Group.run(comm, many) : many;
+    }
+
+    /** One operation, as it is timed. */
+    void runOnce() {
+        if (config.timing().graphLaunches() == 0) {
+            one.run();
+            stream.synchronize();
+            return;
+        }
+        try (Graph graph = Graph.capture(stream, one)) {
+            graph.launch(stream);
+            stream.synchronize();
+        }
+    }
+
+    /**
+     * Checks the result of one operation.
+     *
+     * @param seed what it was prepared with
+     * @param seam may tamper with it before
+     * @return wrong elements on this rank
+     */
+    long verify(long seed, PerfRun.Seam seam) {
+        Shape s = c.shape;
+        int rank = comm.rank();
+        long at = inPlace ? rank * s.recvShift() : 0;
+        seam.received(
+                rank,
+                buffers.send().slice(0, inPlace ? 0 : s.send()),
+                buffers.recv().slice(at, s.recv()));
+        long[] wrong = {0};
+        config.collective()
+                .expected(
+                        rank,
+                        c.root,
+                        s,
+                        (start, count, source, from) ->
+                                wrong[0] +=
+                                        Checker.wrong(
+                                                buffers.recv(),
+                                                at + start,
+                                                count,
+                                                patterns.table(
+                                                        buffers.type(), c.kind, seed, source),
+                                                from));
+        if (!inPlace && config.collective().sends(rank, c.root)) {
+            // What is sent must be left as it was.
+            wrong[0] +=
+                    Checker.wrong(
+                            buffers.send(),
+                            0,
+                            s.send(),
+                            patterns.table(buffers.type(), c.kind, seed, rank),
+                            0);
+        }
+        return wrong[0];
+    }
+}

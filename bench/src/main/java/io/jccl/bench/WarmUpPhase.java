@@ -1,0 +1,164 @@
+package io.jccl.bench;
+
+import io.jccl.Communicator;
+import io.jccl.ReduceOp;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Runs operations until the JVM has compiled them, before anything is measured. Each combination of
+ * data type, reduction, and small or large sizes is a path of its own. All ranks decide by the same
+ * numbers, so they stop at the same operation.
+ */
+final class WarmUpPhase {
+    /** For all paths together. */
+    private static final double MOST_NANOS = 2e9;
+
+    /** Larger sizes run the same loops. */
+    private static final long MOST_BYTES = 1 << 20;
+
+    /** Sizes of a path that take part. */
+    private static final int MOST_SIZES = 8;
+
+    private static final double WINDOW_NANOS = 20e6;
+
+    /** A window is no more than so many times as long as the one before. */
+    private static final int GROWTH = 8;
+
+    /** The JVM compiles a method at its best after 5,000 to 15,000 calls; loops sooner. */
+    private static final long FEWEST_SMALL = 20_000;
+
+    private static final long FEWEST_LARGE = 300;
+
+    private static final long SEED = 98;
+
+    private final PerfConfig config;
+    private final Communicator comm;
+    private final Patterns patterns;
+    private final Exchange exchange;
+    private final Stream stream;
+    private final long start = System.nanoTime();
+
+    /** Nanoseconds since the first rank started, as of the last exchange. */
+    private double passed;
+
+    WarmUpPhase(PerfConfig config, Communicator comm, Patterns patterns, Exchange exchange) {
+        this.config = config;
+        this.comm = comm;
+        this.patterns = patterns;
+        this.exchange = exchange;
+        this.stream = comm.device().defaultStream();
+    }
+
+    /**
+     * Runs all paths. All ranks call it.
+     *
+     * @return what it took
+     */
+    Report.WarmUp run() {
+        List<Long> small = sizes(0, PerfConfig.AUTOMATIC_BELOW - 1);
+        List<Long> large = sizes(PerfConfig.AUTOMATIC_BELOW, MOST_BYTES);
+        int kinds = config.collective().reduces() ? config.ops().size() : 1;
+        int each = (small.isEmpty() ? 0 : 1) + (large.isEmpty() ? 0 : 1);
+        int paths = config.types().size() * kinds * each;
+        int left = paths;
+        int steady = 0;
+        long operations = 0;
+        for (DataType type : config.types()) {
+            for (int k = 0; k < kinds; k++) {
+                ReduceOp.Kind kind = config.collective().reduces() ? config.ops().get(k) : null;
+                for (List<Long> sizes : List.of(small, large)) {
+                    if (!sizes.isEmpty()) {
+                        double until = passed + (MOST_NANOS - passed) / left;
+                        Windows w = run(type, kind, sizes, until);
+                        operations += w.operations();
+                        steady += w.agree() ? 1 : 0;
+                        left--;
+                    }
+                }
+            }
+        }
+        return new Report.WarmUp(passed / 1e9, operations, paths, steady);
+    }
+
+    /** Sizes of the run within bounds, larger ones as the upper bound, not too many. */
+    private List<Long> sizes(long least, long most) {
+        long[] all =
+                config.sizes().stream()
+                        .mapToLong(s -> most == MOST_BYTES ? Math.min(s, most) : s)
+                        .filter(s -> s >= least && s <= most)
+                        .distinct()
+                        .toArray();
+        List<Long> some = new ArrayList<>();
+        int n = Math.min(all.length, MOST_SIZES);
+        for (int i = 0; i < n; i++) {
+            some.add(all[(int) ((long) i * (all.length - 1) / Math.max(1, n - 1))]);
+        }
+        return some;
+    }
+
+    private Windows run(
+            DataType type, ReduceOp.@Nullable Kind kind, List<Long> sizes, double until) {
+        Windows windows =
+                new Windows(
+                        sizes.getFirst() < PerfConfig.AUTOMATIC_BELOW
+                                ? FEWEST_SMALL
+                                : FEWEST_LARGE);
+        patterns.retain(type, kind);
+        int root = config.collective().rooted() ? Math.max(0, config.root()) : -1;
+        try (Buffers buffers = new Buffers(comm, config, type, sizes)) {
+            List<Trial> trials = new ArrayList<>();
+            for (long size : sizes) {
+                Shape shape = config.collective().layout().shape(size, type.size(), comm.size());
+                Trial.Case c = new Trial.Case(kind, Trial.op(kind, comm.rank()), root, shape);
+                trials.add(new Trial(config, comm, patterns, buffers, c, false));
+                if (config.collective().worksInPlace()) {
+                    trials.add(new Trial(config, comm, patterns, buffers, c, true));
+                }
+            }
+            Runnable[] iterations =
+                    trials.stream().map(Trial::iteration).toArray(Runnable[]::new);
+            int m = config.timing().aggregated();
+            double repeats = 1;
+            while (!windows.agree() && passed < until) {
+                double[] times = window(trials, iterations, (int) repeats);
+                double all = Math.max(1, Arrays.stream(times).sum());
+                windows.add(geometricMean(times), (long) repeats * m * iterations.length);
+                double fit = Math.min(WINDOW_NANOS, Math.max(0, until - passed)) / all;
+                repeats = Math.clamp(fit, 1, repeats * GROWTH);
+            }
+        }
+        return windows;
+    }
+
+    /** Runs each iteration some times; gives the slowest rank's nanoseconds of one. */
+    private double[] window(List<Trial> trials, Runnable[] iterations, int repeats) {
+        double[] mine = new double[iterations.length + 1];
+        for (int t = 0; t < iterations.length; t++) {
+            trials.get(t).prepare(SEED);
+            long before = System.nanoTime();
+            for (int i = 0; i < repeats; i++) {
+                iterations[t].run();
+            }
+            stream.synchronize();
+            mine[t] = (double) (System.nanoTime() - before) / repeats;
+        }
+        mine[iterations.length] = (double) (System.nanoTime() - start);
+        double[] all = exchange.combine(ReduceOp.MAX, mine);
+        passed = all[iterations.length];
+        return Arrays.copyOf(all, iterations.length);
+    }
+
+    /** So that short operations count as much as long ones. */
+    private static double geometricMean(double[] times) {
+        double sum = 0;
+        for (double t : times) {
+            sum += Math.log(Math.max(1, t));
+        }
+        return Math.exp(sum / times.length);
+    }
+}
