@@ -5,6 +5,8 @@ import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.Report;
+import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
 import io.jccl.topology.cost.Prediction;
@@ -46,6 +48,7 @@ final class JsonReport implements Report {
                     "JDK_JAVA_OPTIONS");
 
     private final JsonOption json;
+    private final HtmlOption html;
     private final PrintWriter out;
     private final ObjectNode root = JsonNodeFactory.instance.objectNode();
     private final ArrayNode results = JsonNodeFactory.instance.arrayNode();
@@ -54,10 +57,12 @@ final class JsonReport implements Report {
 
     JsonReport(
             JsonOption json,
+            HtmlOption html,
             PrintWriter out,
             Map<String, String> environment,
             @Nullable Forecast forecast) {
         this.json = json;
+        this.html = html;
         this.out = out;
         this.environment = environment;
         this.forecast = forecast;
@@ -68,6 +73,7 @@ final class JsonReport implements Report {
         root.put("version", SCHEMA);
         root.put("start_time", now());
         config.arguments().forEach(root.putArray("args")::add);
+        Reports.sign(root, config.arguments());
         ArrayNode env = root.putArray("env");
         new TreeMap<>(environment)
                 .forEach((name, value) -> {
@@ -187,6 +193,7 @@ final class JsonReport implements Report {
         average.put("okay", "unchecked");
         root.put("end_time", now());
         json.write(out, root::toPrettyString);
+        Reports.write(html, root);
     }
 
     private static String now() {

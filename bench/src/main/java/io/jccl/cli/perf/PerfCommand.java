@@ -12,6 +12,7 @@ import io.jccl.bench.PerfRun;
 import io.jccl.bench.Report;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
@@ -187,6 +188,8 @@ public final class PerfCommand implements Callable<Integer> {
 
     @Mixin private JsonOption json = new JsonOption();
 
+    @Mixin private HtmlOption html = new HtmlOption();
+
     @Option(
             names = {"-T", "--timeout"},
             paramLabel = "<seconds>",
@@ -250,6 +253,7 @@ public final class PerfCommand implements Callable<Integer> {
             throw new ParameterException(line, rootMessage(config.root(), ranks));
         }
         json.checkWritable(line);
+        html.checkWritable(line);
         AtomicLong failures = new AtomicLong();
         try (Forecast forecast = forecast(line, config, ranks)) {
             CommunicatorOptions options = config.options();
@@ -327,8 +331,8 @@ public final class PerfCommand implements Callable<Integer> {
             if (forecast != null) {
                 reports.add(new ForecastReport(forecast, text));
             }
-            if (json.isAsked()) {
-                reports.add(new JsonReport(json, line.getOut(), environment, forecast));
+            if (json.isAsked() || html.isAsked()) {
+                reports.add(new JsonReport(json, html, line.getOut(), environment, forecast));
             }
         }
         Progress progress = comm.rank() == 0 ? Progress.to(line.getErr()) : Progress.none();
