@@ -8,8 +8,14 @@ import java.util.List;
  * @param title what they are; may be empty
  * @param header a name for each column
  * @param rows as many cells each as the header has; the first is what the row is about
+ * @param words whether cells are text to read rather than numbers to compare
  */
-public record Table(String title, List<String> header, List<List<String>> rows) {
+public record Table(String title, List<String> header, List<List<String>> rows, boolean words) {
+    /** One of numbers. */
+    public Table(String title, List<String> header, List<List<String>> rows) {
+        this(title, header, rows, false);
+    }
+
     /** Copies the lists. */
     public Table {
         header = List.copyOf(header);
@@ -37,17 +43,18 @@ public record Table(String title, List<String> header, List<List<String>> rows) 
         return out.toString();
     }
 
-    private static void line(StringBuilder out, String mark, List<String> cells, int[] widths) {
+    private void line(StringBuilder out, String mark, List<String> cells, int[] widths) {
         StringBuilder line = new StringBuilder(mark);
         for (int i = 0; i < widths.length; i++) {
             String space = " ".repeat(widths[i] - cells.get(i).length());
-            line.append(i == 0 ? cells.get(i) + space : "  " + space + cells.get(i));
+            line.append(i == 0 ? "" : "  ");
+            line.append(i == 0 || words ? cells.get(i) + space : space + cells.get(i));
         }
         out.append(line.toString().stripTrailing()).append('\n');
     }
 
     void html(StringBuilder out) {
-        out.append("<div class=\"wide\"><table>");
+        Markup.print(out, "<div class=\"wide\"><table%s>", words ? " class=\"words\"" : "");
         if (!title.isEmpty()) {
             Markup.print(out, "<caption>%s</caption>", Markup.escape(title));
         }

@@ -3,6 +3,7 @@ package io.jccl.cli.report;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.jccl.bench.report.Page;
 import java.util.List;
+import java.util.Locale;
 import java.util.function.BiConsumer;
 import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
@@ -28,6 +29,11 @@ enum Kind {
     Kind(Predicate<JsonNode> test, BiConsumer<Page, List<Run>> add) {
         this.test = test;
         this.add = add;
+    }
+
+    /** The command that makes such documents; for collectives there are several. */
+    String command() {
+        return this == TOPOLOGY ? "topo" : name().toLowerCase(Locale.ROOT);
     }
 
     static @Nullable Kind of(JsonNode document) {

@@ -60,6 +60,9 @@ record Origin(String command, String machine, String versions, String time) {
         if (command.isEmpty()) {
             command = strings(document.path("args")).collect(Collectors.joining(" "));
         }
+        if (command.isEmpty() && Kind.of(document) == Kind.TOPOLOGY) {
+            return new Origin("jccl topo", document.path("name").asText(""), "", "");
+        }
         List<String> machine = new ArrayList<>();
         StreamSupport.stream(document.path("devices").spliterator(), false)
                 .map(d -> d.path("hostname").asText("") + ", " + d.path("device_info").asText(""))

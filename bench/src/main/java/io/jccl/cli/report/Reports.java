@@ -76,7 +76,7 @@ public final class Reports {
         Page page;
         if (runs.size() == 1) {
             String command = first.root().path("config").path("collective").asText("");
-            String name = command.isEmpty() ? first.kind().name().toLowerCase(java.util.Locale.ROOT) : command;
+            String name = command.isEmpty() ? first.kind().command() : command;
             page = begin("jccl " + name, first.root());
         } else {
             page = new Page("jccl report: " + runs.size() + " runs");
@@ -104,6 +104,6 @@ public final class Reports {
             Origin o = Origin.of(r.root());
             rows.add(List.of(r.name(), o.command(), o.machine(), o.versions(), o.time()));
         }
-        return new Table("Runs", List.of("run", "command", "machine", "versions", "time"), rows);
+        return new Table("Runs", List.of("run", "command", "machine", "versions", "time"), rows, true);
     }
 }

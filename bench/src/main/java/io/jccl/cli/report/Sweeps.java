@@ -13,13 +13,18 @@ import io.jccl.bench.report.LineChart.Series;
 import io.jccl.bench.report.Page;
 import io.jccl.bench.report.Table;
 import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.DoubleSummaryStatistics;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.function.Function;
 import java.util.function.ToDoubleFunction;
+import java.util.stream.DoubleStream;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /** Collectives: bus bandwidth and time over size, and what a plan predicts. */
@@ -96,10 +101,13 @@ final class Sweeps {
         double wrong = Run.optional(run.root().path("out_of_bounds"), "count");
         if (wrong > 0) {
             page.warning(
-                    run.named("")
-                            + (run.name().isEmpty() ? "" : ": ")
+                    (run.name().isEmpty() ? "" : run.name() + ": ")
                             + Axis.number(wrong)
-                            + " wrong values were found: its times are of a result that is wrong");
+                            + " checks found wrong values: the times are of a wrong result");
+        }
+        String warning = run.root().path("warning").asText("");
+        if (!warning.isEmpty()) {
+            page.warning(run.name().isEmpty() ? warning : run.name() + ": " + warning);
         }
     }
 
@@ -146,9 +154,42 @@ final class Sweeps {
                     parts.add(i == 2 ? "root " + part : part);
                 }
             }
-            curves.add(new Curve(run.named(String.join(", ", parts)), rows));
+            curves.add(new Curve(run.named(String.join(", ", parts)), merged(rows)));
         });
         return curves;
+    }
+
+    /** One row for each size: a run of several cycles has more. */
+    private static List<Row> merged(List<Row> rows) {
+        Map<Double, List<Row>> bySize = new TreeMap<>();
+        rows.forEach(r -> bySize.computeIfAbsent(r.size, s -> new ArrayList<>()).add(r));
+        return bySize.values().stream()
+                .map(same ->
+                        new Row(
+                                same.getFirst().size,
+                                merged(same, Row::out),
+                                merged(same, Row::in),
+                                same.getFirst().predicted))
+                .toList();
+    }
+
+    /** The median, with the widest spread. */
+    private static @Nullable Side merged(List<Row> rows, Function<Row, @Nullable Side> of) {
+        List<Side> sides =
+                rows.stream()
+                        .flatMap(r -> Stream.ofNullable(of.apply(r)))
+                        .sorted(Comparator.comparingDouble(Side::time))
+                        .toList();
+        if (sides.size() < 2) {
+            return sides.isEmpty() ? null : sides.getFirst();
+        }
+        Side middle = sides.get(sides.size() / 2);
+        DoubleSummaryStatistics all =
+                sides.stream()
+                        .flatMapToDouble(s -> DoubleStream.of(s.low, s.high, s.time))
+                        .filter(Double::isFinite)
+                        .summaryStatistics();
+        return new Side(middle.time, all.getMin(), all.getMax(), middle.work);
     }
 
     private static String collective(Run run) {
@@ -164,8 +205,8 @@ final class Sweeps {
         double work = run.number(n, "bus_bw") * mean;
         double median = Run.optional(n, "median");
         JsonNode single = row.path(key + "_per_iter");
-        double low = Run.optional(n, "min");
-        double high = Run.optional(n, "max");
+        double low = Run.optional(n, "q1");
+        double high = Run.optional(n, "q3");
         if (Double.isNaN(low) || Double.isNaN(high)) {
             low = Run.optional(single, "min_us");
             high = Run.optional(single, "p95_us");
@@ -231,7 +272,9 @@ final class Sweeps {
         return new Figure(
                 "Bus bandwidth and time" + part,
                 "Solid: out of place; dashed: in place; dotted: predicted."
-                        + (spread ? " Bands are the spread of the iterations." : "")
+                        + (spread ? " Bands are the spread: the middle half of the batches; without"
+                                        + " batches, from the fastest iteration to the 95th"
+                                        + " percentile." : "")
                         + " Both axes are logarithmic. A click on a name hides its curve.",
                 charts);
     }
@@ -254,7 +297,7 @@ final class Sweeps {
             int colour,
             Line line,
             boolean bus,
-            java.util.function.Function<Row, @Nullable Side> of) {
+            Function<Row, @Nullable Side> of) {
         String name = curve.name.isEmpty() ? way : curve.name + ", " + way;
         List<Point> points = new ArrayList<>();
         for (Row row : curve.rows) {
