@@ -71,7 +71,7 @@ public final class BarChart implements Chart {
                                                 .toList()))
                         .filter(g -> !g.bars.isEmpty())
                         .toList();
-        heading = Markup.wrapped(title, WIDTH - 16.0, FONT + 2);
+        heading = Markup.wrapped(title, WIDTH - 16.0, Markup.BOLD * (FONT + 2));
         double largest = 0;
         double widest = 0;
         for (Group g : this.groups) {
@@ -113,9 +113,13 @@ public final class BarChart implements Chart {
     }
 
     private static int high(Group g) {
-        return ROW * Markup.wrapped(g.name, WIDTH - 16.0, FONT).size()
+        return ROW * lines(g).size()
                 + g.bars.size() * (THICK + 3)
                 + 5;
+    }
+
+    private static List<String> lines(Group g) {
+        return Markup.wrapped(g.name, WIDTH - 16.0, Markup.BOLD * FONT);
     }
 
     private static List<String> lines(String name) {
@@ -151,7 +155,7 @@ public final class BarChart implements Chart {
 
     private void group(StringBuilder out, Group g, int top) {
         int y = top;
-        for (String line : Markup.wrapped(g.name, WIDTH - 16.0, FONT)) {
+        for (String line : lines(g)) {
             Markup.text(out, 8, y + 13, "name", "start", line);
             y += ROW;
         }

@@ -108,7 +108,7 @@ public final class LineChart implements Chart {
                 series.stream().map(this::drawable).filter(s -> !s.points.isEmpty()).toList();
         this.marks = marks.stream().filter(m -> up.holds(m.y)).toList();
         this.small = small;
-        heading = Markup.wrapped(title, width() - 16.0, small ? FONT : FONT + 2);
+        heading = Markup.wrapped(title, width() - 16.0, Markup.BOLD * (small ? FONT : FONT + 2));
         right = width() - 14;
         place(heading.size());
         legendHeight = small ? 0 : legend();

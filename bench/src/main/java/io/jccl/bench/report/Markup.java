@@ -13,6 +13,9 @@ final class Markup {
     /** Of a character, as part of the font's size; the widest of the usual fonts. */
     private static final double CHARACTER = 0.58;
 
+    /** Of a character of a bold text, beside one that is not. */
+    static final double BOLD = 1.15;
+
     private Markup() {}
 
     /** Text for content and attributes; names come from files and command lines. */
