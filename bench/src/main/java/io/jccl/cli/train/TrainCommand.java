@@ -3,7 +3,6 @@ package io.jccl.cli.train;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.cli.shell.Engine;
-import io.jccl.bench.report.Page;
 import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
@@ -181,7 +180,7 @@ public final class TrainCommand implements Callable<Integer> {
 
     @Mixin private JsonOption json = new JsonOption();
 
-    @Option(names = "--svg", paramLabel = "<file>", description = "Write the charts as SVG.")
+    @Option(names = "--svg", paramLabel = "<file>", description = "Write the loss curves as SVG.")
     private @Nullable Path svg;
 
     @Mixin private HtmlOption html = new HtmlOption();
@@ -527,13 +526,13 @@ public final class TrainCommand implements Callable<Integer> {
             files.put(document, report.json().toPrettyString() + "\n");
         }
         Path page = html.file();
-        if (report.hasLosses() && (svg != null || page != null)) {
-            Page drawn = report.page(Reports.words(Objects.requireNonNull(spec).commandLine()));
+        if (report.hasLosses()) {
+            List<String> words = Reports.words(Objects.requireNonNull(spec).commandLine());
             if (svg != null) {
-                files.put(svg, drawn.svg());
+                files.put(svg, report.curves(words).svg());
             }
             if (page != null) {
-                files.put(page, drawn.html());
+                files.put(page, report.page(words).html());
             }
         }
         Output.write(files);

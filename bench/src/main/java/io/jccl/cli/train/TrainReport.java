@@ -268,6 +268,15 @@ final class TrainReport {
      * fast.
      */
     Page page(List<String> command) {
+        Page page = curves(command);
+        if (runs.size() > 1) {
+            page.add(speeds());
+        }
+        return page.add(text());
+    }
+
+    /** The losses alone, which are the same on every machine. */
+    Page curves(List<String> command) {
         ObjectNode signed = json();
         Reports.sign(signed, command);
         boolean several = runs.size() > 1;
@@ -275,7 +284,7 @@ final class TrainReport {
                 Reports.begin(several ? "jccl train --compare" : "jccl train", signed)
                         .fact("setting", subtitle());
         if (several) {
-            page.add(losses()).add(differences()).add(speeds());
+            page.add(losses()).add(differences());
         } else {
             Run run = runs.getFirst();
             Chart chart =
@@ -287,7 +296,7 @@ final class TrainReport {
                             List.of(new Mark("unigram entropy of the text", entropy)));
             page.add(new Figure("Loss", "", List.of(chart)));
         }
-        return page.add(text());
+        return page;
     }
 
     private Figure losses() {
