@@ -80,7 +80,7 @@ final class Markup {
                 line.setLength(0);
             }
             word.codePoints().forEach(c -> {
-                if (width(line.toString(), font) + width(Character.toString(c), font) > width) {
+                if (c != ' ' && width(line + Character.toString(c), font) > width) {
                     lines.add(line.toString());
                     line.setLength(0);
                 }

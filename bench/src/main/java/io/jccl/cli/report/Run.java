@@ -43,17 +43,19 @@ record Run(String name, String file, Kind kind, JsonNode root) {
                     new ObjectMapper()
                             .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS)
                             .readTree(file.toFile());
-        } catch (JsonEOFException e) {
+        } catch (JsonProcessingException e) {
+            String message = e.getOriginalMessage();
+            // Not always as an exception of its own.
+            boolean cut = e instanceof JsonEOFException || message.contains("end-of-input");
             throw new IllegalArgumentException(
                     "'"
                             + file
-                            + "' ends in the middle, in line "
-                            + e.getLocation().getLineNr()
-                            + ": it was cut off; copy it whole, or measure again",
+                            + (cut
+                                    ? "' ends in the middle, in line "
+                                            + e.getLocation().getLineNr()
+                                            + ": it was cut off; copy it whole, or measure again"
+                                    : "' is not JSON: " + message + GIVE),
                     e);
-        } catch (JsonProcessingException e) {
-            throw new IllegalArgumentException(
-                    "'" + file + "' is not JSON: " + e.getOriginalMessage() + GIVE, e);
         } catch (AccessDeniedException e) {
             throw new IllegalArgumentException(
                     "'" + file + "' cannot be read: permission denied; run as its owner", e);
