@@ -32,6 +32,8 @@ module io.jccl.bench {
     opens io.jccl.cli.plan to
             com.fasterxml.jackson.databind,
             info.picocli;
+    opens io.jccl.cli.report to
+            info.picocli;
     opens io.jccl.cli.shell to
             info.picocli;
     opens io.jccl.cli.topo to

@@ -17,6 +17,7 @@ import io.jccl.cli.perf.MatmulCommand;
 import io.jccl.cli.perf.OffloadCommand;
 import io.jccl.cli.perf.PerfCommand;
 import io.jccl.cli.plan.PlanCommand;
+import io.jccl.cli.report.ReportCommand;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
 import io.jccl.cli.topo.TopoCommand;
@@ -104,6 +105,11 @@ public final class Main {
                 "matmul",
                 "Multiply matrices larger than the memory of one device.",
                 args -> new MatmulCommand());
+        add(
+                Group.BENCHMARKS,
+                "report",
+                "Lay the JSON of several runs over each other, as a table and as a page.",
+                args -> new ReportCommand());
         add(
                 Group.DIAGNOSE,
                 "doctor",

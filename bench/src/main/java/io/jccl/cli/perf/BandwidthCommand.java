@@ -6,6 +6,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.BandwidthCase;
 import io.jccl.bench.BandwidthRun;
 import io.jccl.cli.shell.Drives;
+import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
@@ -92,6 +94,8 @@ public final class BandwidthCommand implements Callable<Integer> {
 
     @Mixin private JsonOption json = new JsonOption();
 
+    @Mixin private HtmlOption html = new HtmlOption();
+
     @Option(
             names = "--nvme",
             paramLabel = "<folder>",
@@ -155,6 +159,8 @@ public final class BandwidthCommand implements Callable<Integer> {
         try {
             ObjectNode root = new ObjectMapper().createObjectNode();
             json.checkWritable(spec.commandLine());
+            html.checkWritable(spec.commandLine());
+            Reports.sign(root, spec.commandLine());
             PrintWriter text = json.text(out);
             ArrayNode testcases = header(root, text, devices, size);
             String buffered = Drives.bufferedBecause(store);
@@ -165,6 +171,7 @@ public final class BandwidthCommand implements Callable<Integer> {
             boolean failed = measure(run, chosen, testcases, text);
             out.flush();
             json.write(out, root::toPrettyString);
+            Reports.write(html, root);
             return failed ? 1 : 0;
         } finally {
             Drives.close(store);

@@ -7,6 +7,8 @@ import io.jccl.bench.PerfConfig;
 import io.jccl.bench.PerfConfig.Blocking;
 import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Report;
+import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
 import io.jccl.topology.cost.Prediction;
@@ -49,6 +51,7 @@ final class JsonReport implements Report {
                     "JDK_JAVA_OPTIONS");
 
     private final JsonOption json;
+    private final HtmlOption html;
     private final PrintWriter out;
     private final ObjectNode root = JsonNodeFactory.instance.objectNode();
     private final ArrayNode results = JsonNodeFactory.instance.arrayNode();
@@ -57,10 +60,12 @@ final class JsonReport implements Report {
 
     JsonReport(
             JsonOption json,
+            HtmlOption html,
             PrintWriter out,
             Map<String, String> environment,
             @Nullable Forecast forecast) {
         this.json = json;
+        this.html = html;
         this.out = out;
         this.environment = environment;
         this.forecast = forecast;
@@ -71,6 +76,7 @@ final class JsonReport implements Report {
         root.put("version", SCHEMA);
         root.put("start_time", now());
         config.arguments().forEach(root.putArray("args")::add);
+        Reports.sign(root, config.arguments());
         ArrayNode env = root.putArray("env");
         new TreeMap<>(environment)
                 .forEach((name, value) -> {
@@ -238,6 +244,7 @@ final class JsonReport implements Report {
         root.put("warning", summary.warning());
         root.put("end_time", now());
         json.write(out, root::toPrettyString);
+        Reports.write(html, root);
     }
 
     private static String now() {

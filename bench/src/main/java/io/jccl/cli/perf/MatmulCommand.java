@@ -11,6 +11,8 @@ import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
@@ -108,6 +110,8 @@ public final class MatmulCommand implements Callable<Integer> {
 
     @Mixin private JsonOption json = new JsonOption();
 
+    @Mixin private HtmlOption html = new HtmlOption();
+
     public MatmulCommand() {
         this(tiles -> {});
     }
@@ -172,6 +176,7 @@ public final class MatmulCommand implements Callable<Integer> {
             Drives.checkFolder(s, "--nvme", nvme);
         }
         json.checkWritable(s.commandLine());
+        html.checkWritable(s.commandLine());
     }
 
     private static ParameterException mistake(CommandSpec s, String message) {
@@ -227,7 +232,10 @@ public final class MatmulCommand implements Callable<Integer> {
         if (comm.rank() == 0) {
             PrintWriter out = s.commandLine().getOut();
             print(json.text(out), comm, plan, mine, result);
-            json.write(out, () -> document(comm, plan, mine, result).toPrettyString());
+            ObjectNode document = document(comm, plan, mine, result);
+            Reports.sign(document, s.commandLine());
+            json.write(out, document::toPrettyString);
+            Reports.write(html, document);
         }
     }
 

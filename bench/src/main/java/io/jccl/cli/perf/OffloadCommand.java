@@ -8,6 +8,8 @@ import io.jccl.bench.OffloadRun;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.cli.shell.Drives;
+import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
@@ -164,6 +166,8 @@ public final class OffloadCommand implements Callable<Integer> {
 
     @Mixin private JsonOption json = new JsonOption();
 
+    @Mixin private HtmlOption html = new HtmlOption();
+
     @Option(
             names = "--trace",
             paramLabel = "<file>",
@@ -193,6 +197,7 @@ public final class OffloadCommand implements Callable<Integer> {
         }
         OffloadConfig config = config(spec);
         json.checkWritable(spec.commandLine());
+        html.checkWritable(spec.commandLine());
         TierStore store = store(spec);
         String buffered = Drives.bufferedBecause(store);
         OffloadRun.Result result;
@@ -210,7 +215,10 @@ public final class OffloadCommand implements Callable<Integer> {
         PrintWriter out = spec.commandLine().getOut();
         print(json.text(out), config, result, buffered);
         out.flush();
-        json.write(out, () -> document(config, result).toPrettyString());
+        ObjectNode document = document(config, result);
+        Reports.sign(document, spec.commandLine());
+        json.write(out, document::toPrettyString);
+        Reports.write(html, document);
         if (result.wrong() != null) {
             PrintWriter err = spec.commandLine().getErr();
             err.println(

@@ -11,6 +11,7 @@ import io.jccl.bench.PerfRun;
 import io.jccl.bench.Report;
 import io.jccl.cli.shell.CsvOption;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Version;
@@ -79,6 +80,8 @@ public final class PerfCommand implements Callable<Integer> {
     @Mixin private JsonOption json = new JsonOption();
 
     @Mixin private CsvOption csv = new CsvOption();
+
+    @Mixin private HtmlOption html = new HtmlOption();
 
     @Option(
             names = "--algo",
@@ -186,14 +189,17 @@ public final class PerfCommand implements Callable<Integer> {
                     "--json and --csv both go to standard output; name a file for one of them,"
                             + " such as --csv=run.csv");
         }
-        if (flags.isEndless() && (json.isAsked() || csv.isAsked())) {
+        if (flags.isEndless() && (json.isAsked() || csv.isAsked() || html.isAsked())) {
             throw new ParameterException(
                     line,
                     "-N/--run_cycles is 0, so the run never ends, and "
-                            + (json.isAsked() ? JsonOption.NAME : CsvOption.NAME)
+                            + (json.isAsked()
+                                    ? JsonOption.NAME
+                                    : csv.isAsked() ? CsvOption.NAME : HtmlOption.NAME)
                             + " is written at the end; give a number of cycles");
         }
         json.checkWritable(line);
+        html.checkWritable(line);
         csv.checkWritable(line);
     }
 
@@ -244,8 +250,8 @@ public final class PerfCommand implements Callable<Integer> {
             if (forecast != null) {
                 reports.add(new ForecastReport(forecast, text));
             }
-            if (json.isAsked()) {
-                reports.add(new JsonReport(json, line.getOut(), environment, forecast));
+            if (json.isAsked() || html.isAsked()) {
+                reports.add(new JsonReport(json, html, line.getOut(), environment, forecast));
             }
             if (csv.isAsked()) {
                 reports.add(new CsvReport(csv, line.getOut()));

@@ -1,12 +1,14 @@
 package io.jccl.cli.train;
 
+import io.jccl.bench.report.Page;
+import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Scratch;
 import io.jccl.cli.shell.Version;
-import io.jccl.train.fit.Chart;
 import io.jccl.train.fit.Experiment;
 import io.jccl.train.fit.Network;
 import io.jccl.train.fit.Settings;
@@ -14,7 +16,6 @@ import io.jccl.train.fit.TechniqueSet;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Path;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -162,14 +163,10 @@ public final class FitDemo implements Callable<Integer> {
 
     @Mixin private JsonOption json = new JsonOption();
 
-    @Option(names = "--svg", paramLabel = "<file>", description = "Write the plot as SVG.")
+    @Option(names = "--svg", paramLabel = "<file>", description = "Write the charts as SVG.")
     private @Nullable Path svg;
 
-    @Option(
-            names = "--html",
-            paramLabel = "<file>",
-            description = "Write plot and table as a page that needs nothing else.")
-    private @Nullable Path html;
+    @Mixin private HtmlOption html = new HtmlOption();
 
     @Spec private @Nullable CommandSpec spec;
 
@@ -199,15 +196,11 @@ public final class FitDemo implements Callable<Integer> {
             report.print(json.text(out));
             out.flush();
             json.write(out, () -> report.json().toPrettyString());
-            Map<Path, String> files = new LinkedHashMap<>();
-            Chart chart = report.chart();
+            Page page = report.page(Reports.words(spec.commandLine()));
             if (svg != null) {
-                files.put(svg, chart.svg());
+                Output.write(Map.of(svg, page.svg()));
             }
-            if (html != null) {
-                files.put(html, Chart.html("jccl fit-demo", List.of(chart), report.text()));
-            }
-            Output.write(files);
+            html.write(page::html);
         } catch (IllegalArgumentException e) {
             throw new ParameterException(spec.commandLine(), String.valueOf(e.getMessage()), e);
         } finally {
@@ -290,10 +283,8 @@ public final class FitDemo implements Callable<Integer> {
         if (svg != null) {
             Output.checkWritable("--svg", svg);
         }
-        if (html != null) {
-            Output.checkWritable("--html", html);
-        }
-        if (svg != null && svg.equals(html)) {
+        html.checkWritable(spec.commandLine());
+        if (svg != null && svg.equals(html.file())) {
             throw mistake(spec, "--svg and --html are both '" + svg + "'; give two files");
         }
     }

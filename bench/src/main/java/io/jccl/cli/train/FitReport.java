@@ -3,10 +3,18 @@ package io.jccl.cli.train;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bench.report.Axis;
+import io.jccl.bench.report.BarChart;
+import io.jccl.bench.report.Figure;
+import io.jccl.bench.report.LineChart;
+import io.jccl.bench.report.LineChart.Line;
+import io.jccl.bench.report.LineChart.Point;
+import io.jccl.bench.report.LineChart.Series;
+import io.jccl.bench.report.Page;
+import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Version;
 import io.jccl.train.fit.Attempt;
-import io.jccl.train.fit.Chart;
 import io.jccl.train.fit.Experiment;
 import io.jccl.train.fit.Settings;
 import io.jccl.train.fit.TechniqueSet;
@@ -44,32 +52,82 @@ final class FitReport {
                 Runtime.version());
     }
 
-    /** Speed over size. */
-    Chart chart() {
-        List<Chart.Series> series = new ArrayList<>();
+    /** How large, and how fast. */
+    Page page(List<String> command) {
+        ObjectNode signed = json();
+        Reports.sign(signed, command);
+        return Reports.begin("jccl fit-demo: what trains within the same memory", signed)
+                .fact("setting", subtitle())
+                .add(largest())
+                .add(speeds())
+                .add(text());
+    }
+
+    private Figure largest() {
+        List<BarChart.Group> groups = new ArrayList<>();
         for (Experiment.Row row : rows) {
-            List<Chart.Point> points = new ArrayList<>();
-            for (Attempt.Trained t : row.runs()) {
-                boolean largest = t.equals(row.largest());
-                String tip =
-                        String.format(
-                                Locale.ROOT,
-                                "%s: %,d parameters, %.0f samples/s%s",
-                                row.set().title(),
+            long parameters = row.largest().parameters();
+            String text = Amounts.parameters(parameters);
+            String factor = Double.isNaN(timesPlain(row)) ? "" : ", " + times(row) + " x plain";
+            String tip =
+                    String.format(
+                            Locale.ROOT,
+                            "%s: %,d parameters%s; the next size: %s",
+                            row.set().title(),
+                            parameters,
+                            factor,
+                            stop(row));
+            groups.add(
+                    new BarChart.Group(
+                            row.set().title(),
+                            List.of(new BarChart.Bar(0, parameters, text + factor, tip))));
+        }
+        return new Figure(
+                "Largest model that trains",
+                "",
+                List.of(new BarChart("Parameters of the largest model", List.of(), groups)));
+    }
+
+    /** Speed by size, a chart for each set of techniques. */
+    private Figure speeds() {
+        Axis across = new Axis("parameters", Axis.Scale.DECADES);
+        Axis up = new Axis("samples/s", Axis.Scale.DECADES);
+        Experiment.Row last =
+                rows.stream()
+                        .filter(r -> r.set().equals(TechniqueSet.ALL))
+                        .findAny()
+                        .orElse(rows.getLast());
+        List<LineChart> charts = new ArrayList<>();
+        for (Experiment.Row row : rows) {
+            List<Series> series = new ArrayList<>();
+            if (!row.equals(last)) {
+                series.add(new Series(last.set().title(), 0, Line.FAINT, points(last)));
+            }
+            series.add(new Series(row.set().title(), 0, Line.SOLID, points(row)));
+            charts.add(LineChart.small(row.set().title(), across, up, series, List.of()));
+        }
+        return new Figure(
+                "Speed by size",
+                "Samples a second over parameters, up to the largest model that trains. Grey: "
+                        + last.set().title()
+                        + ". All axes are the same.",
+                LineChart.alike(charts));
+    }
+
+    private static List<Point> points(Experiment.Row row) {
+        return row.runs().stream()
+                .map(t ->
+                        new Point(
                                 t.parameters(),
                                 t.samplesPerSecond(),
-                                largest ? " (the largest)" : "");
-                points.add(new Chart.Point(t.parameters(), t.samplesPerSecond(), tip, largest));
-            }
-            series.add(new Chart.Series(row.set().title(), points, false));
-        }
-        return new Chart(
-                "What trains within the same memory, and how fast",
-                subtitle(),
-                new Chart.Axis("parameters of the model", true),
-                new Chart.Axis("samples/s", true),
-                series,
-                List.of());
+                                String.format(
+                                        Locale.ROOT,
+                                        "%s: %,d parameters, %.0f samples/s%s",
+                                        row.set().title(),
+                                        t.parameters(),
+                                        t.samplesPerSecond(),
+                                        t.equals(row.largest()) ? " (the largest)" : "")))
+                .toList();
     }
 
     void print(PrintWriter out) {

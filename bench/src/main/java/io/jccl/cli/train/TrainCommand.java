@@ -3,6 +3,8 @@ package io.jccl.cli.train;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Progress;
@@ -16,7 +18,6 @@ import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
 import io.jccl.train.TrainRun;
-import io.jccl.train.fit.Chart;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.nio.file.Files;
@@ -182,11 +183,7 @@ public final class TrainCommand implements Callable<Integer> {
     @Option(names = "--svg", paramLabel = "<file>", description = "Write the loss curves as SVG.")
     private @Nullable Path svg;
 
-    @Option(
-            names = "--html",
-            paramLabel = "<file>",
-            description = "Write curves and table as a page that needs nothing else.")
-    private @Nullable Path html;
+    @Mixin private HtmlOption html = new HtmlOption();
 
     @Spec private @Nullable CommandSpec spec;
 
@@ -263,7 +260,7 @@ public final class TrainCommand implements Callable<Integer> {
                 List.<Map.Entry<String, @Nullable Path>>of(
                         entry(JsonOption.NAME, json.file()),
                         entry("--svg", svg),
-                        entry("--html", html))) {
+                        entry(HtmlOption.NAME, html.file()))) {
             Path file = e.getValue();
             if (file != null) {
                 Output.checkWritable(e.getKey(), file);
@@ -528,12 +525,14 @@ public final class TrainCommand implements Callable<Integer> {
         if (document != null) {
             files.put(document, report.json().toPrettyString() + "\n");
         }
+        Path page = html.file();
         if (report.hasLosses()) {
+            List<String> words = Reports.words(Objects.requireNonNull(spec).commandLine());
             if (svg != null) {
-                files.put(svg, Chart.svg(report.charts()));
+                files.put(svg, report.curves(words).svg());
             }
-            if (html != null) {
-                files.put(html, Chart.html("jccl train", report.charts(), report.text()));
+            if (page != null) {
+                files.put(page, report.page(words).html());
             }
         }
         Output.write(files);

@@ -3,13 +3,23 @@ package io.jccl.cli.train;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bench.report.Axis;
+import io.jccl.bench.report.BarChart;
+import io.jccl.bench.report.Chart;
+import io.jccl.bench.report.Figure;
+import io.jccl.bench.report.LineChart;
+import io.jccl.bench.report.LineChart.Line;
+import io.jccl.bench.report.LineChart.Mark;
+import io.jccl.bench.report.LineChart.Point;
+import io.jccl.bench.report.LineChart.Series;
+import io.jccl.bench.report.Page;
+import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Version;
 import io.jccl.parallel.Compression;
 import io.jccl.train.GptShape;
 import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
-import io.jccl.train.fit.Chart;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.ArrayList;
@@ -43,6 +53,8 @@ final class TrainReport {
 
     /** Smaller differences are drawn here, since 0 has no logarithm. */
     private static final double FLOOR = 1e-8;
+
+    private static final Axis STEP = new Axis("step", Axis.Scale.LINEAR);
 
     private static final String LINE = "%-44s %5s %9s %10s %10s %7s %8s  %s";
 
@@ -251,58 +263,122 @@ final class TrainReport {
         return runs.stream().anyMatch(r -> !r.result().losses().isEmpty());
     }
 
-    /** Loss by step, and with several runs how far each is from its reference. */
-    List<Chart> charts() {
-        List<Chart.Series> losses = new ArrayList<>();
-        List<Chart.Series> differences = new ArrayList<>();
-        for (Run run : runs) {
-            TrainResult r = run.result();
-            List<Chart.Point> curve = new ArrayList<>();
-            List<Chart.Point> distance = new ArrayList<>();
-            for (int i = 0; i < r.losses().size(); i++) {
-                int step = r.first() + i + 1;
-                double loss = r.losses().get(i);
-                curve.add(new Chart.Point(step, loss, tip(run, step, loss), false));
-                if (run.reference() != null) {
-                    double d = Math.abs(loss - run.reference().losses().get(i));
-                    distance.add(
-                            new Chart.Point(step, Math.max(d, FLOOR), tip(run, step, d), false));
-                }
-            }
-            losses.add(new Chart.Series(run.name(), curve, losses.size() > 0));
-            if (run.reference() != null) {
-                differences.add(new Chart.Series(run.name(), distance, false));
-            }
+    /**
+     * Loss by step; with several runs a chart for each, how far each is from its reference, and how
+     * fast.
+     */
+    Page page(List<String> command) {
+        Page page = curves(command);
+        if (runs.size() > 1) {
+            page.add(speeds());
         }
-        Chart.Axis steps = new Chart.Axis("step", false);
-        List<Chart> charts = new ArrayList<>();
-        charts.add(
-                new Chart(
-                        "Loss by step",
-                        subtitle(),
-                        steps,
-                        new Chart.Axis("loss, nats a character", false),
-                        losses,
-                        List.of(new Chart.Mark("unigram entropy", entropy))));
-        if (!differences.isEmpty()) {
-            charts.add(
-                    new Chart(
-                            "Difference from the single-rank run",
-                            "At each step, nats a character; what is less than 1e-8 is drawn there."
-                                    + " Below the lines is within tolerance.",
-                            steps,
-                            new Chart.Axis("difference of the loss", true),
-                            differences,
-                            List.of(
-                                    new Chart.Mark("tolerance of float32", TOLERANCE),
-                                    new Chart.Mark("of bfloat16", NARROW_TOLERANCE),
-                                    new Chart.Mark("of topk and powersgd", LATE_TOLERANCE))));
-        }
-        return charts;
+        return page.add(text());
     }
 
-    private static String tip(Run run, int step, double value) {
-        return String.format(Locale.ROOT, "%s, step %d: %.6g", run.name(), step, value);
+    /** The losses alone, which are the same on every machine. */
+    Page curves(List<String> command) {
+        ObjectNode signed = json();
+        Reports.sign(signed, command);
+        boolean several = runs.size() > 1;
+        Page page =
+                Reports.begin(several ? "jccl train --compare" : "jccl train", signed)
+                        .fact("setting", subtitle());
+        if (several) {
+            page.add(losses()).add(differences());
+        } else {
+            Run run = runs.getFirst();
+            Chart chart =
+                    LineChart.of(
+                            "Loss by step",
+                            STEP,
+                            new Axis("loss, nats a character", Axis.Scale.LINEAR),
+                            List.of(new Series(run.name(), 0, Line.SOLID, curve(run))),
+                            List.of(new Mark("unigram entropy of the text", entropy)));
+            page.add(new Figure("Loss", "", List.of(chart)));
+        }
+        return page;
+    }
+
+    private Figure losses() {
+        Axis up = new Axis("loss", Axis.Scale.LINEAR);
+        List<LineChart> charts = new ArrayList<>();
+        for (Run run : runs) {
+            List<Series> series = new ArrayList<>();
+            if (run.reference() != null) {
+                Run single = new Run(run.reference(), null);
+                series.add(new Series(single.name(), 0, Line.FAINT, curve(single)));
+            }
+            series.add(new Series(run.name(), 0, Line.SOLID, curve(run)));
+            charts.add(LineChart.small(run.name(), STEP, up, series, List.of()));
+        }
+        return new Figure(
+                "Loss by step",
+                "Nats a character; grey: the single-rank run of the same model. All axes are the"
+                        + " same.",
+                LineChart.alike(charts));
+    }
+
+    private Figure differences() {
+        Axis up = new Axis("difference", Axis.Scale.DECADES);
+        List<LineChart> charts = new ArrayList<>();
+        for (Run run : runs) {
+            TrainResult reference = run.reference();
+            if (reference != null) {
+                List<Double> losses = run.result().losses();
+                List<Point> points = new ArrayList<>();
+                for (int i = 0; i < losses.size(); i++) {
+                    double d = Math.abs(losses.get(i) - reference.losses().get(i));
+                    points.add(point(run, i, d, Math.max(d, FLOOR)));
+                }
+                charts.add(
+                        LineChart.small(
+                                run.name(),
+                                STEP,
+                                up,
+                                List.of(new Series(run.name(), 1, Line.SOLID, points)),
+                                List.of(
+                                        new Mark(
+                                                "tolerance " + run.tolerance(), run.tolerance()))));
+            }
+        }
+        return new Figure(
+                "Difference from the single-rank run",
+                "Of the loss at each step, nats a character; less than 1e-8 is drawn there. Below the"
+                        + " dashed line is within tolerance.",
+                LineChart.alike(charts));
+    }
+
+    private Figure speeds() {
+        List<BarChart.Group> groups = new ArrayList<>();
+        for (Run run : runs) {
+            double speed = run.result().samplesPerSecond();
+            String text = String.format(Locale.ROOT, "%.1f", speed);
+            groups.add(
+                    new BarChart.Group(
+                            run.name(),
+                            List.of(
+                                    new BarChart.Bar(
+                                            0, speed, text, run.name() + ": " + text))));
+        }
+        return new Figure(
+                "Speed",
+                "Of ranks that share the processors of one machine.",
+                List.of(new BarChart("Samples a second", List.of(), groups)));
+    }
+
+    private static List<Point> curve(Run run) {
+        List<Double> losses = run.result().losses();
+        List<Point> points = new ArrayList<>();
+        for (int i = 0; i < losses.size(); i++) {
+            points.add(point(run, i, losses.get(i), losses.get(i)));
+        }
+        return points;
+    }
+
+    private static Point point(Run run, int index, double value, double drawn) {
+        int step = run.result().first() + index + 1;
+        String tip = String.format(Locale.ROOT, "%s, step %d: %.6g", run.name(), step, value);
+        return new Point(step, drawn, tip);
     }
 
     ObjectNode json() {

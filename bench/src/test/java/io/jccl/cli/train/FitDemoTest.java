@@ -26,6 +26,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.w3c.dom.Document;
+import org.w3c.dom.Element;
 import org.w3c.dom.NodeList;
 
 @Timeout(value = 300, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
@@ -117,19 +118,37 @@ class FitDemoTest {
         NodeList dots = picture.getElementsByTagName("circle");
         assertEquals(runs, dots.getLength());
         for (int i = 0; i < dots.getLength(); i++) {
-            double x =
-                    Double.parseDouble(
-                            dots.item(i).getAttributes().getNamedItem("cx").getNodeValue());
-            double y =
-                    Double.parseDouble(
-                            dots.item(i).getAttributes().getNamedItem("cy").getNodeValue());
-            assertTrue(x >= 80 && x <= 690 && y >= 70 && y <= 490, x + ", " + y);
+            Element dot = (Element) dots.item(i);
+            // Its curve, its chart.
+            Element chart = (Element) dot.getParentNode().getParentNode();
+            Element plot = (Element) chart.getElementsByTagName("rect").item(0);
+            assertEquals("plot", plot.getAttribute("class"));
+            double x = number(dot, "cx") - number(plot, "x");
+            double y = number(dot, "cy") - number(plot, "y");
+            assertTrue(
+                    x >= 0
+                            && x <= number(plot, "width")
+                            && y >= 0
+                            && y <= number(plot, "height"),
+                    x + ", " + y);
         }
+        // The largest of each as a bar.
+        NodeList shapes = picture.getElementsByTagName("rect");
+        int bars = 0;
+        for (int i = 0; i < shapes.getLength(); i++) {
+            String style = ((Element) shapes.item(i)).getAttribute("class");
+            bars += style.equals("fill bar") ? 1 : 0;
+        }
+        assertEquals(TechniqueSet.SETS.size(), bars);
         String page = Files.readString(html);
         assertTrue(page.contains("<svg") && page.contains("all but NVMe offload"), page);
         // Nothing is loaded from elsewhere.
         assertFalse(page.contains("src="), page);
         assertFalse(page.contains("<link"), page);
+    }
+
+    private static double number(Element e, String attribute) {
+        return Double.parseDouble(e.getAttribute(attribute));
     }
 
     private static boolean within(JsonNode run, String peak, JsonNode top, String budget) {

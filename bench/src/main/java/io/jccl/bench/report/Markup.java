@@ -1,0 +1,105 @@
+package io.jccl.bench.report;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+
+/** What charts and pages need to write SVG and HTML. */
+final class Markup {
+    /** Of a character, as part of the font's size; the widest of the usual fonts. */
+    private static final double CHARACTER = 0.58;
+
+    /** Of a character of a bold text, beside one that is not. */
+    static final double BOLD = 1.15;
+
+    private Markup() {}
+
+    /** Text for content and attributes; names come from files and command lines. */
+    static String escape(String text) {
+        StringBuilder b = new StringBuilder(text.length() + 16);
+        text.codePoints().forEach(c -> {
+            switch (c) {
+                case '&' -> b.append("&amp;");
+                case '<' -> b.append("&lt;");
+                case '>' -> b.append("&gt;");
+                case '"' -> b.append("&quot;");
+                case '\'' -> b.append("&#39;");
+                case '\n', '\t' -> b.append((char) c);
+                default -> b.appendCodePoint(isFit(c) ? c : 0xFFFD);
+            }
+        });
+        return b.toString();
+    }
+
+    /** Not what XML forbids, nor what turns the direction of the text round. */
+    private static boolean isFit(int c) {
+        return switch (Character.getType(c)) {
+            case Character.CONTROL,
+                    Character.FORMAT,
+                    Character.SURROGATE,
+                    Character.UNASSIGNED ->
+                    false;
+            default -> true;
+        };
+    }
+
+    @SuppressWarnings("AnnotateFormatMethod") // the annotation would be a dependency
+    static void print(StringBuilder out, String pattern, Object... values) {
+        out.append(String.format(Locale.ROOT, pattern, values));
+    }
+
+    /** A line of text; the style is one of the classes in chart.css. */
+    static void text(
+            StringBuilder out, double x, double y, String style, String anchor, String value) {
+        print(
+                out,
+                "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">%s</text>%n",
+                x,
+                y,
+                style,
+                anchor,
+                escape(value));
+    }
+
+    /** About how wide a text is, in the unit of the font's size. */
+    static double width(String text, double font) {
+        return text.codePoints().mapToDouble(c -> c >= 0x1100 ? 2 : 1).sum() * CHARACTER * font;
+    }
+
+    /** Lines no wider than that, broken at spaces where there are any. */
+    static List<String> wrapped(String text, double width, double font) {
+        List<String> lines = new ArrayList<>();
+        StringBuilder line = new StringBuilder();
+        for (String word : text.strip().split("(?<= )", -1)) {
+            if (!line.isEmpty() && width(line + word.stripTrailing(), font) > width) {
+                lines.add(line.toString().stripTrailing());
+                line.setLength(0);
+            }
+            word.codePoints().forEach(c -> {
+                if (c != ' ' && width(line + Character.toString(c), font) > width) {
+                    lines.add(line.toString());
+                    line.setLength(0);
+                }
+                line.appendCodePoint(c);
+            });
+        }
+        lines.add(line.toString().stripTrailing());
+        return lines;
+    }
+
+    /** A file beside this class. */
+    static String resource(String name) {
+        try (InputStream in = Markup.class.getResourceAsStream(name)) {
+            if (in == null) {
+                throw new IllegalStateException(name + " is missing in the jar");
+            }
+            return new String(in.readAllBytes(), StandardCharsets.UTF_8);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+package io.jccl.cli.report;
+
+import io.jccl.bench.report.Page;
+import io.jccl.cli.shell.HtmlOption;
+import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Version;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.Callable;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Parameters;
+import picocli.CommandLine.Spec;
+
+/** {@code jccl report}: lays runs over each other. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Try: jccl all_reduce -b 8 -e 64M -f 2 -g 2 -J a.json",
+            "     jccl all_reduce -b 8 -e 64M -f 2 -g 4 -J b.json",
+            "     jccl report a.json b.json --html report.html",
+            "Exit status: 0; 2 if a file does not serve.",
+        })
+public final class ReportCommand implements Callable<Integer> {
+    @Spec private @Nullable CommandSpec spec;
+
+    @Parameters(
+            paramLabel = "FILE",
+            arity = "1..*",
+            description =
+                    "What -J/--json of a collective, bandwidth, offload or matmul wrote, and of topo"
+                            + " for its predictions.")
+    private List<Path> files = new ArrayList<>();
+
+    @Mixin private HtmlOption html = new HtmlOption();
+
+    /** Creates the command. */
+    public ReportCommand() {}
+
+    @Override
+    public Integer call() throws IOException {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        html.checkWritable(spec.commandLine());
+        for (Path file : files) {
+            if (file.equals(html.file())) {
+                throw new ParameterException(
+                        spec.commandLine(),
+                        HtmlOption.NAME
+                                + " '"
+                                + file
+                                + "' is also a file to read; give another for the page");
+            }
+        }
+        List<Run> runs = new ArrayList<>();
+        List<String> names = names();
+        for (int i = 0; i < files.size(); i++) {
+            runs.add(Run.read(files.get(i), names.get(i)));
+        }
+        Page page = Reports.page(runs);
+        PrintWriter out = spec.commandLine().getOut();
+        for (String line : page.text().split("\n", -1)) {
+            out.println(Output.oneLine(line));
+        }
+        out.flush();
+        html.write(page::html);
+        return 0;
+    }
+
+    /** Names of files without folders, where that tells them apart. */
+    private List<String> names() {
+        if (files.size() == 1) {
+            return List.of("");
+        }
+        List<String> names =
+                files.stream()
+                        .map(f -> String.valueOf(f.getFileName()).replaceFirst("\\.json$", ""))
+                        .toList();
+        Set<String> different = new HashSet<>(names);
+        return different.size() == names.size()
+                ? names
+                : files.stream().map(Path::toString).toList();
+    }
+}

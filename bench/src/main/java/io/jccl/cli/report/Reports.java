@@ -1,0 +1,109 @@
+package io.jccl.cli.report;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.jccl.bench.report.Page;
+import io.jccl.bench.report.Table;
+import io.jccl.cli.shell.HtmlOption;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import picocli.CommandLine;
+
+/** Pages of runs: {@code --html} of a measuring command draws what its {@code --json} holds. */
+public final class Reports {
+    private Reports() {}
+
+    /**
+     * Notes command, machine and versions in a document, under {@code run}.
+     *
+     * @param document the whole document
+     * @param line the command's
+     */
+    public static void sign(ObjectNode document, CommandLine line) {
+        sign(document, words(line));
+    }
+
+    /**
+     * What was typed.
+     *
+     * @param line the command's
+     * @return its words, from jccl on
+     */
+    public static List<String> words(CommandLine line) {
+        List<String> words = new ArrayList<>(List.of(line.getCommandName().split(" ", -1)));
+        words.addAll(line.getParseResult().originalArgs());
+        return words;
+    }
+
+    /**
+     * Notes command, machine and versions in a document, under {@code run}.
+     *
+     * @param document the whole document
+     * @param command the command's words, from jccl on
+     */
+    public static void sign(ObjectNode document, List<String> command) {
+        Origin.put(document, command);
+    }
+
+    /**
+     * Begins a page with command, machine, versions and time.
+     *
+     * @param title of the page
+     * @param document that was signed
+     * @return the page, without figures
+     */
+    public static Page begin(String title, JsonNode document) {
+        Page page = new Page(title);
+        Origin.of(document).addTo(page);
+        return page;
+    }
+
+    /**
+     * Writes the page of one command, if it was asked for.
+     *
+     * @param html the command's option
+     * @param document what {@code --json} writes
+     * @throws IOException if the file cannot be written
+     */
+    public static void write(HtmlOption html, JsonNode document) throws IOException {
+        html.write(() -> page(List.of(Run.here(document))).html());
+    }
+
+    /** Runs laid over each other, those of a kind in one figure. */
+    static Page page(List<Run> runs) {
+        Run first = runs.getFirst();
+        Page page;
+        if (runs.size() == 1) {
+            String command = first.root().path("config").path("collective").asText("");
+            String name = command.isEmpty() ? first.kind().command() : command;
+            page = begin("jccl " + name, first.root());
+        } else {
+            page = new Page("jccl report: " + runs.size() + " runs");
+            page.add(origins(runs));
+        }
+        for (Kind kind : Kind.values()) {
+            // Predictions stand beside the measured collectives.
+            List<Run> some =
+                    runs.stream()
+                            .filter(r ->
+                                    r.kind() == kind
+                                            || (kind == Kind.COLLECTIVE
+                                                    && r.kind() == Kind.TOPOLOGY))
+                            .toList();
+            if (!some.isEmpty() && kind != Kind.TOPOLOGY) {
+                kind.add(page, some);
+            }
+        }
+        return page;
+    }
+
+    private static Table origins(List<Run> runs) {
+        List<List<String>> rows = new ArrayList<>();
+        for (Run r : runs) {
+            Origin o = Origin.of(r.root());
+            rows.add(List.of(r.name(), o.command(), o.machine(), o.versions(), o.time()));
+        }
+        return new Table("Runs", List.of("run", "command", "machine", "versions", "time"), rows, true);
+    }
+}

@@ -1,0 +1,127 @@
+package io.jccl.cli.report;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.io.JsonEOFException;
+import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/**
+ * A document of a measuring command.
+ *
+ * @param name what legends call it; empty where it is the only one
+ * @param file for messages; empty if it comes from this process
+ * @param kind which command made it
+ * @param root all of it
+ */
+record Run(String name, String file, Kind kind, JsonNode root) {
+    private static final String GIVE =
+            "; give files that -J/--json of a collective, bandwidth, offload, matmul or topo wrote";
+
+    /**
+     * Reads a file.
+     *
+     * @param file what --json wrote
+     * @param name what legends call it
+     * @return the document, of a known kind
+     * @throws IllegalArgumentException if it is something else; the message says what to give
+     */
+    static Run read(Path file, String name) {
+        if (!Files.exists(file)) {
+            throw new IllegalArgumentException("'" + file + "' is not there" + GIVE);
+        }
+        if (Files.isDirectory(file)) {
+            throw new IllegalArgumentException("'" + file + "' is a folder" + GIVE);
+        }
+        JsonNode root;
+        try {
+            root =
+                    new ObjectMapper()
+                            .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS)
+                            .readTree(file.toFile());
+        } catch (JsonProcessingException e) {
+            String message = e.getOriginalMessage();
+            // Not always as an exception of its own.
+            boolean cut = e instanceof JsonEOFException || message.contains("end-of-input");
+            throw new IllegalArgumentException(
+                    "'"
+                            + file
+                            + (cut
+                                    ? "' ends in the middle, in line "
+                                            + e.getLocation().getLineNr()
+                                            + ": it was cut off; copy it whole, or measure again"
+                                    : "' is not JSON: " + message + GIVE),
+                    e);
+        } catch (AccessDeniedException e) {
+            throw new IllegalArgumentException(
+                    "'" + file + "' cannot be read: permission denied; run as its owner", e);
+        } catch (IOException e) {
+            throw new IllegalArgumentException(
+                    "'" + file + "' cannot be read: " + e.getMessage() + GIVE, e);
+        }
+        Kind kind = Kind.of(root);
+        if (kind == null) {
+            throw new IllegalArgumentException(
+                    "'"
+                            + file
+                            + "' is "
+                            + (root.isMissingNode() ? "empty" : "JSON of something else")
+                            + GIVE);
+        }
+        return new Run(name, file.toString(), kind, root);
+    }
+
+    /** What a command of this process made. */
+    static Run here(JsonNode root) {
+        Kind kind = Kind.of(root);
+        if (kind == null) {
+            throw new IllegalStateException("a document that no page is made of: " + root);
+        }
+        return new Run("", "", kind, root);
+    }
+
+    /** A name with that of the run before it, if it has one. */
+    String named(String what) {
+        return name.isEmpty() ? what : what.isEmpty() ? name : name + ", " + what;
+    }
+
+    /** A number that has to be there. */
+    double number(JsonNode in, String key) {
+        JsonNode n = in.path(key);
+        if (!n.isNumber()) {
+            throw unfit("\"" + key + "\" is " + shown(n) + ", expected a number");
+        }
+        return n.asDouble();
+    }
+
+    /** A list that has to be there. */
+    JsonNode list(JsonNode in, String key) {
+        JsonNode n = in.path(key);
+        if (!n.isArray()) {
+            throw unfit("\"" + key + "\" is " + shown(n) + ", expected a list");
+        }
+        return n;
+    }
+
+    /** A number, or NaN. */
+    static double optional(JsonNode in, String key) {
+        return in.path(key).isNumber() ? in.path(key).asDouble() : Double.NaN;
+    }
+
+    IllegalArgumentException unfit(String why) {
+        return new IllegalArgumentException(
+                "'" + file + "' is damaged, or of another version of jccl: " + why + GIVE);
+    }
+
+    private static String shown(JsonNode n) {
+        if (n.isMissingNode()) {
+            return "missing";
+        }
+        String text = n.toString();
+        return text.length() > 40 ? text.substring(0, 40) + "..." : text;
+    }
+}
