@@ -81,7 +81,7 @@ final class CopyProbe {
         return rows;
     }
 
-    private static ProbeResult.Copy row(
+    private ProbeResult.Copy row(
             BandwidthCase c, int i, int j, long bytes, List<double[][]> rounds, int copies) {
         double[] values = rounds.stream().mapToDouble(m -> m[i][j]).toArray();
         // Microseconds, or GB/s.
@@ -92,8 +92,22 @@ final class CopyProbe {
         return row(c, i, j, bytes, Outcome.measured(timing), rate);
     }
 
-    private static ProbeResult.Copy row(
+    private ProbeResult.Copy row(
             BandwidthCase c, int i, int j, long bytes, Outcome outcome, @Nullable Double rate) {
-        return new ProbeResult.Copy(c.label(), i, j, bytes, outcome, rate);
+        String row = c.isPeer() ? name(i) : "host";
+        boolean back =
+                c.label().startsWith("device_to_host") || (c.isPeer() && c.label().contains("_read"));
+        String from = c == BandwidthCase.LOCAL || back ? name(j) : row;
+        return new ProbeResult.Copy(
+                c.label(), from, back ? row : name(j), bytes, outcome, rate);
+    }
+
+    private String name(int index) {
+        return name(devices.get(index));
+    }
+
+    /** As in the option that chooses a device. */
+    static String name(Device device) {
+        return device.kind() == Device.Kind.HOST ? "host" : "cuda:" + device.index();
     }
 }

@@ -14,30 +14,48 @@ import java.lang.foreign.ValueLayout;
 /**
  * Products of the types that {@link io.jccl.gemm.Matmul} leaves out: TF32, float16 and float64. Not
  * yet run on a GPU.
+ *
+ * <p><b>Threads:</b> one does everything, as the current device is the thread's.
  */
 final class CublasProducts implements AutoCloseable {
     private final CublasApi api = NativeLibraries.cublas();
+    private final CudaApi cuda = NativeLibraries.cuda();
     private final Arena arena = Arena.ofShared();
     private final MemorySegment floats = arena.allocateFrom(ValueLayout.JAVA_FLOAT, 1f, 0f);
     private final MemorySegment doubles = arena.allocateFrom(ValueLayout.JAVA_DOUBLE, 1d, 0d);
+    private final int previous;
     private final long handle;
 
+    /**
+     * Makes a handle. The device stays current until this is closed: cuBLAS demands that of every
+     * call.
+     */
     CublasProducts(Device device) {
-        CudaApi cuda = NativeLibraries.cuda();
         MemorySegment slot = arena.allocate(ValueLayout.JAVA_LONG);
-        MemorySegment before = arena.allocate(ValueLayout.JAVA_INT);
-        cuda.check(cuda.cudaGetDevice(before), "cudaGetDevice");
+        cuda.check(cuda.cudaGetDevice(slot), "cudaGetDevice");
+        previous = slot.get(ValueLayout.JAVA_INT, 0);
         cuda.check(cuda.cudaSetDevice(device.index()), "cudaSetDevice");
+        long made = 0;
         try {
             api.check(api.cublasCreate(slot), "cublasCreate");
-        } finally {
-            cuda.cudaSetDevice(before.get(ValueLayout.JAVA_INT, 0));
+            made = slot.get(ValueLayout.JAVA_LONG, 0);
+            long stream = Cuda.streamHandle(device.defaultStream());
+            api.check(api.cublasSetStream(made, stream), "cublasSetStream");
+        } catch (RuntimeException e) {
+            release(made);
+            throw e;
         }
-        handle = slot.get(ValueLayout.JAVA_LONG, 0);
-        // Its work belongs to the same device, whichever is current.
-        api.check(
-                api.cublasSetStream(handle, Cuda.streamHandle(device.defaultStream())),
-                "cublasSetStream");
+        handle = made;
+    }
+
+    private void release(long made) {
+        try (arena) {
+            if (made != 0) {
+                api.check(api.cublasDestroy(made), "cublasDestroy");
+            }
+        } finally {
+            cuda.cudaSetDevice(previous);
+        }
     }
 
     /**
@@ -86,8 +104,6 @@ final class CublasProducts implements AutoCloseable {
 
     @Override
     public void close() {
-        try (arena) {
-            api.check(api.cublasDestroy(handle), "cublasDestroy");
-        }
+        release(handle);
     }
 }

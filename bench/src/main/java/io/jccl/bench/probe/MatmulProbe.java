@@ -107,9 +107,9 @@ final class MatmulProbe {
         if (bytes > room) {
             return "needs " + bytes + " bytes, more than the " + room + " that may be used";
         }
-        // Twice: once to warm, once to be measured.
+        // Twice: once to warm, once to be measured. Small ones take no time, whatever was measured.
         Double rate = rates.get(type);
-        double seconds = rate == null ? 0 : 2 * flops(n) / rate;
+        double seconds = rate == null || n <= SMALL ? 0 : 2 * flops(n) / rate;
         return seconds > share
                 ? String.format(
                         Locale.ROOT,

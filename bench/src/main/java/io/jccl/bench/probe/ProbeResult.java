@@ -135,15 +135,15 @@ public record ProbeResult(
      * A copy.
      *
      * @param name the case of {@code jccl bandwidth}
-     * @param from number of the device of the matrix's row
-     * @param to number of the device of its column
+     * @param from {@code host}, or such as {@code cuda:0}
+     * @param to the same of the target
      * @param bytes of a copy
      * @param gigabytesPerSecond 10^9 bytes a second
      */
     public record Copy(
             String name,
-            int from,
-            int to,
+            String from,
+            String to,
             long bytes,
             Outcome outcome,
             @Nullable Double gigabytesPerSecond) {}

@@ -167,7 +167,7 @@ final class ProbeText {
                             Sizes.format(c.bytes()),
                             number(c.gigabytesPerSecond())));
         }
-        table("Copies, as jccl bandwidth names them", "case|row|column|bytes|GB/s", rows);
+        table("Copies, as jccl bandwidth names them", "case|from|to|bytes|GB/s", rows);
     }
 
     private void allReduce(ProbeResult r) {
