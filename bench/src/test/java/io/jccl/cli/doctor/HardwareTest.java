@@ -53,13 +53,15 @@ class HardwareTest {
         FakeMachine fake =
                 new FakeMachine(root)
                         .file("/proc/meminfo", "MemTotal: 4096 kB\nMemAvailable: 2048 kB\n")
-                        .file("/proc/self/cgroup", "0::/\n")
-                        .file("/sys/fs/cgroup/cgroup.controllers", "memory\n")
-                        .file("/sys/fs/cgroup/memory.max", "1048576\n");
+                        .file("/proc/self/cgroup", "0::/job\n")
+                        .file(
+                                "/proc/self/mountinfo",
+                                "30 22 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+                        .file("/sys/fs/cgroup/job/memory.max", "1048576\n");
         Hardware limited = Hardware.of(fake.build(), false);
         assertEquals(4096L << 10, limited.memoryBytes());
         assertEquals(1L << 20, limited.availableMemoryBytes());
-        fake.file("/sys/fs/cgroup/memory.max", "max\n");
+        fake.file("/sys/fs/cgroup/job/memory.max", "max\n");
         assertEquals(2048L << 10, Hardware.of(fake.build(), false).availableMemoryBytes());
     }
 
