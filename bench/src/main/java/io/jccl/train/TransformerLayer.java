@@ -7,8 +7,8 @@ import io.jccl.gemm.Matmul;
 import java.util.SplittableRandom;
 
 /**
- * One layer of {@link GptShape} on its own, to be timed: attention and two matrices on the host, with
- * float32 weights, inputs and gradients by a seeded formula.
+ * One layer of {@link GptShape} on its own, to be timed: attention and two matrices on the host,
+ * with float32 weights, inputs and gradients by a seeded formula.
  *
  * <p><b>Threads:</b> one at a time calls; products use threads of their own.
  */

@@ -62,7 +62,8 @@ final class CopyProbe {
                 each = before - budget.left();
             } while (rounds.size() < MOST_ROUNDS && each < budget.left());
         } catch (BandwidthRun.WrongDataException e) {
-            return List.of(row(c, 0, 0, bytes, Outcome.wrong(String.valueOf(e.getMessage())), null));
+            return List.of(
+                    row(c, 0, 0, bytes, Outcome.wrong(String.valueOf(e.getMessage())), null));
         } catch (JcclException e) {
             return List.of(row(c, 0, 0, bytes, Outcome.failed(e), null));
         }
@@ -96,10 +97,10 @@ final class CopyProbe {
             BandwidthCase c, int i, int j, long bytes, Outcome outcome, @Nullable Double rate) {
         String row = c.isPeer() ? name(i) : "host";
         boolean back =
-                c.label().startsWith("device_to_host") || (c.isPeer() && c.label().contains("_read"));
+                c.label().startsWith("device_to_host")
+                        || (c.isPeer() && c.label().contains("_read"));
         String from = c == BandwidthCase.LOCAL || back ? name(j) : row;
-        return new ProbeResult.Copy(
-                c.label(), from, back ? row : name(j), bytes, outcome, rate);
+        return new ProbeResult.Copy(c.label(), from, back ? row : name(j), bytes, outcome, rate);
     }
 
     private String name(int index) {

@@ -59,8 +59,8 @@ final class CublasProducts implements AutoCloseable {
     }
 
     /**
-     * Enqueues {@code c = a b} on the default stream. cuBLAS stores by columns, so it is asked for the transpose, which
-     * is that of b times that of a.
+     * Enqueues {@code c = a b} on the default stream. cuBLAS stores by columns, so it is asked for
+     * the transpose, which is that of b times that of a.
      */
     void multiply(MatrixType type, int n, Buffer a, Buffer b, Buffer c) {
         boolean wide = type == MatrixType.FLOAT64;

@@ -130,8 +130,8 @@ final class DeviceProducts implements AutoCloseable {
     }
 
     /**
-     * Compares {@code c x} with {@code a (b x)} for a vector of small whole numbers (Freivalds, MFCS
-     * 1979), exactly: a wrong row goes unseen once in some thousands.
+     * Compares {@code c x} with {@code a (b x)} for a vector of small whole numbers (Freivalds,
+     * MFCS 1979), exactly: a wrong row goes unseen once in some thousands.
      *
      * @return what is wrong; null if nothing is
      */

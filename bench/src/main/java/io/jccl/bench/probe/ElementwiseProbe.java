@@ -10,9 +10,9 @@ import io.jccl.train.Functions;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
-import java.util.Locale;
 
 /** What a trainer does to whole tensors, by size: a sum on one thread, a step of Adam on all. */
 final class ElementwiseProbe {

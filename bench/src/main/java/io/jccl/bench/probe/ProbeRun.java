@@ -113,7 +113,10 @@ public final class ProbeRun {
                 case COPY ->
                         copies.addAll(
                                 new CopyProbe(config.cuda() ? peers() : devices)
-                                        .run(Math.min(COPY_BYTES, config.maxBytes()), budget, show));
+                                        .run(
+                                                Math.min(COPY_BYTES, config.maxBytes()),
+                                                budget,
+                                                show));
                 case ALLREDUCE -> {
                     show.accept("allReduce");
                     allReduce.addAll(sums.run(config));

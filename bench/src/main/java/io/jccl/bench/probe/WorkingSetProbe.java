@@ -16,8 +16,7 @@ final class WorkingSetProbe {
     private final long room;
     private final Consumer<String> progress;
 
-    WorkingSetProbe(
-            ProbeConfig config, Hardware machine, long room, Consumer<String> progress) {
+    WorkingSetProbe(ProbeConfig config, Hardware machine, long room, Consumer<String> progress) {
         this.config = config;
         this.machine = machine;
         this.room = room;
@@ -40,8 +39,7 @@ final class WorkingSetProbe {
 
     private List<ProbeResult.Access> host(List<Long> sizes, Budget budget) {
         List<ProbeResult.Access> rows = new ArrayList<>();
-        List<Integer> teams =
-                config.threads() == 1 ? List.of(1) : List.of(1, config.threads());
+        List<Integer> teams = config.threads() == 1 ? List.of(1) : List.of(1, config.threads());
         int rest = teams.size() * sizes.size() * WorkingSets.Loop.values().length;
         for (int threads : teams) {
             for (WorkingSets.Loop loop : WorkingSets.Loop.values()) {
@@ -101,12 +99,7 @@ final class WorkingSetProbe {
                     copies.measure(BandwidthCase.LOCAL, half, budget.share(rest--))) {
                 rows.add(
                         new ProbeResult.Access(
-                                "copy",
-                                size,
-                                1,
-                                "device",
-                                c.outcome(),
-                                c.gigabytesPerSecond()));
+                                "copy", size, 1, "device", c.outcome(), c.gigabytesPerSecond()));
             }
         }
         return rows;

@@ -2,8 +2,8 @@ package io.jccl.bench.probe;
 
 import io.jccl.internal.ThreadTeam;
 import java.util.Arrays;
-import org.jspecify.annotations.Nullable;
 import java.util.Locale;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Loops over arrays of a given size, on some threads, each with arrays of its own. The loops are
@@ -94,8 +94,7 @@ final class WorkingSets implements AutoCloseable {
         for (int i = 0; i < times; i++) {
             switch (loop) {
                 case READ ->
-                        differences[PAD * thread] +=
-                                Arrays.mismatch(whole[thread], twin[thread]);
+                        differences[PAD * thread] += Arrays.mismatch(whole[thread], twin[thread]);
                 case WRITE -> Arrays.fill(whole[thread], (int) (passes + i));
                 case TRIAD -> triad(a[thread], b[thread], c[thread], FACTOR);
             }

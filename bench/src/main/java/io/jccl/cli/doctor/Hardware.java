@@ -113,7 +113,9 @@ public record Hardware(
                 all.add(
                         new Cache(
                                 level.intValue(),
-                                files.text(folder + "type").orElse("unified").toLowerCase(Locale.ROOT),
+                                files.text(folder + "type")
+                                        .orElse("unified")
+                                        .toLowerCase(Locale.ROOT),
                                 bytes,
                                 value(files.text(folder + "shared_cpu_list"))));
             }
@@ -140,7 +142,8 @@ public record Hardware(
                             machine.patience(),
                             () -> machine.libraries().discover(library));
             if (found
-                    instanceof Reading.Known<Discovery>(Discovery.Found(LoadedLibrary l, var tried))) {
+                    instanceof
+                    Reading.Known<Discovery>(Discovery.Found(LoadedLibrary l, var tried))) {
                 all.put(LibraryProbe.name(library), l.version().toString());
             }
         }

@@ -31,8 +31,7 @@ final class AllReduceSums implements ProbeRun.Sums {
     public List<ProbeResult.AllReduce> run(ProbeConfig config) {
         boolean cuda = config.device().kind() == Device.Kind.CUDA;
         String engine = cuda ? "nccl" : "host";
-        int ranks =
-                cuda ? Cuda.deviceCount() : Math.max(2, Math.min(config.threads(), cpus()));
+        int ranks = cuda ? Cuda.deviceCount() : Math.max(2, Math.min(config.threads(), cpus()));
         if (cuda && ranks < 2) {
             return List.of(none(engine, ranks, Outcome.Status.LACKING, "needs two GPUs"));
         }
@@ -85,13 +84,11 @@ final class AllReduceSums implements ProbeRun.Sums {
                 double seconds = side.path("time").asDouble() / 1e6;
                 Outcome outcome =
                         wrong > 0
-                                ? new Outcome(
-                                        Outcome.Status.WRONG, wrong + " wrong elements", null)
+                                ? new Outcome(Outcome.Status.WRONG, wrong + " wrong elements", null)
                                 : new Outcome(
                                         Outcome.Status.MEASURED,
                                         null,
-                                        new Timing(
-                                                seconds, seconds, seconds, 1, iterations, true));
+                                        new Timing(seconds, seconds, seconds, 1, iterations, true));
                 rows.add(
                         new ProbeResult.AllReduce(
                                 engine,
@@ -104,7 +101,8 @@ final class AllReduceSums implements ProbeRun.Sums {
         } catch (IOException e) {
             rows.clear(); // reported below, as every failure is
         }
-        if (rows.isEmpty() || (status != 0 && rows.stream().allMatch(r -> r.outcome().timing() != null))) {
+        if (rows.isEmpty()
+                || (status != 0 && rows.stream().allMatch(r -> r.outcome().timing() != null))) {
             rows.add(
                     none(
                             engine,

@@ -43,7 +43,8 @@ public final class ProbeJson {
      *
      * @param file the file
      * @return what was found
-     * @throws IOException if it cannot be read, or holds something else; the message says what to do
+     * @throws IOException if it cannot be read, or holds something else; the message says what to
+     *     do
      */
     public static ProbeResult read(Path file) throws IOException {
         String text = Files.readString(file);
@@ -56,14 +57,12 @@ public final class ProbeJson {
             throw mistake(file, "is not one: " + e.getMessage().lines().findFirst().orElse(""), e);
         }
         if (schema != ProbeResult.SCHEMA) {
-            throw mistake(
-                    file, "has schema " + schema + ", expected " + ProbeResult.SCHEMA, null);
+            throw mistake(file, "has schema " + schema + ", expected " + ProbeResult.SCHEMA, null);
         }
         return result;
     }
 
-    private static IOException mistake(
-            Path file, String what, @Nullable Exception cause) {
+    private static IOException mistake(Path file, String what, @Nullable Exception cause) {
         return new IOException(
                 "'"
                         + file

@@ -149,8 +149,7 @@ final class ProbeText {
     private void latency(ProbeResult r) {
         List<String[]> rows = new ArrayList<>();
         for (ProbeResult.Latency l : r.latency()) {
-            rows.add(
-                    cells(l.outcome(), l.from(), l.to(), l.how(), number(l.nanoseconds())));
+            rows.add(cells(l.outcome(), l.from(), l.to(), l.how(), number(l.nanoseconds())));
         }
         table("Latency, one way between cores", "from|to|what|ns", rows);
     }

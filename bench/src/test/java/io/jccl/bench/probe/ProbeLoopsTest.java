@@ -19,8 +19,13 @@ import org.junit.jupiter.params.provider.EnumSource;
 class ProbeLoopsTest {
     @ParameterizedTest
     @CsvSource({
-        "READ, 8, 1", "READ, 4096, 1", "READ, 100001, 3", "WRITE, 4, 1", "WRITE, 70000, 2",
-        "TRIAD, 12, 1", "TRIAD, 100001, 2"
+        "READ, 8, 1",
+        "READ, 4096, 1",
+        "READ, 100001, 3",
+        "WRITE, 4, 1",
+        "WRITE, 70000, 2",
+        "TRIAD, 12, 1",
+        "TRIAD, 100001, 2"
     })
     void loopsGoThroughAllOfTheMemory(WorkingSets.Loop loop, long bytes, int threads) {
         try (WorkingSets sets = new WorkingSets(loop, bytes, threads)) {
@@ -102,8 +107,7 @@ class ProbeLoopsTest {
                                 new ProbeResult.Product("float32", 600, second, 1.0),
                                 new ProbeResult.Product("bfloat16", 600, second, 2.0),
                                 new ProbeResult.Product("float32", 300, second, 3.0),
-                                new ProbeResult.Product(
-                                        "tf32", 300, Outcome.lacking("no"), null)),
+                                new ProbeResult.Product("tf32", 300, Outcome.lacking("no"), null)),
                         List.of(
                                 new ProbeResult.Elementwise(
                                         "adam", "float", 10, 28, 7, 1, second, 100.0)),

@@ -156,8 +156,7 @@ class ProbeCommandTest {
             }
         } else {
             assertEquals(Outcome.Status.LACKING, core.outcome().status());
-            assertEquals(
-                    Outcome.Status.SKIPPED, r.allReduce().getFirst().outcome().status());
+            assertEquals(Outcome.Status.SKIPPED, r.allReduce().getFirst().outcome().status());
         }
     }
 
@@ -216,8 +215,7 @@ class ProbeCommandTest {
                         "# allReduce",
                         "# A Transformer layer",
                         "# Roofline")) {
-            assertEquals(
-                    1, all.out.lines().filter(l -> l.startsWith(heading)).count(), all.out);
+            assertEquals(1, all.out.lines().filter(l -> l.startsWith(heading)).count(), all.out);
         }
         assertTrue(all.out.contains("lacking: the host's products take float32"), all.out);
         assertFalse(all.out.contains("null") || all.out.contains("NaN"), all.out);
@@ -305,8 +303,13 @@ class ProbeCommandTest {
                         .teraflops(),
                 first.y());
         assertEquals(
-                Set.of("read, threads: 1", "write, threads: 1", "triad, threads: 1",
-                        "read, threads: 2", "write, threads: 2", "triad, threads: 2"),
+                Set.of(
+                        "read, threads: 1",
+                        "write, threads: 1",
+                        "triad, threads: 1",
+                        "read, threads: 2",
+                        "write, threads: 2",
+                        "triad, threads: 2"),
                 report.charts().get(1).lines().keySet());
     }
 

@@ -24,8 +24,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 /** A probe of a GPU, on the doubles of CUDA, NCCL and cuBLAS, in JVMs of their own. */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class ProbeCudaTest {
-    private static final String TINY =
-            " --sizes 16,40 --hidden 16 --max-bytes 64K --time-budget 4";
+    private static final String TINY = " --sizes 16,40 --hidden 16 --max-bytes 64K --time-budget 4";
 
     @TempDir private static Path folder = Path.of("");
 
@@ -49,8 +48,7 @@ class ProbeCudaTest {
     @Test
     void aGpuIsMeasuredAndWhatItLacksIsSaid() throws Exception {
         Path json = output.resolve("gpu.json");
-        Result r =
-                probe(Map.of("JCCL_DOUBLE_DEVICES", "2"), "cuda:1" + TINY + " -J " + json);
+        Result r = probe(Map.of("JCCL_DOUBLE_DEVICES", "2"), "cuda:1" + TINY + " -J " + json);
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         assertEquals("cuda", found.device().kind());
@@ -117,7 +115,10 @@ class ProbeCudaTest {
         ProbeResult found = ProbeJson.read(json);
         assertEquals("needs two GPUs", found.allReduce().getFirst().outcome().note());
         assertEquals(
-                4, found.copies().stream().filter(c -> c.outcome().status() == Status.LACKING).count());
+                4,
+                found.copies().stream()
+                        .filter(c -> c.outcome().status() == Status.LACKING)
+                        .count());
     }
 
     /** In each way that products are computed. */
@@ -143,8 +144,7 @@ class ProbeCudaTest {
     @Test
     void errorsStandInTheirRows() throws Exception {
         String line = "cuda --only matmul --types tf32,float64 --sizes 16 --time-budget 1";
-        Result lacking =
-                probe(Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:1:error=15"), line);
+        Result lacking = probe(Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:1:error=15"), line);
         assertEquals(0, lacking.status(), lacking::toString);
         lacking.has("lacking: cublasGemmEx failed: CUBLAS_STATUS_NOT_SUPPORTED");
         Result failed = probe(Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:1:error=13"), line);
