@@ -14,6 +14,8 @@ module io.jccl.bench {
     requires static jdk.management; // tests read how much a thread allocates
     requires static org.jspecify;
 
+    opens io.jccl.bench.probe to
+            com.fasterxml.jackson.databind;
     opens io.jccl.cli to
             info.picocli;
     opens io.jccl.cli.check to
@@ -31,6 +33,8 @@ module io.jccl.bench {
             info.picocli;
     opens io.jccl.cli.plan to
             com.fasterxml.jackson.databind,
+            info.picocli;
+    opens io.jccl.cli.probe to
             info.picocli;
     opens io.jccl.cli.report to
             info.picocli;

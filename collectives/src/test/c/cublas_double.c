@@ -247,16 +247,19 @@ struct product {
   bool turn_a, turn_b, scalars_on_device;
   int m, n, k;
   struct matrix a, b, c;
-  float alpha, beta;
-  const float *alpha_at, *beta_at;
+  double alpha, beta;
+  const void *alpha_at, *beta_at;
   bool illegal; /* touches memory that is not its device's */
   struct jcd_hit hit;
 };
 
 typedef float any_float __attribute__((may_alias));
+typedef double any_double __attribute__((may_alias));
 typedef uint16_t any_short __attribute__((may_alias));
 
-static size_t size_of(int type) { return type == CUDA_R_32F ? 4 : 2; }
+static size_t size_of(int type) {
+  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
+}
 
 static float load(const struct matrix *x, size_t row, size_t column) {
   size_t at = row + column * x->leading;
@@ -275,6 +278,28 @@ static void store(const struct matrix *x, size_t row, size_t column, float value
     ((any_float *)memory)[at] = value;
   } else {
     ((any_short *)memory)[at] = x->type == CUDA_R_16F ? to_half(value) : to_bfloat(value);
+  }
+}
+
+/* A scalar, which has the type of the sums. */
+static double scalar(const struct product *p, const void *at) {
+  return p->c.type == CUDA_R_64F ? *(const any_double *)at : *(const any_float *)at;
+}
+
+/* The same product of float64 throughout. */
+static void multiply_wide(const struct product *p, double alpha, double beta) {
+  const any_double *a = jcd_stored(p->a.at), *b = jcd_stored(p->b.at);
+  any_double *c = jcd_stored(p->c.at);
+  for (size_t i = 0; i < (size_t)p->m; i++) {
+    for (size_t j = 0; j < (size_t)p->n; j++) {
+      double sum = 0;
+      for (size_t l = 0; alpha != 0 && l < (size_t)p->k; l++) {
+        sum += a[p->turn_a ? l + i * p->a.leading : i + l * p->a.leading]
+            * b[p->turn_b ? j + l * p->b.leading : l + j * p->b.leading];
+      }
+      any_double *at = &c[i + j * p->c.leading];
+      *at = alpha * sum + (beta == 0 ? 0 : beta * *at); /* with 0 it is not read */
+    }
   }
 }
 
@@ -340,14 +365,20 @@ static void run_product(void *arg) {
     jccl_double_sticky(p->illegal ? cudaErrorIllegalAddress : p->hit.async);
     return;
   }
-  float alpha = p->alpha, beta = p->beta;
+  double alpha = p->alpha, beta = p->beta;
   if (p->scalars_on_device) {
-    memcpy(&alpha, jcd_stored(p->alpha_at), sizeof alpha);
-    memcpy(&beta, jcd_stored(p->beta_at), sizeof beta);
+    alpha = scalar(p, jcd_stored(p->alpha_at));
+    beta = scalar(p, jcd_stored(p->beta_at));
   }
-  multiply(p, alpha, beta);
-  if (p->hit.corrupt) {
-    size_t row = (size_t)p->m / 2, column = (size_t)p->n / 2;
+  if (p->c.type == CUDA_R_64F) {
+    multiply_wide(p, alpha, beta);
+  } else {
+    multiply(p, (float)alpha, (float)beta);
+  }
+  size_t row = (size_t)p->m / 2, column = (size_t)p->n / 2;
+  if (p->hit.corrupt && p->c.type == CUDA_R_64F) {
+    ((any_double *)jcd_stored(p->c.at))[row + column * p->c.leading] += 1;
+  } else if (p->hit.corrupt) {
     store(&p->c, row, column, load(&p->c, row, column) + 1);
   }
 }
@@ -387,8 +418,14 @@ static bool is_leading(int leading, const struct matrix *x) {
   return leading >= (x->rows > 1 ? x->rows : 1);
 }
 
-/* Whether cuBLAS has such a product: the rows of its table for float32 sums and scalars. */
+/*
+ * Whether cuBLAS has such a product: the rows of its table for float32 sums and scalars, and the
+ * real one for float64.
+ */
 static bool is_supported(const struct product *p, int compute) {
+  if (compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC) {
+    return p->a.type == CUDA_R_64F && p->b.type == CUDA_R_64F && p->c.type == CUDA_R_64F;
+  }
   return (compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_PEDANTIC)
       && p->a.type == p->b.type && is_type(p->a.type)
       && (p->c.type == CUDA_R_32F || p->c.type == p->a.type);
@@ -407,7 +444,8 @@ static cublasStatus_t launch(cublasHandle_t handle, struct product what) {
   }
   what.illegal = !reaches_matrix(device, &what.c)
       || (what.scalars_on_device
-              && !(reaches(device, what.alpha_at, 4) && reaches(device, what.beta_at, 4)))
+              && !(reaches(device, what.alpha_at, size_of(what.c.type))
+                      && reaches(device, what.beta_at, size_of(what.c.type))))
       || (what.k > 0 && (what.scalars_on_device || what.alpha != 0)
               && !(reaches_matrix(device, &what.a) && reaches_matrix(device, &what.b)));
   struct product *p = need(malloc(sizeof *p));
@@ -454,8 +492,8 @@ static cublasStatus_t gemm(cublasHandle_t handle, const struct jcd_hit *hit, int
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   if (!p.scalars_on_device) {
-    memcpy(&p.alpha, alpha, sizeof p.alpha);
-    memcpy(&p.beta, beta, sizeof p.beta);
+    p.alpha = scalar(&p, alpha);
+    p.beta = scalar(&p, beta);
   }
   return m == 0 || n == 0 ? CUBLAS_STATUS_SUCCESS : launch(handle, p);
 }

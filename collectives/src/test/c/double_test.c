@@ -1475,12 +1475,14 @@ static void test_speed(void) {
 
 /* ---- cuBLAS */
 
-/* Elements as the types store them: small whole numbers are exact in all three. */
+/* Elements as the types store them: small whole numbers are exact in all four. */
 static void put(void *at, int type, size_t i, int value) {
   uint32_t bits;
   float f = (float)value;
   memcpy(&bits, &f, sizeof bits);
-  if (type == CUDA_R_32F) {
+  if (type == CUDA_R_64F) {
+    ((double *)at)[i] = value;
+  } else if (type == CUDA_R_32F) {
     ((float *)at)[i] = f;
   } else if (type == CUDA_R_16BF) {
     ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
@@ -1498,8 +1500,8 @@ enum { ROOM = 64 * 64 };
 
 /* A matrix of such values in device memory, stored turned if asked for. */
 static void *on_device(int matrix, int type, bool turned, int rows, int columns, int leading) {
-  static char host[ROOM * 4];
-  size_t size = type == CUDA_R_32F ? 4 : 2;
+  static char host[ROOM * 8];
+  size_t size = type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
   void *device = NULL;
   memset(host, 0xff, sizeof host); /* NaN where there is no element */
   for (int i = 0; i < rows; i++) {
@@ -1517,21 +1519,26 @@ static void *on_device(int matrix, int type, bool turned, int rows, int columns,
 static void one_product(
     cublasHandle_t h, cudaStream_t s, int type, int ta, int tb, int m, int n, int k, float beta) {
   int lda = (ta ? k : m) + 2, ldb = (tb ? n : k) + 1, ldc = m + 3;
+  bool wide = type == CUDA_R_64F;
+  int sums = wide ? CUDA_R_64F : CUDA_R_32F;
+  size_t size = wide ? 8 : 4;
   float alpha = 2, back[ROOM];
+  double alpha64 = 2, beta64 = beta, back64[ROOM];
   void *a = on_device(1, type, ta, m, k, lda);
   void *b = on_device(2, type, tb, k, n, ldb);
-  void *c = on_device(3, CUDA_R_32F, false, m, n, ldc);
+  void *c = on_device(3, sums, false, m, n, ldc);
   if (beta == 0) {
-    OK(cudaMemset(c, 0xff, ROOM * 4)); /* not a number, and not to be read */
+    OK(cudaMemset(c, 0xff, ROOM * size)); /* not a number, and not to be read */
   }
   OK(cudaDeviceSynchronize()); /* the stream does not wait for the default one */
-  OK(cublasGemmEx(h, ta, tb, m, n, k, &alpha, a, type, lda, b, type, ldb, &beta, c, CUDA_R_32F, ldc,
-      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
-  OK(cudaMemcpyAsync(back, c, sizeof back, cudaMemcpyDeviceToHost, s));
+  OK(cublasGemmEx(h, ta, tb, m, n, k, wide ? (void *)&alpha64 : &alpha, a, type, lda, b, type, ldb,
+      wide ? (void *)&beta64 : &beta, c, sums, ldc, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+      CUBLAS_GEMM_DEFAULT));
+  OK(cudaMemcpyAsync(wide ? (void *)back64 : back, c, ROOM * size, cudaMemcpyDeviceToHost, s));
   OK(cudaStreamSynchronize(s));
   for (int j = 0; j < n; j++) {
     for (int i = 0; i < ldc; i++) {
-      float is = back[i + j * ldc];
+      double is = wide ? back64[i + j * ldc] : back[i + j * ldc];
       if (i >= m) {
         CHECK(isnan(is)); /* between columns nothing is written */
         continue;
@@ -1549,9 +1556,9 @@ static void one_product(
 }
 
 static void products(cublasHandle_t h, cudaStream_t s) {
-  static const int TYPES[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
+  static const int TYPES[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F, CUDA_R_64F};
   static const int SHAPES[][3] = {{1, 1, 1}, {5, 3, 4}, {16, 7, 1}, {33, 17, 21}, {4, 3, 0}};
-  for (int t = 0; t < 3; t++) {
+  for (int t = 0; t < 4; t++) {
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++) {
       for (int turns = 0; turns < 4; turns++) {
         for (int beta = -1; beta <= 1; beta++) {

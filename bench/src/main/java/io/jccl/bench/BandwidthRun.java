@@ -54,7 +54,7 @@ public final class BandwidthRun {
     }
 
     /** A copied buffer that does not hold what its source does. */
-    static final class WrongDataException extends RuntimeException {
+    public static final class WrongDataException extends RuntimeException {
         private static final long serialVersionUID = 1;
 
         WrongDataException(String message) {

@@ -17,6 +17,7 @@ import io.jccl.cli.perf.MatmulCommand;
 import io.jccl.cli.perf.OffloadCommand;
 import io.jccl.cli.perf.PerfCommand;
 import io.jccl.cli.plan.PlanCommand;
+import io.jccl.cli.probe.ProbeCommand;
 import io.jccl.cli.report.ReportCommand;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Version;
@@ -105,6 +106,11 @@ public final class Main {
                 "matmul",
                 "Multiply matrices larger than the memory of one device.",
                 args -> new MatmulCommand());
+        add(
+                Group.BENCHMARKS,
+                "probe",
+                "Measure what compute, memory and links of this machine do.",
+                args -> new ProbeCommand());
         add(
                 Group.BENCHMARKS,
                 "report",

@@ -1,0 +1,192 @@
+package io.jccl.bench.probe;
+
+import io.jccl.bench.MatmulInputs;
+import io.jccl.device.Buffer;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.gemm.Matmul;
+import io.jccl.gemm.Matrix;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+
+/** Products of square matrices of every type that a device has, with inputs and a check. */
+final class DeviceProducts implements AutoCloseable {
+    private static final MatmulInputs INPUTS = new MatmulInputs(1);
+
+    /** Elements that are filled or read at a time. */
+    private static final int CHUNK = 1 << 20;
+
+    private final Device device;
+    private final Stream stream;
+    private final Matmul matmul;
+    private final Consumer<Buffer> afterProduct;
+    private @Nullable CublasProducts cublas;
+
+    /**
+     * Prepares.
+     *
+     * @param device where
+     * @param threads that compute on the host
+     * @param afterProduct sees each product before it is checked; for tests that spoil it
+     */
+    DeviceProducts(Device device, int threads, Consumer<Buffer> afterProduct) {
+        this.device = device;
+        this.stream = device.defaultStream();
+        this.matmul = Matmul.of(device, threads);
+        this.afterProduct = afterProduct;
+    }
+
+    /** Why there is no product of a type; null if there is one. */
+    static @Nullable String lack(Device device, MatrixType type) {
+        return device.kind() == Device.Kind.CUDA
+                        || type == MatrixType.FLOAT32
+                        || type == MatrixType.BFLOAT16
+                ? null
+                : "the host's products take float32 and bfloat16";
+    }
+
+    /**
+     * Measures one.
+     *
+     * @return the outcome: wrong if an element of the product is
+     */
+    Outcome measure(MatrixType type, int n, double share) {
+        long count = (long) n * n;
+        try (Buffer a = device.allocate(type.factors(), count);
+                Buffer b = device.allocate(type.factors(), count);
+                Buffer c = device.allocate(type.result(), count)) {
+            fill(a, n, MatmulInputs.A);
+            fill(b, n, MatmulInputs.A + 1);
+            Runnable one = product(type, n, a, b, c);
+            Timing timing =
+                    Meter.measure(
+                            times -> {
+                                for (int i = 0; i < times; i++) {
+                                    one.run();
+                                }
+                                stream.synchronize();
+                            },
+                            share);
+            afterProduct.accept(c);
+            String wrong = wrong(c, n);
+            return wrong == null ? Outcome.measured(timing) : Outcome.wrong(wrong);
+        }
+    }
+
+    private Runnable product(MatrixType type, int n, Buffer a, Buffer b, Buffer c) {
+        if (type == MatrixType.FLOAT32 || type == MatrixType.BFLOAT16) {
+            Matrix x = Matrix.of(a, n, n);
+            Matrix y = Matrix.of(b, n, n);
+            Matrix z = Matrix.of(c, n, n);
+            return () -> matmul.multiply(x, y, z, stream);
+        }
+        CublasProducts products = cublas;
+        if (products == null) {
+            products = new CublasProducts(device);
+            cublas = products;
+        }
+        CublasProducts all = products;
+        return () -> all.multiply(type, n, a, b, c);
+    }
+
+    /** Whole numbers from -3 to 3: exact in every type, as are their sums in float32. */
+    private static void fill(Buffer to, int n, int which) {
+        int rows = Math.max(1, CHUNK / n);
+        for (int at = 0; at < n; at += rows) {
+            int count = Math.min(rows, n - at);
+            MemorySegment chunk = chunk(to, (long) count * n);
+            for (int i = 0; i < count; i++) {
+                for (int j = 0; j < n; j++) {
+                    set(to, chunk, (long) i * n + j, INPUTS.value(which, at + i, j));
+                }
+            }
+            to.slice((long) at * n, (long) count * n).copyFrom(chunk);
+        }
+    }
+
+    private static MemorySegment chunk(Buffer of, long count) {
+        // Heap memory, which the device's copy takes as it takes any.
+        return switch (of.dataType().size()) {
+            case 2 -> MemorySegment.ofArray(new short[Math.toIntExact(count)]);
+            case 4 -> MemorySegment.ofArray(new float[Math.toIntExact(count)]);
+            default -> MemorySegment.ofArray(new double[Math.toIntExact(count)]);
+        };
+    }
+
+    private static void set(Buffer of, MemorySegment chunk, long at, float value) {
+        switch (of.dataType()) {
+            case BFLOAT16 ->
+                    chunk.setAtIndex(
+                            ValueLayout.JAVA_SHORT,
+                            at,
+                            (short) (Float.floatToRawIntBits(value) >>> 16));
+            case FLOAT16 ->
+                    chunk.setAtIndex(ValueLayout.JAVA_SHORT, at, Float.floatToFloat16(value));
+            case FLOAT32 -> chunk.setAtIndex(ValueLayout.JAVA_FLOAT, at, value);
+            default -> chunk.setAtIndex(ValueLayout.JAVA_DOUBLE, at, value);
+        }
+    }
+
+    /**
+     * Compares {@code c x} with {@code a (b x)} for a vector of small whole numbers (Freivalds,
+     * MFCS 1979), exactly: a wrong row goes unseen once in some thousands.
+     *
+     * @return what is wrong; null if nothing is
+     */
+    private static @Nullable String wrong(Buffer c, int n) {
+        double[] x = new double[n];
+        for (int i = 0; i < n; i++) {
+            x[i] = 1 + Math.floorMod(i * 7919L, 4093);
+        }
+        double[] y = new double[n];
+        for (int i = 0; i < n; i++) {
+            y[i] = dot(MatmulInputs.A + 1, i, x);
+        }
+        int rows = Math.max(1, CHUNK / n);
+        for (int at = 0; at < n; at += rows) {
+            int count = Math.min(rows, n - at);
+            MemorySegment chunk = chunk(c, (long) count * n);
+            c.slice((long) at * n, (long) count * n).copyTo(chunk);
+            for (int i = 0; i < count; i++) {
+                double found = 0;
+                for (int j = 0; j < n; j++) {
+                    long index = (long) i * n + j;
+                    found +=
+                            x[j]
+                                    * (c.dataType().size() == Double.BYTES
+                                            ? chunk.getAtIndex(ValueLayout.JAVA_DOUBLE, index)
+                                            : chunk.getAtIndex(ValueLayout.JAVA_FLOAT, index));
+                }
+                double expected = dot(MatmulInputs.A, at + i, y);
+                if (found != expected) {
+                    return "row "
+                            + (at + i)
+                            + " of the product times a test vector is "
+                            + found
+                            + ", expected "
+                            + expected;
+                }
+            }
+        }
+        return null;
+    }
+
+    private static double dot(int which, int row, double[] x) {
+        double sum = 0;
+        for (int j = 0; j < x.length; j++) {
+            sum += INPUTS.value(which, row, j) * x[j];
+        }
+        return sum;
+    }
+
+    @Override
+    public void close() {
+        try (matmul) {
+            if (cublas != null) {
+                cublas.close();
+            }
+        }
+    }
+}

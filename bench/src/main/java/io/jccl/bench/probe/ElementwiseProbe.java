@@ -1,0 +1,153 @@
+package io.jccl.bench.probe;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.offload.optim.Adam;
+import io.jccl.offload.optim.OptimizerState;
+import io.jccl.offload.optim.Workers;
+import io.jccl.train.Functions;
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+
+/** What a trainer does to whole tensors, by size: a sum on one thread, a step of Adam on all. */
+final class ElementwiseProbe {
+    private static final long SMALLEST = 4 << 10;
+    private static final int FACTOR = 16;
+    private static final double RATE = 1e-3;
+
+    /** An operation, by bytes and operations of an element. */
+    private enum Operation {
+        /** {@code c = a + b}. */
+        ADD(3 * Float.BYTES, 1),
+        /**
+         * A step: gradient, parameter and two moments read, the last three written. Operations as
+         * its formula has them: 3 for each moment, 5 for the parameter.
+         */
+        ADAM(7 * Float.BYTES, 11);
+
+        private final int bytes;
+        private final int flops;
+
+        Operation(int bytes, int flops) {
+            this.bytes = bytes;
+            this.flops = flops;
+        }
+
+        @Override
+        public String toString() {
+            return name().toLowerCase(Locale.ROOT);
+        }
+    }
+
+    private final ProbeConfig config;
+    private final long room;
+    private final Consumer<String> progress;
+
+    ElementwiseProbe(ProbeConfig config, long room, Consumer<String> progress) {
+        this.config = config;
+        this.room = room;
+        this.progress = progress;
+    }
+
+    List<ProbeResult.Elementwise> run(Budget budget) {
+        List<ProbeResult.Elementwise> rows = new ArrayList<>();
+        if (config.cuda()) {
+            Outcome none = Outcome.lacking("no kernels on this device yet");
+            for (Operation o : Operation.values()) {
+                rows.add(row(o, config.maxBytes() / Float.BYTES, 1, none));
+            }
+            return rows;
+        }
+        List<Long> counts = new ArrayList<>();
+        long most = Math.max(1, Math.min(config.maxBytes(), room / 4) / Float.BYTES);
+        for (long c = Math.min(SMALLEST, most); c <= most; c *= FACTOR) {
+            counts.add(c);
+        }
+        int rest = Operation.values().length * counts.size();
+        for (Operation o : Operation.values()) {
+            for (long count : counts) {
+                progress.accept(o + " of " + count + " elements");
+                double share = budget.share(rest--);
+                rows.add(
+                        o == Operation.ADD
+                                ? row(o, count, 1, add(count, share))
+                                : row(o, count, config.threads(), adam(count, share)));
+            }
+        }
+        return rows;
+    }
+
+    private static ProbeResult.Elementwise row(Operation o, long count, int threads, Outcome out) {
+        return new ProbeResult.Elementwise(
+                o.toString(),
+                DataType.FLOAT32.label(),
+                count,
+                o.bytes,
+                o.flops,
+                threads,
+                out,
+                out.rate(o.bytes * count / 1e9));
+    }
+
+    private static Outcome add(long count, double share) {
+        try (Buffer a = Device.host().allocate(DataType.FLOAT32, count);
+                Buffer b = Device.host().allocate(DataType.FLOAT32, count);
+                Buffer c = Device.host().allocate(DataType.FLOAT32, count)) {
+            MemorySegment x = a.asSegment();
+            MemorySegment y = b.asSegment();
+            MemorySegment z = c.asSegment();
+            for (long i = 0; i < count; i++) {
+                a.set(i, i % 1000);
+                b.set(i, 1);
+            }
+            c.zero();
+            Timing timing =
+                    Meter.measure(
+                            times -> {
+                                for (int i = 0; i < times; i++) {
+                                    Functions.sum(x, y, z, count);
+                                }
+                            },
+                            share);
+            return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1));
+        }
+    }
+
+    private Outcome adam(long count, double share) {
+        Adam adam = Adam.defaults();
+        try (OptimizerState state = OptimizerState.allocate(adam, Device.host(), count);
+                Buffer gradients = Device.host().allocate(DataType.FLOAT32, count);
+                Workers workers = Workers.of(config.threads())) {
+            for (long i = 0; i < count; i++) {
+                gradients.set(i, 1);
+            }
+            long[] step = {0};
+            Meter.Work work =
+                    times -> {
+                        for (int i = 0; i < times; i++) {
+                            adam.step(workers, state, 0, gradients, null, ++step[0], RATE, 1);
+                        }
+                    };
+            // With one gradient for ever both moments' estimates are 1: each step is the rate.
+            Timing timing = Meter.measure(work, share);
+            return outcome(timing, wrong(state.parameters(), count - 1, -RATE * step[0]));
+        }
+    }
+
+    private static Outcome outcome(Timing timing, @Nullable String wrong) {
+        return wrong == null ? Outcome.measured(timing) : Outcome.wrong(wrong);
+    }
+
+    /** Compares an element, but for float32's rounding of many steps. */
+    private static @Nullable String wrong(Buffer b, long at, double expected) {
+        double found = b.get(at);
+        return Math.abs(found - expected) <= 1e-3 * Math.max(1, Math.abs(expected))
+                ? null
+                : "element " + at + " is " + found + ", expected " + expected;
+    }
+}

@@ -1,0 +1,268 @@
+package io.jccl.cli.probe;
+
+import io.jccl.bench.probe.MatrixType;
+import io.jccl.bench.probe.ProbeConfig;
+import io.jccl.bench.probe.ProbeResult;
+import io.jccl.bench.probe.ProbeRun;
+import io.jccl.bench.probe.ProbeSection;
+import io.jccl.cli.doctor.Hardware;
+import io.jccl.cli.doctor.Machine;
+import io.jccl.cli.shell.Count;
+import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.Progress;
+import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Version;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.Device;
+import io.jccl.rendezvous.LaunchEnvironment;
+import java.io.PrintWriter;
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.function.Consumer;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
+
+/** Measures what compute, memory and links of this machine do. */
+@Command(
+        mixinStandardHelpOptions = true,
+        sortOptions = false,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "Every figure is the median of batches after the operation has become steady, and what"
+                    + " was computed is checked.",
+            "Exit status: 0; 1 if a result was wrong or a measurement failed; 2 for a mistake on the"
+                    + " command line.",
+        })
+public final class ProbeCommand implements Callable<Integer> {
+    /** More than any device holds: n^2 elements are counted by an int. */
+    private static final int LARGEST = 32_768;
+
+    private static final int LARGEST_HIDDEN = 16_384;
+    private static final int MOST_THREADS = 1024;
+    private static final Pattern DEVICE = Pattern.compile("host|cuda(?::(\\d{1,4}))?");
+
+    private final Consumer<Buffer> afterProduct;
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Option(
+            names = "--device",
+            paramLabel = "<host|cuda>",
+            defaultValue = "host",
+            description =
+                    "What is measured; cuda:1 is the GPU of that number, cuda the first"
+                            + " (default: ${DEFAULT-VALUE}).")
+    private String deviceName = "host";
+
+    @Option(
+            names = "--only",
+            paramLabel = "<part>",
+            split = ",",
+            description =
+                    "Parts to run: memory, elementwise, matmul, latency, copy, allreduce, layer"
+                            + " (default: all).")
+    private List<String> only = List.of();
+
+    @Option(
+            names = "--sizes",
+            paramLabel = "<n>",
+            split = ",",
+            converter = Count.class,
+            defaultValue = "128,256,512,1024,2048,4096,8192",
+            description = "Rows and columns of the products' matrices (default: ${DEFAULT-VALUE}).")
+    private List<Integer> sizes = List.of();
+
+    @Option(
+            names = "--types",
+            paramLabel = "<type>",
+            split = ",",
+            description =
+                    "Types of the products: float32, tf32, bfloat16, float16, float64"
+                            + " (default: all).")
+    private List<String> types = List.of();
+
+    @Option(
+            names = "--hidden",
+            paramLabel = "<n>",
+            split = ",",
+            converter = Count.class,
+            defaultValue = "128,256,512,1024,2048",
+            description = "Widths of the Transformer layer (default: ${DEFAULT-VALUE}).")
+    private List<Integer> hidden = List.of();
+
+    @Option(
+            names = "--max-bytes",
+            paramLabel = "<size>",
+            converter = Sizes.Converter.class,
+            defaultValue = "256M",
+            description =
+                    "Largest tensor, working set, copy and message (default: ${DEFAULT-VALUE}).")
+    private long maxBytes;
+
+    @Option(
+            names = "--threads",
+            paramLabel = "<count>",
+            converter = Count.class,
+            description = "Threads that compute on the host (default: the CPUs it may use).")
+    private @Nullable Integer threads;
+
+    @Option(
+            names = "--time-budget",
+            paramLabel = "<seconds>",
+            defaultValue = "60",
+            description =
+                    "About how long all of it may take; what does not fit is left out, and said so"
+                            + " (default: ${DEFAULT-VALUE}).")
+    private double seconds;
+
+    @Mixin private JsonOption json = new JsonOption();
+
+    public ProbeCommand() {
+        this(product -> {});
+    }
+
+    /**
+     * Creates the command.
+     *
+     * @param afterProduct sees each product of matrices before it is checked; for tests that spoil
+     *     it
+     */
+    public ProbeCommand(Consumer<Buffer> afterProduct) {
+        this.afterProduct = afterProduct;
+    }
+
+    @Override
+    public Integer call() throws Exception {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        CommandSpec s = spec;
+        int ranks = LaunchEnvironment.of(System.getenv()).size();
+        if (ranks > 1) {
+            throw mistake(
+                    s,
+                    "a launcher started "
+                            + ranks
+                            + " ranks, which would slow each other; start jccl probe by itself,"
+                            + " once on each machine");
+        }
+        json.checkWritable(s.commandLine());
+        ProbeConfig config = config(s);
+        PrintWriter out = s.commandLine().getOut();
+        Progress progress = Progress.to(s.commandLine().getErr());
+        ProbeResult result;
+        try {
+            Hardware machine =
+                    Hardware.of(Machine.local(), config.device().kind() == Device.Kind.CUDA);
+            result =
+                    new ProbeRun(config, machine, new AllReduceSums(), afterProduct, progress)
+                            .run();
+        } finally {
+            progress.erase();
+        }
+        json.text(out).print(ProbeText.of(result));
+        out.flush();
+        json.write(out, () -> ProbeJson.of(result));
+        return result.faults().isEmpty() ? 0 : 1;
+    }
+
+    private ProbeConfig config(CommandSpec s) {
+        if (maxBytes < 64 || maxBytes > 1L << 40) {
+            throw mistake(s, "--max-bytes is " + maxBytes + ", expected 64 to 1T");
+        }
+        if (!(seconds >= 0.1 && seconds <= 86_400)) {
+            throw mistake(s, "--time-budget is " + seconds + ", expected 0.1 to 86400 seconds");
+        }
+        int count = threads == null ? Runtime.getRuntime().availableProcessors() : threads;
+        if (count < 1 || count > MOST_THREADS) {
+            throw mistake(s, "--threads is " + count + ", expected 1 to " + MOST_THREADS);
+        }
+        return new ProbeConfig(
+                device(s),
+                named(s, "--only", only, ProbeSection.class),
+                ascending(s, "--sizes", sizes, LARGEST),
+                List.copyOf(named(s, "--types", types, MatrixType.class)),
+                ascending(s, "--hidden", hidden, LARGEST_HIDDEN),
+                maxBytes,
+                count,
+                seconds,
+                s.commandLine().getParseResult().originalArgs());
+    }
+
+    private static List<Integer> ascending(
+            CommandSpec s, String option, List<Integer> values, int most) {
+        for (int v : values) {
+            if (v < 1 || v > most) {
+                throw mistake(s, option + " has " + v + ", expected 1 to " + most + " of each");
+            }
+        }
+        return values.stream().sorted().distinct().toList();
+    }
+
+    /** Constants by the names of their {@code toString}; all if there are none. */
+    private static <E extends Enum<E>> Set<E> named(
+            CommandSpec s, String option, List<String> names, Class<E> type) {
+        EnumSet<E> all = EnumSet.noneOf(type);
+        for (String name : names) {
+            String wanted = name.strip().toLowerCase(Locale.ROOT);
+            all.add(
+                    Arrays.stream(type.getEnumConstants())
+                            .filter(e -> e.toString().equals(wanted))
+                            .findFirst()
+                            .orElseThrow(() ->
+                                    mistake(
+                                            s,
+                                            option
+                                                    + " has '"
+                                                    + name
+                                                    + "', expected "
+                                                    + Arrays.stream(type.getEnumConstants())
+                                                            .map(E::toString)
+                                                            .collect(Collectors.joining(", ")))));
+        }
+        return names.isEmpty() ? EnumSet.allOf(type) : all;
+    }
+
+    private Device device(CommandSpec s) {
+        Matcher m = DEVICE.matcher(deviceName);
+        if (!m.matches()) {
+            throw mistake(
+                    s, "--device is '" + deviceName + "', expected host, cuda or cuda:NUMBER");
+        }
+        if (deviceName.equals("host")) {
+            return Device.host();
+        }
+        int index = m.group(1) == null ? 0 : Integer.parseInt(m.group(1));
+        int count = Cuda.deviceCount();
+        if (index >= count) {
+            throw mistake(
+                    s,
+                    "--device is "
+                            + deviceName
+                            + ", but this process sees "
+                            + (count == 0
+                                    ? "no GPU; use --device host, or see jccl doctor"
+                                    : count + " GPUs, numbered from 0"));
+        }
+        return Cuda.device(index);
+    }
+
+    private static ParameterException mistake(CommandSpec s, String message) {
+        return new ParameterException(s.commandLine(), message);
+    }
+}

@@ -1,0 +1,75 @@
+package io.jccl.cli.probe;
+
+import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.PropertyNamingStrategies;
+import com.fasterxml.jackson.databind.SerializationFeature;
+import io.jccl.bench.probe.ProbeResult;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import org.jspecify.annotations.Nullable;
+
+/** A probe's result as JSON, and back. Fields are the components of {@link ProbeResult}. */
+public final class ProbeJson {
+    private static final ObjectMapper MAPPER =
+            new ObjectMapper()
+                    .enable(SerializationFeature.INDENT_OUTPUT)
+                    .enable(SerializationFeature.WRITE_ENUMS_USING_TO_STRING)
+                    .enable(DeserializationFeature.READ_ENUMS_USING_TO_STRING)
+                    // New fields may come at any time.
+                    .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES)
+                    .setPropertyNamingStrategy(PropertyNamingStrategies.SNAKE_CASE);
+
+    private ProbeJson() {}
+
+    /**
+     * Writes.
+     *
+     * @param result what was found
+     * @return one JSON object
+     */
+    public static String of(ProbeResult result) {
+        try {
+            return MAPPER.writeValueAsString(result);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    /**
+     * Reads what {@code jccl probe --json=FILE} wrote.
+     *
+     * @param file the file
+     * @return what was found
+     * @throws IOException if it cannot be read, or holds something else; the message says what to
+     *     do
+     */
+    public static ProbeResult read(Path file) throws IOException {
+        String text = Files.readString(file);
+        int schema;
+        ProbeResult result;
+        try {
+            schema = MAPPER.readTree(text).path("schema").asInt();
+            result = MAPPER.readValue(text, ProbeResult.class);
+        } catch (IOException e) {
+            throw mistake(file, "is not one: " + e.getMessage().lines().findFirst().orElse(""), e);
+        }
+        if (schema != ProbeResult.SCHEMA) {
+            throw mistake(file, "has schema " + schema + ", expected " + ProbeResult.SCHEMA, null);
+        }
+        return result;
+    }
+
+    private static IOException mistake(Path file, String what, @Nullable Exception cause) {
+        return new IOException(
+                "'"
+                        + file
+                        + "' is taken for a result of jccl probe, but "
+                        + what
+                        + "; write one with jccl probe --json="
+                        + file,
+                cause);
+    }
+}

@@ -1,0 +1,214 @@
+package io.jccl.train;
+
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.Device;
+import io.jccl.gemm.Matmul;
+import java.util.SplittableRandom;
+
+/**
+ * One layer of {@link GptShape} on its own, to be timed: attention and two matrices on the host,
+ * with float32 weights, inputs and gradients by a seeded formula.
+ *
+ * <p><b>Threads:</b> one at a time calls; products use threads of their own.
+ */
+public final class TransformerLayer implements AutoCloseable {
+    private static final int SEED = 17;
+
+    private final GptShape shape;
+    private final int sequences;
+    private final Owned owned = new Owned();
+    private final Block block;
+    private final Workspace work;
+    private final Buffer input;
+    private final Buffer output;
+
+    /**
+     * Takes memory.
+     *
+     * @param hidden width, a multiple of heads
+     * @param heads attention heads
+     * @param context tokens of a sequence
+     * @param sequences of a batch
+     * @param threads that compute products
+     */
+    public TransformerLayer(int hidden, int heads, int context, int sequences, int threads) {
+        this.shape = new GptShape(1, hidden, heads, context, 1, 0, 0, 1);
+        this.sequences = sequences;
+        try {
+            Communicator alone = owned.add(Communicator.local(1).getFirst());
+            Device device = alone.device();
+            Matmul matmul = owned.add(Matmul.of(device, threads));
+            work = new Workspace(shape, sequences, 1, false, device, owned);
+            Products products =
+                    new Products(matmul, device.defaultStream(), alone, work.rows, false, owned);
+            Workspace.Kept kept = new Workspace.Kept(work, heads, device, owned);
+            long count = (long) work.rows * hidden;
+            input = random(owned.floats(device, count), 1);
+            output = owned.floats(device, count);
+            Buffer branch = work.branch;
+            Product qkv =
+                    product(
+                            products,
+                            device,
+                            0,
+                            kept.normed,
+                            kept.qkv,
+                            work.qkvGradient,
+                            work.normedGradient);
+            Product out =
+                    product(
+                            products,
+                            device,
+                            1,
+                            kept.attended,
+                            branch,
+                            work.gradient,
+                            work.attendedGradient);
+            Product up =
+                    product(
+                            products,
+                            device,
+                            2,
+                            kept.middleNormed,
+                            kept.raised,
+                            work.wideGradient,
+                            work.normedGradient);
+            Product down =
+                    product(
+                            products,
+                            device,
+                            3,
+                            work.squared,
+                            branch,
+                            work.gradient,
+                            work.wideGradient);
+            Dense dense =
+                    new Dense(
+                            new Product[] {up},
+                            new Product[] {down},
+                            new Buffer[] {kept.raised},
+                            work.squared,
+                            work.wideGradient);
+            block =
+                    new Block(
+                            work,
+                            sequences,
+                            new Buffer[] {input},
+                            new Buffer[] {output},
+                            new Workspace.Kept[] {kept},
+                            new Product[] {qkv},
+                            new Product[] {out},
+                            dense);
+        } catch (RuntimeException | Error e) {
+            owned.close();
+            throw e;
+        }
+    }
+
+    private Product product(
+            Products products,
+            Device device,
+            int weight,
+            Buffer from,
+            Buffer to,
+            Buffer toGradient,
+            Buffer fromGradient) {
+        GptShape.Weight w = shape.block().get(weight);
+        Buffer values = random(owned.floats(device, w.count(1)), w.bound());
+        Buffer gradient = owned.floats(device, w.count(1));
+        return products.of(w, values, gradient, from, to, toGradient, fromGradient);
+    }
+
+    private static Buffer random(Buffer to, double bound) {
+        SplittableRandom random = new SplittableRandom(SEED);
+        for (long i = 0; i < to.count(); i++) {
+            to.set(i, bound * (2 * random.nextDouble() - 1));
+        }
+        return to;
+    }
+
+    /**
+     * Operations of a forward pass: those of products, and those of attention below the diagonal.
+     *
+     * @return additions and multiplications; the backward pass has twice as many
+     */
+    public double flops() {
+        double rows = (double) sequences * shape.context();
+        double weights = 0;
+        for (GptShape.Weight w : shape.block()) {
+            weights += w.count(1);
+        }
+        return 2 * rows * weights + 2 * rows * shape.context() * shape.hidden();
+    }
+
+    /**
+     * Bytes that a layer takes.
+     *
+     * @param hidden width
+     * @param rows tokens of a batch
+     * @return of weights, gradients and activations, about
+     */
+    public static long bytes(int hidden, long rows) {
+        return Float.BYTES * (2L * 12 * hidden * hidden + 30 * rows * hidden);
+    }
+
+    /** Computes the output. */
+    public void forward() {
+        block.forward(0);
+    }
+
+    /** Computes gradients by the input and the weights, after {@link #forward}. */
+    public void backward() {
+        work.gradient.asSegment().copyFrom(output.asSegment());
+        block.backward(0);
+    }
+
+    /**
+     * Compares the gradient by the input with a difference of half the squares of the outputs, of
+     * which the output itself is the gradient.
+     *
+     * @return the relative difference of both; some thousandths are float32's
+     */
+    public double gradientError() {
+        forward();
+        backward();
+        int n = Math.toIntExact(input.count());
+        float[] gradient = new float[n];
+        float[] before = new float[n];
+        work.gradient.copyTo(gradient);
+        input.copyTo(before);
+        double norm = 0;
+        for (float g : gradient) {
+            norm += (double) g * g;
+        }
+        norm = Math.sqrt(norm);
+        // Inputs are up to 1; the way is long enough to stand out of rounding.
+        double reach = 1e-2 * Math.sqrt(n);
+        double up = moved(before, gradient, reach / norm);
+        double down = moved(before, gradient, -reach / norm);
+        input.copyFrom(before);
+        return Math.abs((up - down) / (2 * reach) - norm) / norm;
+    }
+
+    private double moved(float[] before, float[] gradient, double by) {
+        float[] there = new float[before.length];
+        for (int i = 0; i < there.length; i++) {
+            there[i] = (float) (before[i] + by * gradient[i]);
+        }
+        input.copyFrom(there);
+        forward();
+        output.copyTo(there);
+        double sum = 0;
+        for (float y : there) {
+            sum += 0.5 * y * y;
+        }
+        return sum;
+    }
+
+    /** Frees the memory. */
+    @Override
+    public void close() {
+        owned.close();
+    }
+}

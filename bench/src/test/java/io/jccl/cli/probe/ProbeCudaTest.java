@@ -1,0 +1,165 @@
+package io.jccl.cli.probe;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.bench.probe.Outcome;
+import io.jccl.bench.probe.Outcome.Status;
+import io.jccl.bench.probe.ProbeResult;
+import io.jccl.cli.OnDoubles;
+import io.jccl.cli.OnDoubles.Result;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** A probe of a GPU, on the doubles of CUDA, NCCL and cuBLAS, in JVMs of their own. */
+@Timeout(value = 180, unit = TimeUnit.SECONDS)
+class ProbeCudaTest {
+    private static final String TINY = " --sizes 16,40 --hidden 16 --max-bytes 64K --time-budget 4";
+
+    @TempDir private static Path folder = Path.of("");
+
+    private static OnDoubles doubles = new OnDoubles(Path.of(""), Path.of(""));
+
+    @TempDir Path output = Path.of("");
+
+    @BeforeAll
+    static void buildDoubles() throws Exception {
+        doubles = OnDoubles.build(folder);
+    }
+
+    private static Result probe(Map<String, String> environment, String line) throws Exception {
+        return doubles.jccl(environment, ("probe --device " + line).split(" "));
+    }
+
+    private static Set<Status> statuses(List<Outcome> outcomes) {
+        return outcomes.stream().map(Outcome::status).collect(Collectors.toSet());
+    }
+
+    @Test
+    void aGpuIsMeasuredAndWhatItLacksIsSaid() throws Exception {
+        Path json = output.resolve("gpu.json");
+        Result r = probe(Map.of("JCCL_DOUBLE_DEVICES", "2"), "cuda:1" + TINY + " -J " + json);
+        assertEquals(0, r.status(), r::toString);
+        ProbeResult found = ProbeJson.read(json);
+        assertEquals("cuda", found.device().kind());
+        assertEquals(1, found.device().index());
+        assertEquals(2, found.gpus().size());
+        assertEquals(Set.of("cudart", "cublas", "nccl"), found.machine().libraries().keySet());
+        assertEquals(10, found.matmul().size());
+        assertEquals(
+                Set.of(Status.MEASURED),
+                statuses(found.matmul().stream().map(ProbeResult.Product::outcome).toList()));
+        assertEquals(
+                Set.of(Status.LACKING),
+                statuses(
+                        found.elementwise().stream()
+                                .map(ProbeResult.Elementwise::outcome)
+                                .toList()));
+        for (ProbeResult.Access m : found.memory()) {
+            assertEquals(
+                    m.access().equals("copy") ? Status.MEASURED : Status.LACKING,
+                    m.outcome().status());
+        }
+        assertTrue(found.memory().stream().anyMatch(m -> m.gigabytesPerSecond() != null));
+        Set<String> pairs =
+                found.latency().stream()
+                        .map(l -> l.from() + " " + l.to())
+                        .collect(Collectors.toSet());
+        assertTrue(
+                pairs.containsAll(
+                        Set.of("host cuda:1", "cuda:1 host", "cuda:1 cuda:0", "cuda:0 cuda:1")),
+                pairs::toString);
+        // A read of cuda:0 by cuda:1, the first of the list, goes from the one to the other.
+        assertEquals(
+                Set.of("cuda:0 cuda:1", "cuda:1 cuda:0"),
+                found.copies().stream()
+                        .filter(c -> c.name().equals("device_to_device_memcpy_read_ce"))
+                        .map(c -> c.from() + " " + c.to())
+                        .collect(Collectors.toSet()));
+        assertEquals(
+                Set.of("cuda:0 host", "cuda:1 host"),
+                found.copies().stream()
+                        .filter(c -> c.name().equals("device_to_host_memcpy_ce"))
+                        .map(c -> c.from() + " " + c.to())
+                        .collect(Collectors.toSet()));
+        assertEquals(
+                List.of("nccl 2 8", "nccl 2 720", "nccl 2 64800"),
+                found.allReduce().stream()
+                        .map(a -> a.engine() + " " + a.ranks() + " " + a.bytes())
+                        .toList());
+        ProbeResult.Layer layer = found.layers().getFirst();
+        assertEquals("products", layer.part());
+        assertEquals(2.0 * 512 * 12 * 16 * 16, layer.forwardFlops());
+        assertEquals(Status.MEASURED, layer.backward().status());
+        r.has("no kernels on this device yet");
+    }
+
+    @Test
+    void oneGpuHasNoPeers() throws Exception {
+        Path json = output.resolve("one.json");
+        Result r =
+                probe(
+                        Map.of("JCCL_DOUBLE_DEVICES", "1"),
+                        "cuda --only allreduce,copy --max-bytes 64K --time-budget 3 -J " + json);
+        assertEquals(0, r.status(), r::toString);
+        ProbeResult found = ProbeJson.read(json);
+        assertEquals("needs two GPUs", found.allReduce().getFirst().outcome().note());
+        assertEquals(
+                4,
+                found.copies().stream()
+                        .filter(c -> c.outcome().status() == Status.LACKING)
+                        .count());
+    }
+
+    /** In each way that products are computed. */
+    @ParameterizedTest
+    @CsvSource({"float32", "tf32", "float64"})
+    void aWrongProductIsFound(String type) throws Exception {
+        Map<String, String> rule = Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:*:corrupt");
+        Result r =
+                probe(rule, "cuda --only matmul --types " + type + " --sizes 40 --time-budget 1");
+        assertEquals(1, r.status(), r::toString);
+        r.has("# WRONG OR FAILED: matmul " + type + " 40: wrong: row 20 of the product");
+    }
+
+    @Test
+    void aWrongProductOfALayerIsFound() throws Exception {
+        Map<String, String> rule = Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:*:corrupt");
+        Result r = probe(rule, "cuda --only layer --hidden 16 --time-budget 1");
+        assertEquals(1, r.status(), r::toString);
+        r.has("# WRONG OR FAILED: products 16 forward: wrong: a product of ones is 17");
+    }
+
+    /** A type that this cuBLAS refuses is lacking; an error is a failure. */
+    @Test
+    void errorsStandInTheirRows() throws Exception {
+        String line = "cuda --only matmul --types tf32,float64 --sizes 16 --time-budget 1";
+        Result lacking = probe(Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:1:error=15"), line);
+        assertEquals(0, lacking.status(), lacking::toString);
+        lacking.has("lacking: cublasGemmEx failed: CUBLAS_STATUS_NOT_SUPPORTED");
+        Result failed = probe(Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:1:error=13"), line);
+        assertEquals(1, failed.status(), failed::toString);
+        failed.has("matmul tf32 16: failed: cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED");
+        assertTrue(failed.text().lines().anyMatch(l -> l.matches(" +float64 +16 +[0-9.]+ .*")));
+    }
+
+    @Test
+    void aDeviceThatIsNotThereIsAMistake() throws Exception {
+        Result r = probe(Map.of("JCCL_DOUBLE_DEVICES", "2"), "cuda:2 --only copy");
+        assertEquals(2, r.status(), r::toString);
+        r.has("--device is cuda:2, but this process sees 2 GPUs, numbered from 0");
+        Result none = probe(Map.of("JCCL_DOUBLE_DEVICES", "0"), "cuda --only copy");
+        assertEquals(2, none.status(), none::toString);
+        none.has("sees no GPU; use --device host, or see jccl doctor");
+    }
+}
