@@ -19,7 +19,7 @@ public final class LinkModel {
     /** What is assumed of a link between CPUs about which nothing is known: Skylake's UPI. */
     public static final double DEFAULT_SMP = 10;
 
-    /** Within a device, or from a hub to itself: no limit worth modelling. */
+    /** Within a device, or from a switch to itself: no limit worth modelling. */
     public static final double LOCAL = 5000;
 
     private LinkModel() {}

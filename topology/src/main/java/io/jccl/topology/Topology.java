@@ -23,7 +23,7 @@ public final class Topology {
     private final String name;
     private final List<Gpu> gpus;
     private final List<Nic> nics;
-    private final List<Hub> hubs;
+    private final List<Switch> switches;
     private final List<Node> nodes;
     private final List<Link> links;
     private final List<Warning> warnings;
@@ -39,10 +39,10 @@ public final class Topology {
         name = b.name;
         gpus = List.copyOf(b.gpus);
         nics = List.copyOf(b.nics);
-        hubs = List.copyOf(b.hubs);
+        switches = List.copyOf(b.switches);
         List<Node> all = new ArrayList<>(gpus);
         all.addAll(nics);
-        all.addAll(hubs);
+        all.addAll(switches);
         nodes = List.copyOf(all);
         links = List.copyOf(b.links);
         warnings = List.copyOf(b.warnings);
@@ -101,14 +101,14 @@ public final class Topology {
     /**
      * Switches, bridges, NUMA nodes.
      *
-     * @return the hubs
+     * @return the switches
      */
-    public List<Hub> hubs() {
-        return hubs;
+    public List<Switch> switches() {
+        return switches;
     }
 
     /**
-     * GPUs, then NICs, then hubs.
+     * GPUs, then NICs, then switches.
      *
      * @return all nodes, by id
      */
@@ -187,9 +187,9 @@ public final class Topology {
             smp |= link.kind() == LinkKind.SMP;
         }
         for (int node : nodesOf(route)) {
-            if (nodes.get(node) instanceof Hub hub) {
-                switches += hub.kind() == Hub.Kind.PCIE_SWITCH ? 1 : 0;
-                bridges += hub.kind() == Hub.Kind.HOST_BRIDGE ? 1 : 0;
+            if (nodes.get(node) instanceof Switch sw) {
+                switches += sw.kind() == Switch.Kind.PCIE_SWITCH ? 1 : 0;
+                bridges += sw.kind() == Switch.Kind.HOST_BRIDGE ? 1 : 0;
             }
         }
         if (nvlinks > 0) {
@@ -278,7 +278,7 @@ public final class Topology {
                 continue;
             }
             done[at] = true;
-            if (at != from && !(nodes.get(at) instanceof Hub)) {
+            if (at != from && !(nodes.get(at) instanceof Switch)) {
                 continue;
             }
             for (Link link : incident.get(at)) {
@@ -325,12 +325,12 @@ public final class Topology {
                 + " links";
     }
 
-    /** Makes a {@link Topology}: first GPUs, then NICs, then hubs, then links. Not thread-safe. */
+    /** Makes a {@link Topology}: first GPUs, then NICs, then switches, then links. Not thread-safe. */
     public static final class Builder {
         private final String name;
         private final List<Gpu> gpus = new ArrayList<>();
         private final List<Nic> nics = new ArrayList<>();
-        private final List<Hub> hubs = new ArrayList<>();
+        private final List<Switch> switches = new ArrayList<>();
         private final List<Link> links = new ArrayList<>();
         private final List<Warning> warnings = new ArrayList<>();
         private final Map<Long, PathCode> codes = new HashMap<>();
@@ -350,7 +350,7 @@ public final class Topology {
          * @return the id that the next node must have
          */
         public int nextId() {
-            return gpus.size() + nics.size() + hubs.size();
+            return gpus.size() + nics.size() + switches.size();
         }
 
         /**
@@ -360,7 +360,7 @@ public final class Topology {
          * @return its id
          */
         public int add(Gpu gpu) {
-            require(nics.isEmpty() && hubs.isEmpty(), gpu);
+            require(nics.isEmpty() && switches.isEmpty(), gpu);
             gpus.add(gpu);
             return gpu.id();
         }
@@ -394,22 +394,22 @@ public final class Topology {
          * @return its id
          */
         public int add(Nic nic) {
-            require(hubs.isEmpty(), nic);
+            require(switches.isEmpty(), nic);
             nics.add(nic);
             return nic.id();
         }
 
         /**
-         * Adds a hub.
+         * Adds a switch.
          *
          * @param name unique
          * @param kind what it is
          * @return its id
          */
-        public int addHub(String name, Hub.Kind kind) {
-            Hub hub = new Hub(nextId(), name, kind);
-            hubs.add(hub);
-            return hub.id();
+        public int addSwitch(String name, Switch.Kind kind) {
+            Switch sw = new Switch(nextId(), name, kind);
+            switches.add(sw);
+            return sw.id();
         }
 
         /**

@@ -19,7 +19,7 @@ import io.jccl.device.Stream;
 import io.jccl.device.cuda.Gpus;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.testdouble.TestDouble;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Route;
@@ -106,9 +106,9 @@ class CopyCollectivesTest {
         for (int i = 0; i < n; i++) {
             b.addGpu(i, 90);
         }
-        int hub = b.addHub("switch", Hub.Kind.NVSWITCH);
+        int sw = b.addSwitch("switch", Switch.Kind.NVSWITCH);
         for (int i = 0; i < n; i++) {
-            b.link(i, hub, LinkKind.NVLINK, 18, 360, Source.DEFAULT);
+            b.link(i, sw, LinkKind.NVLINK, 18, 360, Source.DEFAULT);
         }
         return b.build();
     }

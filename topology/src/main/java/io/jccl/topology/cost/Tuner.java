@@ -1,6 +1,6 @@
 package io.jccl.topology.cost;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
@@ -154,8 +154,8 @@ final class Tuner {
 
     private boolean bridged(Hop hop) {
         for (int arc : hop.route().arcs()) {
-            if (t.nodes().get(t.head(arc)) instanceof Hub hub
-                    && (hub.kind() == Hub.Kind.HOST_BRIDGE || hub.kind() == Hub.Kind.NUMA)) {
+            if (t.nodes().get(t.head(arc)) instanceof Switch sw
+                    && (sw.kind() == Switch.Kind.HOST_BRIDGE || sw.kind() == Switch.Kind.NUMA)) {
                 return true;
             }
         }
@@ -344,8 +344,8 @@ final class Tuner {
         for (int gpu : gpus) {
             double width = 0;
             for (Link link : t.links(gpu)) {
-                if (t.nodes().get(link.opposite(gpu)) instanceof Hub hub
-                        && hub.kind() == Hub.Kind.NVSWITCH) {
+                if (t.nodes().get(link.opposite(gpu)) instanceof Switch sw
+                        && sw.kind() == Switch.Kind.NVSWITCH) {
                     width += link.gbps();
                 }
             }

@@ -1,7 +1,7 @@
 package io.jccl.topology.draw;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
@@ -53,8 +53,8 @@ public final class Dot {
                     switch (node) {
                         case Gpu gpu -> "#e6f4d7";
                         case Nic nic -> "#dff1f4";
-                        case Hub hub ->
-                                switch (hub.kind()) {
+                        case Switch sw ->
+                                switch (sw.kind()) {
                                     case NVSWITCH -> "#eef7e2";
                                     case PCIE_SWITCH -> "#e8eefb";
                                     case HOST_BRIDGE -> "#f1ecfa";

@@ -1,7 +1,7 @@
 package io.jccl.topology.draw;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
@@ -117,13 +117,13 @@ public final class Svg {
         for (Link link : topology.links()) {
             label(link);
         }
-        for (Hub hub : topology.hubs()) {
-            Layout.Box box = layout.box(hub.id());
+        for (Switch sw : topology.switches()) {
+            Layout.Box box = layout.box(sw.id());
             int fits = Math.max(4, (int) (box.width() / 6.6));
-            out.append("<text class=\"rate hub\" x=\"").append(n(box.x() + 8)).append("\" y=\"");
-            double y = hub.kind() == Hub.Kind.NVSWITCH ? box.y() + 14 : box.centre() + 4;
+            out.append("<text class=\"rate switch\" x=\"").append(n(box.x() + 8)).append("\" y=\"");
+            double y = sw.kind() == Switch.Kind.NVSWITCH ? box.y() + 14 : box.centre() + 4;
             out.append(n(y)).append("\">");
-            out.append(Text.xml(Text.cut(hub.name(), fits))).append("</text>\n");
+            out.append(Text.xml(Text.cut(sw.name(), fits))).append("</text>\n");
         }
         out.append("</g>\n</g>\n").append(legend).append("</svg>\n");
         return out.toString();
@@ -151,7 +151,7 @@ public final class Svg {
                 .jccl-topo .name{font-weight:600;text-anchor:middle}
                 .jccl-topo .sub{font-size:10px;text-anchor:middle;fill:#5b6675}
                 .jccl-topo .rate{font-size:10px;fill:#3b4654;stroke:#ffffff;stroke-width:3px;paint-order:stroke;stroke-linejoin:round}
-                .jccl-topo .hub{font-size:11px}
+                .jccl-topo .switch{font-size:11px}
                 .jccl-topo .box{stroke-width:1.2}
                 .jccl-topo .gpu{fill:#e6f4d7;stroke:#5e9414}
                 .jccl-topo .nic{fill:#dff1f4;stroke:#2b8796}
@@ -357,15 +357,15 @@ public final class Svg {
                 switch (node) {
                     case Gpu g -> "gpu";
                     case Nic nic -> "nic";
-                    case Hub hub -> lower(hub.kind());
+                    case Switch sw -> lower(sw.kind());
                 };
         out.append("<g id=\"node").append(node.id()).append("\"><title>");
         out.append(Text.xml(about(node))).append("</title><rect class=\"box ").append(kind);
         out.append("\" x=\"").append(n(box.x())).append("\" y=\"").append(n(box.y()));
         out.append("\" width=\"").append(n(box.width())).append("\" height=\"");
-        out.append(n(box.height())).append("\" rx=\"").append(node instanceof Hub ? 4 : 7);
+        out.append(n(box.height())).append("\" rx=\"").append(node instanceof Switch ? 4 : 7);
         out.append("\"/>");
-        if (!(node instanceof Hub)) {
+        if (!(node instanceof Switch)) {
             String below = below(node);
             double y = box.centre() + (below.isEmpty() ? 4 : -2);
             fitted("name", box, y, Text.cut(node.name(), 14), 12);
@@ -391,7 +391,7 @@ public final class Svg {
             case Gpu gpu -> gpu.model() == null ? "" : shortModel(gpu.model());
             case Nic nic ->
                     nic.device() != null && !nic.device().equals(nic.name()) ? nic.device() : "";
-            case Hub hub -> "";
+            case Switch sw -> "";
         };
     }
 
@@ -420,7 +420,7 @@ public final class Svg {
                 add(b, "", nic.device());
                 add(b, "", nic.gbps() > 0 ? Text.gbps(nic.gbps()) + " GB/s" : null);
             }
-            case Hub hub -> add(b, "", lower(hub.kind()).replace('_', ' '));
+            case Switch sw -> add(b, "", lower(sw.kind()).replace('_', ' '));
         }
         return b.toString();
     }
@@ -486,11 +486,11 @@ public final class Svg {
             double y1 = line.y1();
             double y2 = line.y2();
             // Inside a bar a channel keeps to its lane.
-            if (!flat && topology.nodes().get(topology.head(arc)) instanceof Hub hub) {
-                y2 = layout.box(hub.id()).centre() + lane(hub, dy);
+            if (!flat && topology.nodes().get(topology.head(arc)) instanceof Switch sw) {
+                y2 = layout.box(sw.id()).centre() + lane(sw, dy);
             }
-            if (!flat && topology.nodes().get(topology.tail(arc)) instanceof Hub hub) {
-                y1 = layout.box(hub.id()).centre() + lane(hub, dy);
+            if (!flat && topology.nodes().get(topology.tail(arc)) instanceof Switch sw) {
+                y1 = layout.box(sw.id()).centre() + lane(sw, dy);
             }
             // A GPU's own line is used both ways: out on the left, in on the right.
             double side = i == 0 ? -0.8 : i == arcs.size() - 1 ? 0.8 : 0;
@@ -503,9 +503,9 @@ public final class Svg {
         return d.toString();
     }
 
-    private double lane(Hub hub, double dy) {
-        double most = layout.box(hub.id()).height() / 2 - 3;
-        return hub.kind() == Hub.Kind.NVSWITCH
+    private double lane(Switch sw, double dy) {
+        double most = layout.box(sw.id()).height() / 2 - 3;
+        return sw.kind() == Switch.Kind.NVSWITCH
                 ? Math.clamp(dy * 1.2, -most, most)
                 : Math.clamp(dy, -most, most);
     }

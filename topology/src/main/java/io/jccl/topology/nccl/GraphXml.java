@@ -1,7 +1,7 @@
 package io.jccl.topology.nccl;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Topology;
@@ -192,9 +192,9 @@ public final class GraphXml {
             if (kind == LinkKind.NVLINK && type == PathType.PIX) {
                 type = PathType.NVL;
             }
-            if (t.nodes().get(t.head(arc)) instanceof Hub hub) {
-                switches += hub.kind() == Hub.Kind.PCIE_SWITCH ? 1 : 0;
-                if (hub.kind() == Hub.Kind.NUMA || hub.kind() == Hub.Kind.HOST_BRIDGE) {
+            if (t.nodes().get(t.head(arc)) instanceof Switch sw) {
+                switches += sw.kind() == Switch.Kind.PCIE_SWITCH ? 1 : 0;
+                if (sw.kind() == Switch.Kind.NUMA || sw.kind() == Switch.Kind.HOST_BRIDGE) {
                     type = type == PathType.SYS ? type : PathType.PHB;
                 }
             }

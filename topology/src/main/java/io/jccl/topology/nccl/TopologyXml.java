@@ -9,11 +9,11 @@ import io.jccl.topology.TopologyFormatException;
  * <p>What the elements mean is NCCL's (2.30, src/graph/xml.cc and topo.cc): a {@code cpu} is a NUMA
  * node, all of a machine are linked with each other; a {@code pci} is a PCIe switch, a GPU or a
  * NIC, with the width of the link to what it stands in; {@code nvlink} leads to a GPU by its bus
- * id, or into the NVSwitches, which are one hub here as in NCCL.
+ * id, or into the NVSwitches, which are one switch here as in NCCL.
  *
  * <p>NCCL knows no host bridges. Those of a file that JCCL wrote are in attributes of their own,
  * which NCCL ignores: {@code jccl_bridge} on a {@code pci} right below a {@code cpu} has the name
- * of its host bridge, {@code jccl_name} that of a hub, a NIC or a GPU. Elsewhere each {@code pci}
+ * of its host bridge, {@code jccl_name} that of a switch, a NIC or a GPU. Elsewhere each {@code pci}
  * below a {@code cpu} gets a host bridge of its own, but on Intel CPUs before Skylake, which have
  * one a socket.
  *

@@ -1,6 +1,6 @@
 package io.jccl.topology.nccl;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Source;
@@ -540,7 +540,7 @@ final class XmlTopologyReader {
             Source source = gpu.sm == 0 ? Source.DEFAULT : Source.NCCL_MODEL;
             if (toSwitch > 0) {
                 if (nvswitch < 0) {
-                    nvswitch = b.addHub(tree.unique("nvswitch"), Hub.Kind.NVSWITCH);
+                    nvswitch = b.addSwitch(tree.unique("nvswitch"), Switch.Kind.NVSWITCH);
                 }
                 b.link(gpu.id, nvswitch, LinkKind.NVLINK, toSwitch, toSwitch * each, source);
             }

@@ -31,7 +31,7 @@ import java.util.Set;
  * </ul>
  *
  * <p>For up to {@value #EXACT} ranks all sets and partitions are tried. Beyond, those that taking
- * away a link or a hub leaves: in a tree of hubs no others are narrower, and elsewhere the bound
+ * away a link or a switch leaves: in a tree of switches no others are narrower, and elsewhere the bound
  * may be higher than need be, but never lower.
  */
 final class Bounds {
@@ -173,7 +173,7 @@ final class Bounds {
         what = partition(sets);
     }
 
-    /** Sets that lie on one side of a link, and partitions around a hub. */
+    /** Sets that lie on one side of a link, and partitions around a switch. */
     private void family() {
         Cuts cuts = new Cuts(graph);
         List<boolean[]> sets = new ArrayList<>();
@@ -189,15 +189,15 @@ final class Bounds {
         if (op == Operation.ALL_REDUCE) {
             offer(singles / (2 * (n - 1)) * op.busFactor(n), partition(single));
         }
-        Set<Integer> hubs = new HashSet<>();
+        Set<Integer> switches = new HashSet<>();
         for (Link link : graph.topology.links()) {
             if (graph.capacity[2 * link.id()] == 0
-                    || !graph.isHub(link.a())
-                    || !graph.isHub(link.b())) {
+                    || !graph.isSwitch(link.a())
+                    || !graph.isSwitch(link.b())) {
                 continue;
             }
-            hubs.add(link.a());
-            hubs.add(link.b());
+            switches.add(link.a());
+            switches.add(link.b());
             boolean[] seen = graph.reach(link.a(), link.id());
             if (!seen[link.b()]) {
                 boolean[] part = new boolean[n];
@@ -221,23 +221,23 @@ final class Bounds {
             offer(cuts.of(set) * factor(size, set[root], crossing), cut(set));
         }
         if (op == Operation.ALL_REDUCE) {
-            for (int hub : hubs) {
-                around(hub, cuts);
+            for (int sw : switches) {
+                around(sw, cuts);
             }
         }
     }
 
-    /** The partition into what is left together when a hub is taken away. */
-    private void around(int hub, Cuts cuts) {
+    /** The partition into what is left together when a switch is taken away. */
+    private void around(int sw, Cuts cuts) {
         boolean[] done = new boolean[n];
         List<boolean[]> parts = new ArrayList<>();
         double sum = 0;
-        for (Link link : graph.topology.links(hub)) {
+        for (Link link : graph.topology.links(sw)) {
             if (graph.capacity[2 * link.id()] == 0) {
                 continue;
             }
-            boolean[] seen = graph.reach(link.opposite(hub), link.id());
-            if (seen[hub]) {
+            boolean[] seen = graph.reach(link.opposite(sw), link.id());
+            if (seen[sw]) {
                 return;
             }
             boolean[] part = new boolean[n];

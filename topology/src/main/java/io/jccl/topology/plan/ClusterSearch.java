@@ -480,7 +480,7 @@ final class ClusterSearch {
         int[] via = new int[t.nodes().size()];
         int[] queue = new int[via.length];
         int firstNic = t.gpus().size();
-        int firstHub = firstNic + nics.length;
+        int firstSwitch = firstNic + nics.length;
         double flow = 0;
         while (true) {
             Arrays.fill(via, -2);
@@ -497,7 +497,7 @@ final class ClusterSearch {
                     if (found >= 0 || via[next] != -2 || left[arc] <= 1e-9) {
                         continue;
                     }
-                    if (next >= firstHub) {
+                    if (next >= firstSwitch) {
                         via[next] = arc;
                         queue[end++] = next;
                     } else if (next >= firstNic && port[next - firstNic] > 1e-9) {

@@ -1,7 +1,7 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
@@ -277,9 +277,9 @@ final class MatrixGraph {
             }
         }
         if (tooMany && fit == pairs) {
-            int hub = b.addHub(free("nvswitch"), Hub.Kind.NVSWITCH);
+            int sw = b.addSwitch(free("nvswitch"), Switch.Kind.NVSWITCH);
             for (int x : fabric) {
-                link(x, hub, own.getOrDefault(x, 1), x);
+                link(x, sw, own.getOrDefault(x, 1), x);
             }
             return;
         }
@@ -487,10 +487,10 @@ final class MatrixGraph {
         Map<Integer, String> called = numaNames(nodes);
         int[] number = new int[2];
         for (Map.Entry<Integer, List<Integer>> node : nodes.entrySet()) {
-            int numa = b.addHub(called.getOrDefault(node.getKey(), "numa"), Hub.Kind.NUMA);
+            int numa = b.addSwitch(called.getOrDefault(node.getKey(), "numa"), Switch.Kind.NUMA);
             numas.add(numa);
             for (List<Integer> bridged : at[PHB].groups(node.getValue()).values()) {
-                int bridge = b.addHub(free("host-bridge" + number[0]++), Hub.Kind.HOST_BRIDGE);
+                int bridge = b.addSwitch(free("host-bridge" + number[0]++), Switch.Kind.HOST_BRIDGE);
                 b.link(bridge, numa, LinkKind.HOST_BRIDGE, 1, 2 * slot, Source.DEFAULT);
                 for (List<Integer> cascade : at[PXB].groups(bridged).values()) {
                     cascade(cascade, at[PIX], bridge, slot, source, number);
@@ -532,13 +532,13 @@ final class MatrixGraph {
         int above = bridge;
         Map<Integer, List<Integer>> below = pix.groups(devices);
         if (below.size() > 1) {
-            above = b.addHub(free("pcie-switch" + number[1]++), Hub.Kind.PCIE_SWITCH);
+            above = b.addSwitch(free("pcie-switch" + number[1]++), Switch.Kind.PCIE_SWITCH);
             b.link(above, bridge, LinkKind.PCIE, 1, slot, source);
         }
         for (List<Integer> group : below.values()) {
             int port = above;
             if (group.size() > 1) {
-                port = b.addHub(free("pcie-switch" + number[1]++), Hub.Kind.PCIE_SWITCH);
+                port = b.addSwitch(free("pcie-switch" + number[1]++), Switch.Kind.PCIE_SWITCH);
                 b.link(port, above, LinkKind.PCIE, 1, slot, source);
             }
             for (int device : group) {

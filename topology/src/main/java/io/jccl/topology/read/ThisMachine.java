@@ -1,7 +1,7 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
@@ -303,9 +303,9 @@ public final class ThisMachine {
             Topology.Builder b, PciTree tree, Map<Integer, Integer> switches, Node node) {
         return switch (node) {
             case Gpu gpu -> gpu.id();
-            case Hub hub when hub.kind() == Hub.Kind.NVSWITCH ->
+            case Switch sw when sw.kind() == Switch.Kind.NVSWITCH ->
                     switches.computeIfAbsent(
-                            hub.id(), id -> b.addHub(tree.unique(hub.name()), hub.kind()));
+                            sw.id(), id -> b.addSwitch(tree.unique(sw.name()), sw.kind()));
             default -> -1;
         };
     }

@@ -1,7 +1,7 @@
 package io.jccl.topology.tree;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
@@ -180,30 +180,33 @@ public final class PciTree {
         }
         for (Cpu cpu : cpus) {
             String base = (cpu.host == 0 ? "" : "host" + cpu.host + "-") + "numa";
-            cpu.id = b.addHub(unique(cpu.name, base, cpu.numa), Hub.Kind.NUMA);
+            cpu.id = b.addSwitch(unique(cpu.name, base, cpu.numa), Switch.Kind.NUMA);
         }
         // Names that the source gave go first, so that made-up ones keep clear of them.
-        List<Item> hubs = new ArrayList<>();
+        List<Item> switches = new ArrayList<>();
         for (Cpu cpu : cpus) {
-            hubs(cpu.items, hubs);
+            switches(cpu.items, switches);
         }
-        for (Item hub : hubs) {
-            if (hub.name != null) {
-                hub.name = unique(hub.name, "hub", 0);
+        for (Item sw : switches) {
+            if (sw.name != null) {
+                sw.name = unique(sw.name, "switch", 0);
             }
         }
         int bridges = 0;
-        int switches = 0;
-        for (Item hub : hubs) {
-            boolean bridge = hub.kind == Kind.BRIDGE;
-            String hubName = hub.name;
-            if (hubName == null) {
-                hubName =
+        int pcieSwitches = 0;
+        for (Item sw : switches) {
+            boolean bridge = sw.kind == Kind.BRIDGE;
+            String switchName = sw.name;
+            if (switchName == null) {
+                switchName =
                         bridge
                                 ? unique(null, "host-bridge", bridges++)
-                                : unique(null, "pcie-switch", switches++);
+                                : unique(null, "pcie-switch", pcieSwitches++);
             }
-            hub.id = b.addHub(hubName, bridge ? Hub.Kind.HOST_BRIDGE : Hub.Kind.PCIE_SWITCH);
+            sw.id =
+                    b.addSwitch(
+                            switchName,
+                            bridge ? Switch.Kind.HOST_BRIDGE : Switch.Kind.PCIE_SWITCH);
         }
         for (Cpu cpu : cpus) {
             link(b, cpu.id, cpu.items);
@@ -262,12 +265,12 @@ public final class PciTree {
         }
     }
 
-    private static void hubs(List<Item> items, List<Item> all) {
+    private static void switches(List<Item> items, List<Item> all) {
         for (Item item : items) {
             if (item.kind == Kind.BRIDGE || item.kind == Kind.SWITCH) {
                 all.add(item);
             }
-            hubs(item.items, all);
+            switches(item.items, all);
         }
     }
 
