@@ -85,7 +85,7 @@ public final class Dot {
             for (Hop hop : channel.hops()) {
                 out.append("  n").append(hop.from()).append(" -> n").append(hop.to());
                 out.append(" [constraint=false, color=\"");
-                out.append(Svg.COLOURS.get(i % Svg.COLOURS.size())).append("\"];\n");
+                out.append(SvgStyle.COLOURS.get(i % SvgStyle.COLOURS.size())).append("\"];\n");
             }
         }
         return out.append("}\n").toString();

@@ -190,7 +190,7 @@ public final class Html {
             RenderedChannel c = channels.get(i);
             out.append("<tr><td><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
             out.append(i).append("\"/> <span class=\"key\" style=\"background:");
-            out.append(Svg.COLOURS.get(i % Svg.COLOURS.size())).append("\"></span> ");
+            out.append(SvgStyle.COLOURS.get(i % SvgStyle.COLOURS.size())).append("\"></span> ");
             out.append(Text.xml(c.title())).append("</label></td><td>");
             out.append(Text.xml(c.path())).append("</td></tr>\n");
         }

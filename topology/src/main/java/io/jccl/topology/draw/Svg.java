@@ -28,12 +28,6 @@ import org.jspecify.annotations.Nullable;
  * <p>All methods may be called by any thread.
  */
 public final class Svg {
-    /** Colours of channels, which return after the last; told apart on light and on dark. */
-    static final List<String> COLOURS =
-            List.of(
-                    "#d1495b", "#2f7fd0", "#e08e0b", "#2a9d6f", "#8f5bd0", "#c94f9d", "#0f9bb0",
-                    "#8a7a12", "#c4622d", "#5468d4", "#6b9b1e", "#a0616a");
-
     /** Rings and trees with more hops than this in all are drawn without arrow heads. */
     private static final int ARROWS = 1200;
 
@@ -92,7 +86,7 @@ public final class Svg {
         out.append(n(layout.width())).append("\" height=\"").append(n(height));
         out.append("\" role=\"img\" class=\"jccl-topo\">\n");
         out.append("<title>").append(Text.xml(topology.name())).append("</title>\n");
-        style();
+        SvgStyle.add(out);
         markers();
         out.append("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n");
         if (listChannels) {
@@ -140,69 +134,12 @@ public final class Svg {
         return number + " " + what + (number == 1 ? "" : "s");
     }
 
-    private void style() {
-        out.append("<style>\n");
-        out.append(
-                """
-                .jccl-topo text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:#1d2530}
-                .jccl-topo .bg{fill:#ffffff}
-                .jccl-topo .title{font-size:17px;font-weight:600}
-                .jccl-topo .small{font-size:12px;fill:#5b6675}
-                .jccl-topo .name{font-weight:600;text-anchor:middle}
-                .jccl-topo .sub{font-size:10px;text-anchor:middle;fill:#5b6675}
-                .jccl-topo .rate{font-size:10px;fill:#3b4654;stroke:#ffffff;stroke-width:3px;paint-order:stroke;stroke-linejoin:round}
-                .jccl-topo .switch{font-size:11px}
-                .jccl-topo .box{stroke-width:1.2}
-                .jccl-topo .gpu{fill:#e6f4d7;stroke:#5e9414}
-                .jccl-topo .nic{fill:#dff1f4;stroke:#2b8796}
-                .jccl-topo .nvswitch{fill:#eef7e2;stroke:#76b900}
-                .jccl-topo .pcie_switch{fill:#e8eefb;stroke:#5478c4}
-                .jccl-topo .host_bridge{fill:#f1ecfa;stroke:#8a6cc0}
-                .jccl-topo .numa{fill:#f4f1ea;stroke:#9a8a63}
-                .jccl-topo .network{fill:#dff1f4;stroke:#2b8796}
-                .jccl-topo .l-nvlink{stroke:#9fcf4a}
-                .jccl-topo .l-c2c{stroke:#3aa88f}
-                .jccl-topo .l-pcie{stroke:#9db5e6}
-                .jccl-topo .l-host_bridge{stroke:#bfaae2}
-                .jccl-topo .l-smp{stroke:#d9a35b}
-                .jccl-topo .l-network{stroke:#6fbccb}
-                .jccl-topo .link,.jccl-topo .hop{fill:none;stroke-linecap:round;stroke-linejoin:round}
-                .jccl-topo .hop{stroke-width:1.6}
-                .jccl-topo .whole{stroke-width:3;stroke-opacity:.55}
-                @media (prefers-color-scheme:dark){
-                .jccl-topo text{fill:#e6eaf0}
-                .jccl-topo .bg{fill:#12161c}
-                .jccl-topo .small,.jccl-topo .sub{fill:#9aa6b5}
-                .jccl-topo .rate{fill:#c3ccd8;stroke:#12161c}
-                .jccl-topo .gpu{fill:#22330f;stroke:#86c232}
-                .jccl-topo .nic,.jccl-topo .network{fill:#10303a;stroke:#4fb3c4}
-                .jccl-topo .nvswitch{fill:#1b2a0c;stroke:#76b900}
-                .jccl-topo .pcie_switch{fill:#18233d;stroke:#6f93e0}
-                .jccl-topo .host_bridge{fill:#261d38;stroke:#a98be0}
-                .jccl-topo .numa{fill:#2a261b;stroke:#b8a679}
-                .jccl-topo .l-nvlink{stroke:#5f8f16}
-                .jccl-topo .l-c2c{stroke:#1f7f6a}
-                .jccl-topo .l-pcie{stroke:#3f5ea5}
-                .jccl-topo .l-host_bridge{stroke:#6a4fa0}
-                .jccl-topo .l-smp{stroke:#94662a}
-                .jccl-topo .l-network{stroke:#2b7785}
-                }
-                """);
-        // Colours of channels come last, so that they win.
-        for (int i = 0; i < COLOURS.size(); i++) {
-            out.append(".jccl-topo .c").append(i).append("{stroke:").append(COLOURS.get(i));
-            out.append("}\n.jccl-topo .f").append(i).append("{fill:").append(COLOURS.get(i));
-            out.append("}\n");
-        }
-        out.append("</style>\n");
-    }
-
     private void markers() {
         if (channels.isEmpty()) {
             return;
         }
         out.append("<defs>\n");
-        for (int i = 0; i < Math.min(COLOURS.size(), channels.size()); i++) {
+        for (int i = 0; i < Math.min(SvgStyle.COLOURS.size(), channels.size()); i++) {
             out.append("<marker id=\"arrow").append(i);
             out.append("\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"4.4\"");
             out.append(" markerHeight=\"4.4\" orient=\"auto\"><path class=\"f").append(i);
@@ -239,7 +176,7 @@ public final class Svg {
         if (listChannels && !channels.isEmpty()) {
             int most = (int) ((layout.width() - 90) / 6.1);
             for (int i = 0; i < Math.min(LISTED, channels.size()); i++) {
-                int colour = i % COLOURS.size();
+                int colour = i % SvgStyle.COLOURS.size();
                 body.append("<line class=\"hop c").append(colour).append("\" x1=\"24\" y1=\"");
                 body.append(n(y)).append("\" x2=\"48\" y2=\"").append(n(y));
                 body.append("\" stroke-width=\"2.5\"/>\n");
@@ -432,7 +369,7 @@ public final class Svg {
     }
 
     private void channel(int place, RenderedChannel channel) {
-        int colour = place % COLOURS.size();
+        int colour = place % SvgStyle.COLOURS.size();
         out.append("<g id=\"channel").append(place).append("\"><title>");
         out.append(Text.xml(channel.title())).append("</title>\n");
         if (channel.all()) {

@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import javax.xml.stream.Location;
@@ -48,6 +49,11 @@ final class XmlTree {
             List<Element> children) {
         @Nullable String get(String attribute) {
             return attributes.get(attribute);
+        }
+
+        /** The children of one name. */
+        List<Element> children(String of) {
+            return children.stream().filter(child -> child.name.equals(of)).toList();
         }
     }
 
@@ -255,5 +261,46 @@ final class XmlTree {
     /** What may stand in a message: hostile input must not make it long. */
     static String shorten(String text) {
         return text.length() <= 80 ? text : text.substring(0, 77) + "...";
+    }
+
+    /** A value in quotes, for a message. */
+    static String quoted(@Nullable String value) {
+        return value == null ? "missing" : '"' + shorten(value) + '"';
+    }
+
+    /** A number, decimal or with 0x before it; null if it is missing or none. */
+    @Nullable Integer number(
+            Element e, String attribute, int min, int max, boolean required) {
+        String text = e.get(attribute);
+        if (text == null || text.isBlank()) {
+            if (required) {
+                bad(e, "<" + e.name() + "> has no " + attribute + ": expected a number");
+            }
+            return null;
+        }
+        try {
+            String plain = text.strip().toLowerCase(Locale.ROOT);
+            long value =
+                    plain.startsWith("0x")
+                            ? Long.parseLong(plain.substring(2), 16)
+                            : Long.parseLong(plain);
+            if (value >= min && value <= max) {
+                return (int) value;
+            }
+        } catch (NumberFormatException x) {
+            // Reported below.
+        }
+        bad(
+                e,
+                attribute
+                        + " of <"
+                        + e.name()
+                        + "> is "
+                        + quoted(text)
+                        + ", expected a number of "
+                        + min
+                        + " to "
+                        + max);
+        return null;
     }
 }

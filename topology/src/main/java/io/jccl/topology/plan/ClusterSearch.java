@@ -1,6 +1,5 @@
 package io.jccl.topology.plan;
 
-import io.jccl.topology.Link;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
@@ -9,7 +8,6 @@ import io.jccl.topology.Topology;
 import io.jccl.topology.plan.ClusterPlan.Rail;
 import io.jccl.topology.plan.ClusterPlan.Shape;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
@@ -19,11 +17,6 @@ import org.jspecify.annotations.Nullable;
  * the next machine, or by the one nearest to that GPU if this gives more; in a tree the GPU nearest
  * to the NIC speaks to parent and children, and the chain hangs below it. Rates of rails are raised
  * together until some link or NIC is full; the rails over it stay, the others go on.
- *
- * <p>Bounds, with W the bandwidth from the GPUs of a machine out into the network, m machines of n
- * GPUs and N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N),
- * allGather and reduceScatter W (N-1) / (N-n), broadcast and reduce W. Around a GPU all its links
- * count, PCIe too, for what comes from the NIC goes over it.
  */
 final class ClusterSearch {
     private final Cluster cluster;
@@ -177,7 +170,7 @@ final class ClusterSearch {
         }
         int ranks = m * n;
         double bandwidth = sum * (tree ? op.busFactor(ranks) : 1);
-        Bounds.Bound bound = bound();
+        Bounds.Bound bound = ClusterBounds.of(cluster, op, gpus, nics);
         if (Math.abs(bandwidth - bound.gbps()) < 1e-6 * bound.gbps()) {
             bandwidth = bound.gbps();
         }
@@ -438,87 +431,5 @@ final class ClusterSearch {
             }
         }
         return filled;
-    }
-
-    private Bounds.Bound bound() {
-        double out = egress();
-        double ranks = (double) m * n;
-        double factor =
-                switch (op) {
-                    case ALL_REDUCE -> m * (ranks - 1) / ((m - 1) * ranks);
-                    case ALL_GATHER, REDUCE_SCATTER -> (ranks - 1) / (ranks - n);
-                    default -> 1;
-                };
-        double least = out * factor;
-        String what = "NICs of a machine, " + Texts.number(out) + " GB/s each way";
-        double sum = 0;
-        for (int gpu : gpus) {
-            double width = 0;
-            for (Link link : t.links(gpu)) {
-                width += link.gbps();
-            }
-            sum += width;
-            if (op != Operation.ALL_REDUCE && width < least) {
-                least = width;
-                what = "links of " + t.gpus().get(gpu).name();
-            }
-        }
-        if (op == Operation.ALL_REDUCE && sum / n < least) {
-            least = sum / n;
-            what = "links of all GPUs together";
-        }
-        return new Bounds.Bound(least, what);
-    }
-
-    /** Maximum flow from the GPUs through the NICs: shortest augmenting paths. */
-    private double egress() {
-        double[] left = new double[2 * t.links().size()];
-        for (int arc = 0; arc < left.length; arc++) {
-            left[arc] = t.capacity(arc);
-        }
-        double[] port = nics.clone();
-        int[] via = new int[t.nodes().size()];
-        int[] queue = new int[via.length];
-        int firstNic = t.gpus().size();
-        int firstSwitch = firstNic + nics.length;
-        double flow = 0;
-        while (true) {
-            Arrays.fill(via, -2);
-            int end = 0;
-            for (int gpu : gpus) {
-                via[gpu] = -1;
-                queue[end++] = gpu;
-            }
-            int found = -1;
-            for (int at = 0; at < end && found < 0; at++) {
-                for (Link link : t.links(queue[at])) {
-                    int arc = link.arcFrom(queue[at]);
-                    int next = t.head(arc);
-                    if (found >= 0 || via[next] != -2 || left[arc] <= 1e-9) {
-                        continue;
-                    }
-                    if (next >= firstSwitch) {
-                        via[next] = arc;
-                        queue[end++] = next;
-                    } else if (next >= firstNic && port[next - firstNic] > 1e-9) {
-                        via[next] = arc;
-                        found = next;
-                    }
-                }
-            }
-            if (found < 0) {
-                return flow;
-            }
-            double width = port[found - firstNic];
-            for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
-                width = Math.min(width, left[via[at]]);
-            }
-            for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
-                left[via[at]] -= width;
-                left[via[at] ^ 1] += width;
-            }
-            port[found - firstNic] -= width;
-            flow += width;
-        }
     }
 }

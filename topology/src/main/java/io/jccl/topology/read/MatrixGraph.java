@@ -51,10 +51,8 @@ final class MatrixGraph {
     private final Topology.Builder b;
     private final List<Warning> warnings = new ArrayList<>();
     private final Set<String> names = new HashSet<>();
-    private final int[] sm;
-    private final int[] maxLinks;
-    private final double[] c2c;
-    private Source smSource = Source.DEFAULT;
+    private final List<List<Integer>> fabrics;
+    private final GpuGenerations generations;
 
     private MatrixGraph(PathMatrix matrix, ReadOptions options) {
         this.matrix = matrix;
@@ -62,9 +60,8 @@ final class MatrixGraph {
         gpus = matrix.gpus().size();
         size = gpus + matrix.nics().size();
         b = new Topology.Builder(options.name());
-        sm = new int[gpus];
-        maxLinks = new int[gpus];
-        c2c = new double[gpus];
+        fabrics = fabrics();
+        generations = new GpuGenerations(matrix, options, fabrics, this::warn);
     }
 
     static Topology build(PathMatrix matrix, ReadOptions options) {
@@ -72,8 +69,6 @@ final class MatrixGraph {
     }
 
     private Topology build() {
-        List<List<Integer>> fabrics = fabrics();
-        models(fabrics);
         for (int i = 0; i < gpus; i++) {
             GpuRow row = matrix.gpus().get(i);
             names.add(row.name());
@@ -82,9 +77,9 @@ final class MatrixGraph {
                             i,
                             row.name(),
                             row.index(),
-                            model(i),
-                            sm[i],
-                            smSource,
+                            generations.model(i),
+                            generations.sm(i),
+                            generations.source(),
                             null,
                             row.cpuAffinity(),
                             row.numaAffinity(),
@@ -133,101 +128,6 @@ final class MatrixGraph {
         return name;
     }
 
-    // ---- What the GPUs are
-
-    private @Nullable GpuLinks status(int gpu) {
-        NvlinkStatus status = options.nvlinks();
-        return status == null ? null : status.gpu(matrix.gpus().get(gpu).index()).orElse(null);
-    }
-
-    private @Nullable String model(int gpu) {
-        if (options.gpuModel() != null) {
-            return options.gpuModel();
-        }
-        GpuLinks links = status(gpu);
-        return links == null || links.model().isEmpty() ? null : links.model();
-    }
-
-    private void models(List<List<Integer>> fabrics) {
-        String given = options.gpuModel();
-        if (given != null && GpuModels.find(given).isEmpty()) {
-            throw new IllegalArgumentException(
-                    "GPU model "
-                            + given
-                            + " is not known: expected a name such as H100, A100-SXM4-80GB or RTX"
-                            + " 3090, or a compute capability such as sm_90");
-        }
-        boolean all = true;
-        for (int i = 0; i < gpus; i++) {
-            maxLinks[i] = GpuModels.MAX_LINKS;
-            String model = model(i);
-            GpuModels.Model found = model == null ? null : GpuModels.find(model).orElse(null);
-            GpuLinks links = status(i);
-            if (found != null) {
-                sm[i] = found.sm();
-                maxLinks[i] = found.links();
-                c2c[i] = found.c2c();
-            } else if (links != null) {
-                sm[i] = GpuModels.smOfRate(links.rawGbps());
-                if (model != null) {
-                    warn("the model '" + model + "' of GPU " + links.index() + " is not known");
-                }
-            }
-            all &= sm[i] > 0;
-        }
-        if (all && gpus > 0) {
-            smSource = given != null ? Source.USER : Source.GPU_MODEL;
-            return;
-        }
-        guess(fabrics);
-    }
-
-    private void guess(List<List<Integer>> fabrics) {
-        int smallest = Integer.MAX_VALUE;
-        int largest = 0;
-        int group = 0;
-        for (List<Integer> fabric : fabrics) {
-            group = Math.max(group, fabric.size());
-            for (int x : fabric) {
-                for (int y : fabric) {
-                    int links = nv(x, y);
-                    if (links > 0) {
-                        smallest = Math.min(smallest, links);
-                        largest = Math.max(largest, links);
-                    }
-                }
-            }
-        }
-        GpuModels.Guess guess = largest == 0 ? null : GpuModels.guess(smallest, largest, group);
-        String what = smallest == largest ? "NV" + largest : "NV" + smallest + " to NV" + largest;
-        String how = "give the model of the GPUs (--gpu-model), or nvidia-smi nvlink -s as well";
-        if (guess == null) {
-            warn(
-                    "the GPU generation is not known"
-                            + (largest > 0 ? " (" + what + " fits none that is known)" : "")
-                            + ": bandwidths are cautious defaults; "
-                            + how);
-            return;
-        }
-        warn(
-                "the GPU generation is a guess: "
-                        + what
-                        + " fits "
-                        + guess.who()
-                        + "; compute capability "
-                        + guess.sm() / 10
-                        + "."
-                        + guess.sm() % 10
-                        + " is taken; "
-                        + how);
-        for (int i = 0; i < gpus; i++) {
-            if (sm[i] == 0) {
-                sm[i] = guess.sm();
-                maxLinks[i] = guess.links();
-            }
-        }
-    }
-
     // ---- NVLink
 
     private int nv(int x, int y) {
@@ -236,7 +136,7 @@ final class MatrixGraph {
 
     /** Sets of GPUs that NVLinks join, of two or more. */
     private List<List<Integer>> fabrics() {
-        Union union = new Union(gpus);
+        DisjointSets union = new DisjointSets(gpus);
         for (int i = 0; i < gpus; i++) {
             for (int j = i + 1; j < gpus; j++) {
                 if (nv(i, j) > 0) {
@@ -262,8 +162,8 @@ final class MatrixGraph {
                 most = Math.max(most, nv(x, y));
             }
             own.put(x, most);
-            tooMany |= sum > maxLinks[x];
-            limit = Math.max(limit, maxLinks[x]);
+            tooMany |= sum > generations.maxLinks(x);
+            limit = Math.max(limit, generations.maxLinks(x));
         }
         int pairs = 0;
         int fit = 0;
@@ -300,7 +200,7 @@ final class MatrixGraph {
                     link(x, y, nv(x, y), y);
                 }
             }
-            GpuLinks links = status(x);
+            GpuLinks links = generations.status(x);
             if (links != null && !links.links().isEmpty() && sum > links.active()) {
                 warn(
                         name(x)
@@ -318,26 +218,16 @@ final class MatrixGraph {
             b.link(a, to, LinkKind.NVLINK, count, count * options.nvlinkGbps(), Source.USER);
             return;
         }
-        double gbps = Math.min(perLink(a), perLink(other));
+        double gbps = Math.min(generations.perLink(a), generations.perLink(other));
         Source source;
-        if (raw(a) > 0 && raw(other) > 0) {
+        if (generations.raw(a) > 0 && generations.raw(other) > 0) {
             source = Source.NVLINK_STATUS;
-        } else if (smSource == Source.DEFAULT) {
-            source = sm[a] > 0 ? Source.NCCL_MODEL : Source.DEFAULT;
+        } else if (generations.source() == Source.DEFAULT) {
+            source = generations.sm(a) > 0 ? Source.NCCL_MODEL : Source.DEFAULT;
         } else {
             source = Source.GPU_MODEL;
         }
         b.link(a, to, LinkKind.NVLINK, count, count * gbps, source);
-    }
-
-    private double raw(int gpu) {
-        GpuLinks links = status(gpu);
-        return links == null ? 0 : links.rawGbps();
-    }
-
-    private double perLink(int gpu) {
-        double gbps = LinkModel.nvlink(sm[gpu]);
-        return raw(gpu) > 0 ? gbps * GpuModels.speed(sm[gpu], raw(gpu)) : gbps;
     }
 
     // ---- PCIe
@@ -354,9 +244,9 @@ final class MatrixGraph {
     }
 
     private void pcie() {
-        Union[] at = new Union[SYS];
+        DisjointSets[] at = new DisjointSets[SYS];
         for (int level = 0; level < SYS; level++) {
-            at[level] = new Union(size);
+            at[level] = new DisjointSets(size);
         }
         BitSet[] sys = new BitSet[size];
         for (int i = 0; i < size; i++) {
@@ -377,7 +267,7 @@ final class MatrixGraph {
     }
 
     /** Pairs whose code is farther than the codes to others allow. */
-    private void contradictions(Union[] at) {
+    private void contradictions(DisjointSets[] at) {
         int count = 0;
         String first = "";
         String[] level = {"PIX", "PXB", "PHB", "NODE"};
@@ -422,7 +312,7 @@ final class MatrixGraph {
     }
 
     /** Unites GPUs of which no PCIe code says where they are, unless one says SYS. */
-    private void byAffinity(Union node, BitSet[] sys) {
+    private void byAffinity(DisjointSets node, BitSet[] sys) {
         Map<Integer, BitSet> members = new HashMap<>();
         Map<Integer, BitSet> apart = new HashMap<>();
         for (int i = 0; i < size; i++) {
@@ -475,13 +365,9 @@ final class MatrixGraph {
                 && list.chars().allMatch(c -> c >= '0' && c <= '9');
     }
 
-    private void draw(Union[] at) {
-        int newest = 0;
-        for (int s : sm) {
-            newest = Math.max(newest, s);
-        }
-        double slot = LinkModel.pcieOf(newest);
-        Source source = smSource == Source.DEFAULT ? Source.DEFAULT : Source.NCCL_MODEL;
+    private void draw(DisjointSets[] at) {
+        double slot = LinkModel.pcieOf(generations.newestSm());
+        Source source = generations.source() == Source.DEFAULT ? Source.DEFAULT : Source.NCCL_MODEL;
         List<Integer> numas = new ArrayList<>();
         Map<Integer, List<Integer>> nodes = at[NODE].groups(size);
         Map<Integer, String> called = numaNames(nodes);
@@ -497,8 +383,8 @@ final class MatrixGraph {
                 }
             }
             for (int device : node.getValue()) {
-                if (device < gpus && c2c[device] > 0) {
-                    b.link(device, numa, LinkKind.C2C, 1, c2c[device], Source.GPU_MODEL);
+                if (device < gpus && generations.c2c(device) > 0) {
+                    b.link(device, numa, LinkKind.C2C, 1, generations.c2c(device), Source.GPU_MODEL);
                 }
             }
         }
@@ -524,7 +410,7 @@ final class MatrixGraph {
 
     private void cascade(
             List<Integer> devices,
-            Union pix,
+            DisjointSets pix,
             int bridge,
             double slot,
             Source source,
@@ -542,7 +428,7 @@ final class MatrixGraph {
                 b.link(port, above, LinkKind.PCIE, 1, slot, source);
             }
             for (int device : group) {
-                double own = device < gpus ? LinkModel.pcieOf(sm[device]) : slot;
+                double own = device < gpus ? LinkModel.pcieOf(generations.sm(device)) : slot;
                 b.link(device, port, LinkKind.PCIE, 1, own, source);
             }
         }
@@ -574,50 +460,5 @@ final class MatrixGraph {
             }
         }
         return called;
-    }
-
-    /** Disjoint sets. */
-    private static final class Union {
-        private final int[] parent;
-
-        Union(int size) {
-            parent = new int[size];
-            for (int i = 0; i < size; i++) {
-                parent[i] = i;
-            }
-        }
-
-        int find(int x) {
-            int at = x;
-            while (parent[at] != at) {
-                parent[at] = parent[parent[at]];
-                at = parent[at];
-            }
-            return at;
-        }
-
-        void unite(int x, int y) {
-            int a = find(x);
-            int c = find(y);
-            if (a != c) {
-                parent[Math.max(a, c)] = Math.min(a, c);
-            }
-        }
-
-        Map<Integer, List<Integer>> groups(int count) {
-            List<Integer> all = new ArrayList<>(count);
-            for (int i = 0; i < count; i++) {
-                all.add(i);
-            }
-            return groups(all);
-        }
-
-        Map<Integer, List<Integer>> groups(List<Integer> of) {
-            Map<Integer, List<Integer>> groups = new LinkedHashMap<>();
-            for (int x : of) {
-                groups.computeIfAbsent(find(x), k -> new ArrayList<>()).add(x);
-            }
-            return groups;
-        }
     }
 }

@@ -1,7 +1,7 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Topology;
-import io.jccl.topology.tree.PciTree;
+import io.jccl.topology.internal.PciTree;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;

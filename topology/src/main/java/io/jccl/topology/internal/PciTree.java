@@ -1,4 +1,4 @@
-package io.jccl.topology.tree;
+package io.jccl.topology.internal;
 
 import io.jccl.topology.Gpu;
 import io.jccl.topology.Switch;
