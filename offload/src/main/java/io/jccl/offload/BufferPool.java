@@ -4,8 +4,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.error.JcclException;
 import io.jccl.internal.Closing;
+import io.jccl.offload.SlabSource.Slab;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -60,9 +60,8 @@ public final class BufferPool implements AutoCloseable {
     private final Tier tier;
     private final Budgets budgets;
     private final PoolOptions options;
-    private final LongFunction<Buffer> source;
+    private final SlabSource source;
     private final int unitLog2;
-    private final Path proc;
     private final boolean tracking =
             Boolean.getBoolean(LEAK_PROPERTY) || Boolean.getBoolean(POISON_PROPERTY);
 
@@ -87,8 +86,6 @@ public final class BufferPool implements AutoCloseable {
     private long peakBytes;
     private long askedBytes;
     private boolean closed;
-
-    private record Slab(Buffer memory, long units, long bytes) {}
 
     /**
      * What a pool holds.
@@ -127,10 +124,9 @@ public final class BufferPool implements AutoCloseable {
             LongFunction<Buffer> source,
             Path proc) {
         this.tier = tier;
-        this.proc = proc;
         this.budgets = Objects.requireNonNull(budgets, "budgets");
         this.options = Objects.requireNonNull(options, "options");
-        this.source = source;
+        this.source = new SlabSource(tier, budgets, options, source, proc);
         this.unitLog2 = Integer.numberOfTrailingZeros(options.alignment());
         this.poison = Boolean.getBoolean(POISON_PROPERTY) ? new Poison(tier) : null;
     }
@@ -195,7 +191,7 @@ public final class BufferPool implements AutoCloseable {
             slab = Objects.requireNonNull(slabs.get(index.slab(block)));
             from = index.start(block) << unitLog2;
         }
-        return slab.memory.lease(from, type, count, () -> give(handle));
+        return slab.memory().lease(from, type, count, () -> give(handle));
     }
 
     /**
@@ -270,7 +266,7 @@ public final class BufferPool implements AutoCloseable {
      */
     public synchronized long address(long handle) {
         int block = checked(handle);
-        return Objects.requireNonNull(slabs.get(index.slab(block))).memory.address()
+        return Objects.requireNonNull(slabs.get(index.slab(block))).memory().address()
                 + (index.start(block) << unitLog2);
     }
 
@@ -283,19 +279,19 @@ public final class BufferPool implements AutoCloseable {
         long given = 0;
         for (int block = 0; block < index.blocks(); block++) {
             Slab slab = index.slab(block) < 0 ? null : slabs.get(index.slab(block));
-            if (slab == null || !index.isFree(block) || index.size(block) != slab.units) {
+            if (slab == null || !index.isFree(block) || index.size(block) != slab.usable() >>> unitLog2) {
                 continue;
             }
             if (poison != null) {
-                MemorySegment memory = memory(block, slab.units);
+                MemorySegment memory = memory(block, index.size(block));
                 poison.check(memory);
                 poison.forget(memory);
             }
             slabs.set(index.slab(block), null);
             index.remove(block);
-            slab.memory.close();
-            budgets.give(tier, slab.bytes);
-            given += slab.bytes;
+            slab.memory().close();
+            budgets.give(tier, slab.bytes());
+            given += slab.bytes();
         }
         return given;
     }
@@ -320,7 +316,7 @@ public final class BufferPool implements AutoCloseable {
         for (Slab slab : slabs) {
             if (slab != null) {
                 count++;
-                bytes += slab.bytes;
+                bytes += slab.bytes();
             }
         }
         return new Stats(count, bytes, out, outBytes, askedBytes);
@@ -362,41 +358,15 @@ public final class BufferPool implements AutoCloseable {
         if (budgets.free(tier) < needed) {
             trim();
         }
-        long aligned = Math.max(needed, options.slabBytes() >>> unitLog2 << unitLog2);
-        long wanted = aligned;
-        if (budgets.free(tier) < wanted) {
-            // A smaller slab than usual, if that is all the budget leaves.
-            wanted = Math.max(needed, budgets.free(tier) >>> unitLog2 << unitLog2);
-        }
-        // Room to start at the next boundary, since the system may align to less.
-        long slack = options.alignment() > 64 ? options.alignment() : 0;
-        if (slack > 0 && budgets.free(tier) < wanted + slack) {
-            wanted = Math.max(needed, wanted - slack);
-        }
-        Buffer memory;
-        try {
-            memory = slab(bytes, wanted + slack);
-        } catch (OffloadMemoryException e) {
-            if (wanted == needed) {
-                throw e;
-            }
-            // Not a whole slab, but perhaps what was asked for.
-            wanted = needed;
-            memory = slab(bytes, wanted + slack);
-        }
-        long skip = slack == 0 ? 0 : -memory.address() & (options.alignment() - 1);
-        if (skip > 0) {
-            Buffer whole = memory;
-            memory = whole.lease(skip, DataType.UINT8, wanted, whole::close);
-        }
+        Slab taken = source.take(needed, bytes, out, outBytes);
         int slab = slabs.indexOf(null);
         if (slab < 0) {
             slab = slabs.size();
             slabs.add(null);
         }
-        slabs.set(slab, new Slab(memory, wanted >>> unitLog2, wanted + slack));
-        int block = index.add(slab, wanted >>> unitLog2);
-        if (memory.device().kind() != Device.Kind.HOST) {
+        slabs.set(slab, taken);
+        int block = index.add(slab, taken.usable() >>> unitLog2);
+        if (taken.memory().device().kind() != Device.Kind.HOST) {
             poison = null;
         }
         if (poison != null) {
@@ -408,50 +378,9 @@ public final class BufferPool implements AutoCloseable {
     /** The first units of a block, in host memory. */
     private MemorySegment memory(int block, long units) {
         return Objects.requireNonNull(slabs.get(index.slab(block)))
-                .memory
+                .memory()
                 .asSegment()
                 .asSlice(index.start(block) << unitLog2, units << unitLog2);
-    }
-
-    /** Takes memory from the budget and the system. */
-    private Buffer slab(long forBlock, long total) {
-        String what =
-                "a slab for a block of "
-                        + forBlock
-                        + " bytes ("
-                        + out
-                        + " blocks of "
-                        + outBytes
-                        + " bytes are out)";
-        if (tier == Tier.PINNED && options.checkLockLimit()) {
-            LockLimit lock = LockLimit.read(proc);
-            if (total > lock.free()) {
-                throw new OffloadMemoryException(
-                        tier, total, lock.free(), what + "; " + lock.advice(total), null);
-            }
-        }
-        budgets.take(tier, total, what);
-        boolean taken = false;
-        try {
-            Buffer memory = source.apply(total);
-            taken = true;
-            return memory;
-        } catch (JcclException e) {
-            throw new OffloadMemoryException(
-                    tier,
-                    total,
-                    Math.max(0, budgets.free(tier)),
-                    "the budget would allow it, but the system does not: "
-                            + e.getMessage()
-                            + (tier == Tier.PINNED
-                                    ? "; " + LockLimit.read(proc).advice(total)
-                                    : ""),
-                    e);
-        } finally {
-            if (!taken) {
-                budgets.give(tier, total);
-            }
-        }
     }
 
     /**
@@ -494,8 +423,8 @@ public final class BufferPool implements AutoCloseable {
         }
         for (Slab slab : slabs) {
             if (slab != null) {
-                steps.add(slab.memory);
-                steps.add(() -> budgets.give(tier, slab.bytes));
+                steps.add(slab.memory());
+                steps.add(() -> budgets.give(tier, slab.bytes()));
             }
         }
         try {

@@ -50,7 +50,11 @@ public final class LayerSchedule implements AutoCloseable {
         /** All layers in order. */
         FORWARD,
         /** All layers in order, then all in reverse order, with gradients and checkpoints. */
-        TRAINING
+        TRAINING;
+
+        int steps(int layers) {
+            return this == TRAINING ? 2 * layers : layers;
+        }
     }
 
     /** Which way a layer is run. */
@@ -110,11 +114,7 @@ public final class LayerSchedule implements AutoCloseable {
     private final Stream compute;
     private final ScheduleOptions options;
     private final ScheduleStats stats;
-
-    /** Its monitor guards the ring too. */
     private final ScheduleState state;
-
-    private final SlotRing ring;
     private final WriteBack writeBack;
     private final Prefetcher prefetcher;
     private final ComputeTimer[] begins;
@@ -129,10 +129,10 @@ public final class LayerSchedule implements AutoCloseable {
         int n = layers.size();
         int most = (options.depth() == ScheduleOptions.AUTOMATIC ? 2 * n : options.depth()) + 1;
         int window = 2 * most + 2;
-        this.state = new ScheduleState(n, window);
-        this.ring = new SlotRing(context);
+        SlotRing ring = new SlotRing(context);
+        this.state = new ScheduleState(context, ring, window);
         this.writeBack = new WriteBack(context, ring.writes, state::fail);
-        this.prefetcher = new Prefetcher(context, state, ring, writeBack);
+        this.prefetcher = new Prefetcher(context, state, writeBack, ring.stageBytes > 0);
         this.begins = new ComputeTimer[window];
         this.ends = new ComputeTimer[window];
         for (int i = 0; i < window; i++) {
@@ -155,9 +155,7 @@ public final class LayerSchedule implements AutoCloseable {
      */
     public static LayerSchedule create(List<Layer> layers, Tiers tiers, ScheduleOptions options) {
         LayerSchedule s = new LayerSchedule(new ScheduleContext(layers, tiers, options));
-        synchronized (s.state) {
-            s.ring.take();
-        }
+        s.state.takeSlots();
         s.prefetcher.start();
         s.writeBack.start();
         return s;
@@ -219,48 +217,17 @@ public final class LayerSchedule implements AutoCloseable {
      */
     public void begin(Pass kind) {
         Objects.requireNonNull(kind, "kind");
-        boolean goOn;
-        synchronized (state) {
-            state.checkOpen();
-            if (state.pass != null) {
-                throw new IllegalStateException(
-                        "a pass is under way: end or abort it before the next");
-            }
-            goOn =
-                    options.cyclic()
-                            && state.length == state.lengthOf(kind)
-                            && state.base + state.length == state.released
-                            && !state.startsAnew;
-            if (goOn) {
-                state.base += state.length;
-            }
-        }
+        boolean goOn = state.canContinue(kind);
         if (!goOn && options.cyclic()) {
             drain(); // fetches for another kind of pass
         }
-        synchronized (state) {
-            state.length = state.lengthOf(kind);
-            if (!goOn) {
-                state.base = state.released;
-                state.fed = state.released;
-                ring.reset();
-            }
-            state.startsAnew = false;
-            state.limit = state.base + (options.cyclic() ? 2L : 1L) * state.length;
-            boolean automatic = options.depth() == ScheduleOptions.AUTOMATIC;
-            if (automatic) {
-                ring.grow(stats.depth(state, layers.size(), options.cyclic()) + 1);
-            }
-            state.pass = kind;
-            timing =
-                    options.timing()
-                            || options.trace() != null
-                            || ScheduleEvents.COMPUTE.isEnabled()
-                            || ScheduleEvents.STALL.isEnabled()
-                            || (automatic && stats.learning());
-            stats.begin();
-            state.notifyAll();
-        }
+        timing =
+                options.timing()
+                        || options.trace() != null
+                        || ScheduleEvents.COMPUTE.isEnabled()
+                        || ScheduleEvents.STALL.isEnabled()
+                        || (options.depth() == ScheduleOptions.AUTOMATIC && stats.learning());
+        state.begin(kind, goOn);
     }
 
     /**
@@ -274,43 +241,15 @@ public final class LayerSchedule implements AutoCloseable {
      * @throws JcclException if a copy failed; the pass is aborted
      */
     public LayerBuffers acquire(int layer) {
-        long step;
-        Phase phase;
-        boolean timed;
-        synchronized (state) {
-            state.checkRunning();
-            step = state.released;
-            if (state.held) {
-                throw new IllegalStateException(
-                        "layer " + state.layerAt(step) + " is held: release it first");
-            }
-            if (step == state.base + state.length) {
-                throw new IllegalStateException(
-                        "all layers of the pass have run: end it, and begin another");
-            }
-            phase = state.phaseAt(step);
-            if (layer != state.layerAt(step)) {
-                throw new IllegalArgumentException(
-                        "layer is "
-                                + layer
-                                + ", expected "
-                                + state.layerAt(step)
-                                + ", which is the next one of the pass ("
-                                + phase
-                                + ")");
-            }
-            timed = timing;
-        }
+        long step = state.checkTurn(layer);
+        Phase phase = state.phaseAt(step);
         try {
-            awaitFed(step);
-            LoadedLayer r = Objects.requireNonNull(state.slotOf(step).loadedLayers[layer]);
+            LoadedLayer r = state.awaitFed(step);
             if (state.wasFetched(step)) {
                 r.orderBefore(compute, phase);
             }
-            synchronized (state) {
-                state.held = true;
-            }
-            if (timed) {
+            state.hold();
+            if (timing) {
                 mark(begins, step, layer, phase);
             }
             return r.buffers;
@@ -321,49 +260,9 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     private void mark(ComputeTimer[] timers, long step, int layer, Phase phase) {
-        ComputeTimer m = timers[state.index(step)];
+        ComputeTimer m = timers[(int) (step % timers.length)];
         m.set(layer, phase);
         compute.launchHostFunction(m);
-    }
-
-    private void awaitFed(long step) {
-        long deadline = Deadline.after(options.timeout());
-        boolean interrupted = false;
-        synchronized (state) {
-            while (state.fed <= step && state.failure == null && !state.closed) {
-                long left = deadline - System.nanoTime();
-                if (left <= 0) {
-                    throw new JcclTimeoutException(
-                            "layer '"
-                                    + layers.get(state.layerAt(step)).name()
-                                    + "' could not be fetched within "
-                                    + options.timeout()
-                                    + ": its slot, its drive or the copies before it are busy");
-                }
-                try {
-                    state.wait(left / 1_000_000 + 1);
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-        throwFailure();
-        state.checkOpen();
-    }
-
-    private void throwFailure() {
-        Throwable e = state.failure();
-        switch (e) {
-            case null -> {}
-            case Error error -> throw error;
-            case OffloadMemoryException o -> throw o;
-            default ->
-                    throw new JcclException(
-                            "the pass failed, and can be begun again: " + e.getMessage(), e);
-        }
     }
 
     /**
@@ -374,30 +273,16 @@ public final class LayerSchedule implements AutoCloseable {
      * @throws JcclException if the stream refused; the pass is aborted
      */
     public void release() {
-        long step;
-        int layer;
-        Phase phase;
-        Slot slot;
-        boolean timed;
-        boolean training;
-        synchronized (state) {
-            state.checkRunning();
-            if (!state.held) {
-                throw new IllegalStateException("no layer is held: acquire one first");
-            }
-            step = state.released;
-            layer = state.layerAt(step);
-            phase = state.phaseAt(step);
-            slot = state.slotOf(step);
-            timed = timing;
-            training = state.isTraining();
-        }
+        long step = state.checkHeld();
+        int layer = state.layerAt(step);
+        Phase phase = state.phaseAt(step);
+        Slot slot = state.slotOf(step);
         try {
-            if (timed) {
+            if (timing) {
                 mark(ends, step, layer, phase);
             }
             LoadedLayer r = Objects.requireNonNull(slot.loadedLayers[layer]);
-            SlotTensor[] out = training ? r.outputs(phase) : null;
+            SlotTensor[] out = state.isTraining() ? r.outputs(phase) : null;
             if (out != null) {
                 writeBack.await(layer, phase); // of the pass before, to the same home
             }
@@ -406,12 +291,7 @@ public final class LayerSchedule implements AutoCloseable {
             if (out != null) {
                 writeBack.send(r, phase, out, worked);
             }
-            synchronized (state) {
-                slot.free = worked;
-                state.held = false;
-                state.released++;
-                state.notifyAll();
-            }
+            state.release(worked);
         } catch (RuntimeException | Error e) {
             abortAfter(e);
             throw e;
@@ -425,49 +305,18 @@ public final class LayerSchedule implements AutoCloseable {
      * @throws JcclException if a copy or the work failed; the pass is aborted
      */
     public void end() {
-        long last;
-        synchronized (state) {
-            state.checkRunning();
-            last = state.base + state.length;
-            if (state.held || state.released < last) {
-                throw new IllegalStateException(
-                        "layer "
-                                + state.layerAt(state.released)
-                                + (state.held ? " is held" : " has not run")
-                                + ": run all layers, or abort the pass");
-            }
-        }
+        state.checkComplete();
         try {
             compute.synchronize(options.timeout());
-            for (int i = 0; i < slots(); i++) {
-                LoadedLayer loaded;
-                Phase phase;
-                synchronized (state) {
-                    Slot s = ring.get(i);
-                    loaded = s.loadedFor < last ? s.loaded : null;
-                    phase = loaded == null ? Phase.FORWARD : state.phaseAt(s.loadedFor);
-                }
-                if (loaded != null) {
-                    loaded.checkFetched(phase, options.timeout());
-                }
-            }
+            state.checkFetches();
             writeBack.awaitAll();
-            throwFailure();
+            state.throwFailure();
         } catch (RuntimeException | Error e) {
             abortAfter(e);
             throw e;
         }
-        synchronized (state) {
-            state.pass = null;
-            stats.end(timing);
-            state.notifyAll();
-        }
-    }
-
-    private int slots() {
-        synchronized (state) {
-            return ring.size();
-        }
+        state.end();
+        stats.end(timing);
     }
 
     /**
@@ -489,15 +338,9 @@ public final class LayerSchedule implements AutoCloseable {
      * if none is under way.
      */
     public void abort() {
-        synchronized (state) {
-            if (state.pass == null) {
-                return;
-            }
-            state.pass = null;
-            state.held = false;
-            state.startsAnew = true;
+        if (state.giveUp()) {
+            drain();
         }
-        drain();
     }
 
     /**
@@ -507,14 +350,7 @@ public final class LayerSchedule implements AutoCloseable {
      * @throws IllegalStateException if a pass is under way
      */
     public void invalidate() {
-        synchronized (state) {
-            state.checkOpen();
-            if (state.pass != null) {
-                throw new IllegalStateException(
-                        "a pass is under way and reads the parameters: end or abort it first");
-            }
-            state.startsAnew = true;
-        }
+        state.invalidate();
         drain();
     }
 
@@ -531,20 +367,7 @@ public final class LayerSchedule implements AutoCloseable {
     /** Stops the prefetcher, and waits for all that is in the streams. */
     private void drain() {
         long deadline = Deadline.after(options.timeout());
-        synchronized (state) {
-            state.draining = true;
-            state.limit = state.fed;
-            state.notifyAll();
-        }
-        // What the prefetcher waits for ends by itself.
-        boolean clean = prefetcher.awaitIdle(deadline);
-        for (int i = 0; i < slots(); i++) {
-            LoadedLayer r;
-            synchronized (state) {
-                r = ring.get(i).loaded;
-            }
-            clean &= r == null || r.settleFetches(deadline);
-        }
+        boolean clean = state.drain(deadline);
         try {
             compute.synchronize(Deadline.left(deadline));
         } catch (JcclTimeoutException e) {
@@ -553,21 +376,12 @@ public final class LayerSchedule implements AutoCloseable {
             // The pass has failed already.
         }
         clean &= writeBack.settle(deadline);
-        synchronized (state) {
-            if (!clean) {
-                state.broken = true;
-                throw new JcclException(
-                        "what the schedule had under way did not end within "
-                                + options.timeout()
-                                + ": it cannot be used any more, and its memory is not freed");
-            }
-            state.draining = false;
-            state.failure = null;
-            ring.reset();
-            state.fed = state.released;
-            state.base = state.released;
-            state.length = Math.max(state.length, 1);
-            state.limit = state.fed;
+        state.drained(clean);
+        if (!clean) {
+            throw new JcclException(
+                    "what the schedule had under way did not end within "
+                            + options.timeout()
+                            + ": it cannot be used any more, and its memory is not freed");
         }
     }
 
@@ -595,7 +409,7 @@ public final class LayerSchedule implements AutoCloseable {
      * @return 0 if nothing overlaps
      */
     public int depth() {
-        return slots() - 1;
+        return state.slots() - 1;
     }
 
     /**
@@ -604,7 +418,7 @@ public final class LayerSchedule implements AutoCloseable {
      * @return numbers of this moment
      */
     public Stats stats() {
-        return stats.stats(slots(), ring.slotBytes);
+        return stats.stats(state.slots(), state.slotBytes());
     }
 
     /**
@@ -613,17 +427,14 @@ public final class LayerSchedule implements AutoCloseable {
      */
     @Override
     public void close() {
-        synchronized (state) {
-            if (state.closed) {
-                return;
-            }
-            if (state.broken) {
-                closeThreads();
-                return;
-            }
-            state.pass = null;
-            state.held = false;
+        if (state.isClosed()) {
+            return;
         }
+        if (state.isBroken()) {
+            closeThreads();
+            return;
+        }
+        state.giveUp();
         JcclException stuck = null;
         try {
             drain();
@@ -631,34 +442,21 @@ public final class LayerSchedule implements AutoCloseable {
             stuck = e;
         }
         closeThreads();
-        boolean interrupted = false;
-        try {
-            prefetcher.join(Duration.ofSeconds(1));
-            writeBack.join(Duration.ofSeconds(1));
-        } catch (InterruptedException e) {
-            interrupted = true;
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        prefetcher.join(Duration.ofSeconds(1));
+        writeBack.join(Duration.ofSeconds(1));
         if (stuck != null) {
             throw stuck;
         }
-        synchronized (state) {
-            ring.close();
-        }
+        state.free();
     }
 
     private void closeThreads() {
-        synchronized (state) {
-            state.closed = true;
-            state.notifyAll();
-        }
+        state.close();
         writeBack.close();
     }
 
     @Override
     public String toString() {
-        return "schedule of " + layers.size() + " layers in " + slots() + " slots";
+        return "schedule of " + layers.size() + " layers in " + state.slots() + " slots";
     }
 }

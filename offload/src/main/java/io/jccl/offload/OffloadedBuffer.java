@@ -5,12 +5,11 @@ import io.jccl.device.DataType;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
 import java.time.Duration;
 import java.util.EnumSet;
 import java.util.Objects;
 import java.util.Set;
-import java.util.concurrent.CancellationException;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -45,7 +44,7 @@ public final class OffloadedBuffer implements AutoCloseable {
 
     private int pins;
     private @Nullable Tier pinnedOn;
-    private @Nullable Move move;
+    private @Nullable BufferMove move;
     private boolean closed;
 
     private OffloadedBuffer(
@@ -96,143 +95,16 @@ public final class OffloadedBuffer implements AutoCloseable {
         return store.place(name, type, count);
     }
 
-    /** A move under way: one copy of the engine, or several steps in a thread of their own. */
-    private final class Move implements Completion {
-        final Tier target;
-        final int priority;
-        final @Nullable Event after;
-
-        /** Memory that was taken for the move, and is given back if it fails. */
-        @Nullable Buffer newDevice;
-
-        @Nullable Buffer newHost;
-        TierStore.@Nullable Place newPlace;
-
-        // Guarded by the buffer.
-        @Nullable Transfer transfer;
-        boolean done;
-        @Nullable Throwable error;
-
-        Move(Tier target, int priority, @Nullable Event after) {
-            this.target = target;
-            this.priority = priority;
-            this.after = after;
+    /** A move has ended: what it brought is kept, or, if it failed, the buffer stays as it was. */
+    synchronized void ended(BufferMove m, boolean arrived) {
+        if (arrived) {
+            arrived(m);
         }
-
-        @Override
-        public boolean isDone() {
-            synchronized (OffloadedBuffer.this) {
-                return done;
-            }
-        }
-
-        @Override
-        public void await(Duration timeout) {
-            OffloadedBuffer.this.await(this, timeout);
-        }
-
-        /** For a move of one copy: how that went. */
-        void transferred() {
-            Transfer t;
-            synchronized (OffloadedBuffer.this) {
-                t = transfer;
-            }
-            if (t == null) {
-                return; // start() looks itself
-            }
-            Throwable failure = null;
-            try {
-                t.await(Duration.ZERO);
-            } catch (RuntimeException e) {
-                failure = e;
-            }
-            ended(failure);
-        }
-
-        /** The steps, one after the other. */
-        void steps(boolean write, boolean read, boolean up, boolean down) {
-            Throwable failure = null;
-            try {
-                if (after != null) {
-                    after.synchronize(FOREVER);
-                }
-                Buffer device = newDevice != null ? newDevice : onDevice();
-                Buffer host = newHost != null ? newHost : onHost();
-                TierStore.Place at = newPlace != null ? newPlace : place();
-                if (read) {
-                    Objects.requireNonNull(at).read(Objects.requireNonNull(host)).await(FOREVER);
-                }
-                if (up) {
-                    tiers.engine()
-                            .toDevice(
-                                    Objects.requireNonNull(host),
-                                    Objects.requireNonNull(device),
-                                    priority)
-                            .await(FOREVER);
-                }
-                if (down) {
-                    tiers.engine()
-                            .toHost(
-                                    Objects.requireNonNull(device),
-                                    Objects.requireNonNull(host),
-                                    priority)
-                            .await(FOREVER);
-                }
-                if (write) {
-                    Objects.requireNonNull(at).write(Objects.requireNonNull(host)).await(FOREVER);
-                }
-            } catch (Throwable e) {
-                failure = e;
-            }
-            ended(failure);
-        }
-
-        void ended(@Nullable Throwable failure) {
-            synchronized (OffloadedBuffer.this) {
-                if (done) {
-                    return;
-                }
-                if (failure == null) {
-                    arrived(this);
-                } else {
-                    giveBack(this);
-                    error = failure;
-                }
-                done = true;
-                move = null;
-                OffloadedBuffer.this.notifyAll();
-            }
-        }
-    }
-
-    private static final Duration FOREVER = Duration.ofDays(36_500);
-
-    private synchronized @Nullable Buffer onDevice() {
-        return onDevice;
-    }
-
-    private synchronized @Nullable Buffer onHost() {
-        return onHost;
-    }
-
-    private synchronized TierStore.@Nullable Place place() {
-        return place;
-    }
-
-    private synchronized void giveBack(Move m) {
-        if (m.newDevice != null) {
-            m.newDevice.close();
-        }
-        if (m.newHost != null) {
-            m.newHost.close();
-        }
-        if (m.newPlace != null) {
-            m.newPlace.close();
-        }
+        move = null;
     }
 
     /** Keeps what is worth keeping, and drops the rest. */
-    private synchronized void arrived(Move m) {
+    private synchronized void arrived(BufferMove m) {
         if (m.newDevice != null) {
             onDevice = m.newDevice;
         }
@@ -297,14 +169,8 @@ public final class OffloadedBuffer implements AutoCloseable {
         return start(tier, priority, Objects.requireNonNull(after, "after"));
     }
 
-    private Move start(Tier tier, int priority, @Nullable Event after) {
-        Move m = new Move(tier, priority, after);
-        boolean read;
-        boolean write;
-        boolean up;
-        boolean down;
-        Buffer from;
-        Buffer to;
+    private BufferMove start(Tier tier, int priority, @Nullable Event after) {
+        BufferMove m = new BufferMove(this, tiers, tier, priority, after);
         synchronized (this) {
             checkOpen();
             if (move != null) {
@@ -312,76 +178,44 @@ public final class OffloadedBuffer implements AutoCloseable {
                         this + " is moving to tier " + move.target + ": await that first");
             }
             if (tier == tier()) {
-                m.done = true;
+                m.finish(null);
                 return m;
             }
             if (pins > 0) {
                 throw new IllegalStateException(
                         this + " is in use on tier " + pinnedOn + ": unpin it first");
             }
-            up = tier == Tier.DEVICE;
-            read =
-                    tier != Tier.NVME
-                            && !valid.contains(Tier.DEVICE)
+            boolean inMemory = valid.contains(Tier.DEVICE) || valid.contains(Tier.PINNED);
+            m.up = tier == Tier.DEVICE;
+            m.read = tier != Tier.NVME && !inMemory;
+            m.write = tier == Tier.NVME && !valid.contains(Tier.NVME);
+            m.down =
+                    (tier == Tier.PINNED || m.write)
+                            && valid.contains(Tier.DEVICE)
                             && !valid.contains(Tier.PINNED);
-            down = !up && valid.contains(Tier.DEVICE) && !valid.contains(Tier.PINNED);
-            write = tier == Tier.NVME && !valid.contains(Tier.NVME);
-            down &= tier == Tier.PINNED || write;
             boolean enough = false;
             try {
-                if (write && place == null) {
+                if (m.write && place == null) {
                     m.newPlace = newPlace();
                 }
-                if ((read || down) && onHost == null) {
+                if ((m.read || m.down) && onHost == null) {
                     m.newHost = tiers.pinned().allocate(type, count);
                 }
-                if (up && onDevice == null) {
+                if (m.up && onDevice == null) {
                     m.newDevice = tiers.device().allocate(type, count);
                 }
                 enough = true;
             } finally {
                 if (!enough) {
-                    giveBack(m);
+                    m.giveBack();
                 }
             }
+            m.device = m.newDevice != null ? m.newDevice : onDevice;
+            m.host = m.newHost != null ? m.newHost : onHost;
+            m.place = m.newPlace != null ? m.newPlace : place;
             move = m;
-            if (!read && !write && !up && !down && (after == null || after.query())) {
-                m.ended(null);
-                return m;
-            }
-            from = up ? onHost : onDevice;
-            to = up ? m.newDevice : m.newHost != null ? m.newHost : onHost;
         }
-        if (read || write || (!up && !down)) {
-            boolean w = write;
-            boolean r = read;
-            boolean u = up;
-            boolean d = down;
-            Thread.ofVirtual().name("jccl-move-" + name).start(() -> m.steps(w, r, u, d));
-            return m;
-        }
-        Transfer t;
-        try {
-            t =
-                    tiers.engine()
-                            .start(
-                                    up,
-                                    Objects.requireNonNull(from),
-                                    Objects.requireNonNull(to),
-                                    priority,
-                                    after,
-                                    m::transferred);
-        } catch (RuntimeException e) {
-            m.ended(e);
-            throw e;
-        }
-        synchronized (this) {
-            m.transfer = t;
-        }
-        if (t.isDone()) {
-            // It may have been over before it was known here.
-            m.transferred();
-        }
+        m.start();
         return m;
     }
 
@@ -414,9 +248,9 @@ public final class OffloadedBuffer implements AutoCloseable {
             throw new IllegalArgumentException(
                     "tier is NVME, expected DEVICE or PINNED: elements are used in memory");
         }
-        long deadline = System.nanoTime() + nanos(timeout);
+        long deadline = Deadline.after(timeout);
         while (true) {
-            Move current;
+            BufferMove current;
             synchronized (this) {
                 checkOpen();
                 current = move;
@@ -426,11 +260,11 @@ public final class OffloadedBuffer implements AutoCloseable {
                     return Objects.requireNonNull(tier == Tier.DEVICE ? onDevice : onHost);
                 }
             }
-            Duration left = Duration.ofNanos(Math.max(0, deadline - System.nanoTime()));
+            Duration left = Deadline.left(deadline);
             if (current == null || current.target == tier) {
                 (current == null ? start(tier, 0, null) : current).await(left);
             } else {
-                awaitEnd(current, left);
+                current.awaitEnd(left);
             }
         }
     }
@@ -454,55 +288,6 @@ public final class OffloadedBuffer implements AutoCloseable {
         }
     }
 
-    private void await(Move m, Duration timeout) {
-        awaitEnd(m, timeout);
-        Throwable e;
-        synchronized (this) {
-            e = m.error;
-        }
-        switch (e) {
-            case null -> {}
-            case CancellationException c -> throw c;
-            case OffloadMemoryException o -> throw o;
-            default ->
-                    throw new JcclException(
-                            this
-                                    + " could not be moved to tier "
-                                    + m.target
-                                    + " and is where it was: "
-                                    + e.getMessage(),
-                            e);
-        }
-    }
-
-    private void awaitEnd(Move m, Duration timeout) {
-        long deadline = System.nanoTime() + nanos(timeout);
-        boolean interrupted = false;
-        synchronized (this) {
-            while (!m.done) {
-                long left = deadline - System.nanoTime();
-                if (left <= 0) {
-                    throw new JcclTimeoutException(
-                            this + " is not on tier " + m.target + " after " + timeout);
-                }
-                try {
-                    wait(left / 1_000_000, (int) (left % 1_000_000));
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    private static long nanos(Duration timeout) {
-        return timeout.compareTo(FOREVER) >= 0
-                ? Long.MAX_VALUE / 2
-                : Math.max(0, timeout.toNanos());
-    }
-
     /**
      * Lets work that is enqueued on a stream from now on run after the move under way, if there is
      * one. Waits until the last copy is in the engine's stream; for a move from tier {@link
@@ -511,16 +296,12 @@ public final class OffloadedBuffer implements AutoCloseable {
      * @param stream a stream of the engine's device
      */
     public void before(Stream stream) {
-        Move m;
-        Transfer t;
+        BufferMove m;
         synchronized (this) {
             m = move;
-            t = m == null ? null : m.transfer;
         }
-        if (t != null) {
-            t.before(stream);
-        } else if (m != null) {
-            awaitEnd(m, FOREVER);
+        if (m != null) {
+            m.before(stream);
         }
     }
 
@@ -533,7 +314,7 @@ public final class OffloadedBuffer implements AutoCloseable {
      * @throws IllegalStateException if there is none
      */
     public synchronized Buffer memory(Tier tier) {
-        Move m = move;
+        BufferMove m = move;
         Buffer b =
                 switch (tier) {
                     case DEVICE -> m != null && m.newDevice != null ? m.newDevice : onDevice;
@@ -626,7 +407,7 @@ public final class OffloadedBuffer implements AutoCloseable {
      */
     @Override
     public void close() {
-        Move m;
+        BufferMove m;
         synchronized (this) {
             if (closed) {
                 return;
@@ -639,7 +420,7 @@ public final class OffloadedBuffer implements AutoCloseable {
             m = move;
         }
         if (m != null) {
-            awaitEnd(m, CLOSE_WAIT);
+            m.awaitEnd(CLOSE_WAIT);
         }
         synchronized (this) {
             drop(Tier.DEVICE);

@@ -4,6 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Deadline;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
@@ -272,7 +273,7 @@ public final class TransferEngine implements AutoCloseable {
             }
             closed = true;
         }
-        long deadline = System.nanoTime() + options.closeTimeout().toNanos();
+        long deadline = Deadline.after(options.closeTimeout());
         up.beginClose();
         down.beginClose();
         up.finishClose(deadline);

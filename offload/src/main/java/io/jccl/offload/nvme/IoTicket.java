@@ -2,6 +2,8 @@ package io.jccl.offload.nvme;
 
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import io.jccl.offload.Completion;
 import java.time.Duration;
 import java.util.concurrent.CancellationException;
@@ -18,9 +20,9 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> any.
  */
 public final class IoTicket implements Completion, AutoCloseable {
-    private final NvmeStore store;
+    private final IoQueue queue;
 
-    // What to do: set by the store before any worker sees the ticket.
+    // What to do: set by the queue before any worker sees the ticket.
     boolean write;
     @Nullable Region region;
     @Nullable MemoryView view;
@@ -30,7 +32,7 @@ public final class IoTicket implements Completion, AutoCloseable {
 
     long to;
 
-    // Guarded by the store's queue.
+    // Guarded by the queue.
     int nextBlock;
     int endBlock;
 
@@ -46,8 +48,8 @@ public final class IoTicket implements Completion, AutoCloseable {
     private @Nullable JcclException error;
     private boolean closed;
 
-    IoTicket(NvmeStore store) {
-        this.store = store;
+    IoTicket(IoQueue queue) {
+        this.queue = queue;
     }
 
     synchronized void begin() {
@@ -91,22 +93,12 @@ public final class IoTicket implements Completion, AutoCloseable {
     @Override
     public synchronized void await(Duration timeout) {
         checkOpen();
-        boolean interrupted = false;
-        long limit = timeout.toNanos();
-        long start = System.nanoTime();
-        while (!done) {
-            long left = limit - (System.nanoTime() - start);
-            if (left <= 0) {
-                break;
+        long deadline = Deadline.after(timeout);
+        for (long left = 1; !done && left > 0; ) {
+            left = deadline - System.nanoTime();
+            if (left > 0) {
+                Waits.on(this, left);
             }
-            try {
-                wait(left / 1_000_000, (int) (left % 1_000_000));
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
         }
         if (!done) {
             throw new JcclTimeoutException(
@@ -135,7 +127,7 @@ public final class IoTicket implements Completion, AutoCloseable {
         synchronized (this) {
             checkOpen();
         }
-        return store.cancel(this);
+        return queue.cancel(this);
     }
 
     /**
@@ -157,7 +149,7 @@ public final class IoTicket implements Completion, AutoCloseable {
             closed = true;
         }
         if (reuse) {
-            store.recycle(this);
+            queue.recycle(this);
         }
     }
 

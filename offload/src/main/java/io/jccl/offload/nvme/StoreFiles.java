@@ -334,7 +334,7 @@ final class StoreFiles {
     }
 
     /** Makes the file larger, and returns where it ended. */
-    long grow(String name, long bytes) {
+    synchronized long grow(String name, long bytes) {
         String what = "region '" + name + "' in " + data;
         take(bytes, what);
         boolean done = false;
@@ -363,7 +363,7 @@ final class StoreFiles {
         return base;
     }
 
-    long fileEnd() {
+    synchronized long fileEnd() {
         return fileEnd;
     }
 
