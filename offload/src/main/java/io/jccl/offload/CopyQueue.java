@@ -82,10 +82,6 @@ final class CopyQueue {
         }
     }
 
-    static Thread thread(String name, Runnable body) {
-        return Thread.ofPlatform().daemon().name(name).unstarted(body);
-    }
-
     // ---- what callers do
 
     void submit(Transfer t) {
@@ -94,7 +90,7 @@ final class CopyQueue {
                 throw new IllegalStateException(t + " is still under way: await it first");
             }
             while (!closed && (waiting.size() >= options.queue() || t.users > 0)) {
-                Waits.on(this, Deadline.nanos(Deadline.FOREVER));
+                pause();
             }
             if (closed) {
                 throw new IllegalStateException("the transfer engine of " + device + " is closed");
@@ -102,17 +98,7 @@ final class CopyQueue {
             if (!t.done) {
                 throw new IllegalStateException(t + " was started twice at once");
             }
-            t.run++;
-            t.taken = 0;
-            t.waited = false;
-            t.enqueued = false;
-            t.event = null;
-            t.done = false;
-            t.cancelled = false;
-            t.error = null;
-            t.startedNanos = 0;
-            t.finishedNanos = 0;
-            t.ticket = ++tickets;
+            t.begin(++tickets);
             transfers++;
             if (t.bytes == 0) {
                 finish(t);
@@ -190,7 +176,7 @@ final class CopyQueue {
         Event event;
         synchronized (this) {
             while (!t.done && !t.enqueued) {
-                Waits.on(this, Deadline.nanos(Deadline.FOREVER));
+                pause();
             }
             event = t.done ? null : t.event;
             if (event != null) {
@@ -216,6 +202,20 @@ final class CopyQueue {
         }
     }
 
+    /** Waits once for any change; an interrupt is kept for later. Callers loop. */
+    @SuppressWarnings("WaitNotInLoop")
+    private synchronized void pause() {
+        boolean interrupted = Thread.interrupted();
+        try {
+            wait();
+        } catch (InterruptedException e) {
+            interrupted = true;
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     // ---- the dispatcher
 
     /** Waits for a chunk that may go into the stream; returns null once the queue is closed. */
@@ -225,11 +225,7 @@ final class CopyQueue {
             if (c != null) {
                 return c;
             }
-            try {
-                wait();
-            } catch (InterruptedException e) {
-                // Only close() ends the dispatcher.
-            }
+            pause(); // only close() ends the dispatcher
         }
         return null;
     }

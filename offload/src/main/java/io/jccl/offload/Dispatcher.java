@@ -36,7 +36,7 @@ final class Dispatcher {
         this.copier = copier;
         this.events = events;
         this.reaper = reaper;
-        thread = CopyQueue.thread("jccl-" + queue.name, this::run);
+        thread = Thread.ofPlatform().daemon().name("jccl-" + queue.name).unstarted(this::run);
     }
 
     void start() {

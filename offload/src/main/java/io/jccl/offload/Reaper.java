@@ -25,7 +25,7 @@ final class Reaper {
 
     Reaper(CopyQueue queue) {
         this.queue = queue;
-        thread = CopyQueue.thread("jccl-" + queue.name + "-done", this::run);
+        thread = Thread.ofPlatform().daemon().name("jccl-" + queue.name + "-done").unstarted(this::run);
     }
 
     void start() {

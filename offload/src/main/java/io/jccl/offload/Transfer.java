@@ -76,6 +76,21 @@ public final class Transfer implements Completion {
         this.number = number;
     }
 
+    /** Starts a run; called by the queue. */
+    void begin(long place) {
+        run++;
+        ticket = place;
+        taken = 0;
+        waited = false;
+        enqueued = false;
+        event = null;
+        done = false;
+        cancelled = false;
+        error = null;
+        startedNanos = 0;
+        finishedNanos = 0;
+    }
+
     /** The buffers of a chunk, source before target; kept for the next start. */
     Buffer piece(boolean ofTarget, long from, long size) {
         Buffer whole = ofTarget ? target : source;

@@ -3,7 +3,7 @@ package io.jccl.topology;
 /** A vertex of a {@link Topology}. Immutable. */
 public sealed interface Node permits Gpu, Nic, Switch {
     /**
-     * Its place in {@link Topology#nodes()}: GPUs first, then NICs, then switches.
+     * Its index in {@link Topology#nodes()}: GPUs first, then NICs, then switches.
      *
      * @return 0 to the number of nodes, exclusive
      */

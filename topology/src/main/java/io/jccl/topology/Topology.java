@@ -11,11 +11,9 @@ import java.util.PriorityQueue;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A machine: GPUs, NICs, what lies between them, and how wide the links are.
+ * A machine: GPUs, NICs, the switches between them, and the bandwidth of the links.
  *
- * <p>What several paths share is a link of the graph: two GPUs below one PCIe switch share its
- * uplink, all traffic of a socket's GPUs to another socket shares the link between the CPUs. So a
- * set of routes is feasible if no arc carries more than its bandwidth.
+ * <p>Whatever paths share is a link of the graph: two GPUs below one PCIe switch share its uplink; all traffic from the GPUs of one socket to another shares the link between the CPUs. A set of routes is therefore feasible if no arc carries more than its bandwidth.
  *
  * <p>Immutable, and safe for use by many threads.
  */
@@ -32,7 +30,7 @@ public final class Topology {
     /** Links at each node. */
     private final List<List<Link>> incident;
 
-    /** Routes from a node to all others, made when first asked for. Races only make them twice. */
+    /** Routes from a node to all others, computed on first use. A race only computes them twice. */
     private final @Nullable Route[] @Nullable [] routes;
 
     private Topology(Builder b) {
@@ -51,7 +49,7 @@ public final class Topology {
         for (int i = 0; i < nodes.size(); i++) {
             Node node = nodes.get(i);
             if (node.id() != i) {
-                throw new IllegalStateException("node " + node + " stands at place " + i);
+                throw new IllegalStateException("node " + node + " is at index " + i);
             }
             if (byName.put(node.name(), node) != null) {
                 throw new IllegalArgumentException(
@@ -72,7 +70,7 @@ public final class Topology {
     }
 
     /**
-     * A name for people: of a file, a host, a model of machine.
+     * A display name: a file, a host, or a model of machine.
      *
      * @return the name
      */
@@ -83,7 +81,7 @@ public final class Topology {
     /**
      * GPUs in the order of the source.
      *
-     * @return the GPUs; their places are what plans call GPU indices
+     * @return the GPUs; plans refer to them by their index in this list
      */
     public List<Gpu> gpus() {
         return gpus;
@@ -136,7 +134,7 @@ public final class Topology {
     }
 
     /**
-     * What the reader found odd.
+     * Warnings of the reader.
      *
      * @return the warnings, in the order of the source
      */
@@ -155,11 +153,9 @@ public final class Topology {
     }
 
     /**
-     * The code of a pair: as printed if the source printed one, else derived from the graph.
+     * The code of a pair: as printed in the source, else derived from the graph.
      *
-     * @param a id of a GPU or NIC
-     * @param b id of another
-     * @return the code
+     * @param a id of a GPU or NIC @param b id of another @return the code
      */
     public PathCode code(int a, int b) {
         if (a == b) {
@@ -204,7 +200,7 @@ public final class Topology {
         return PathCode.of(switches > 1 ? "PXB" : "PIX");
     }
 
-    /** Ids of the nodes that a route passes, ends included. */
+    /** Ids of the nodes of a route, ends included. */
     private List<Integer> nodesOf(Route route) {
         List<Integer> all = new ArrayList<>();
         int at = route.from();
@@ -217,7 +213,7 @@ public final class Topology {
     }
 
     /**
-     * Where an arc leads to.
+     * The node where an arc ends.
      *
      * @param arc see {@link Link}
      * @return id of the node at its end
@@ -228,7 +224,7 @@ public final class Topology {
     }
 
     /**
-     * Where an arc starts.
+     * The node where an arc starts.
      *
      * @param arc see {@link Link}
      * @return id of the node at its start
@@ -238,8 +234,7 @@ public final class Topology {
     }
 
     /**
-     * The best route between two nodes: the widest, of those the shortest. Data does not pass
-     * through GPUs or NICs on the way, as no copy engine or NCCL transport forwards by itself.
+     * The best route between two nodes: the widest, and among equally wide ones the shortest. Routes do not pass through GPUs or NICs, since no copy engine or NCCL transport forwards by itself.
      *
      * @param from id of a node
      * @param to id of a node
@@ -325,7 +320,7 @@ public final class Topology {
                 + " links";
     }
 
-    /** Makes a {@link Topology}: first GPUs, then NICs, then switches, then links. Not thread-safe. */
+    /** Builds a {@link Topology}: first GPUs, then NICs, then switches, then links. Not thread-safe. */
     public static final class Builder {
         private final String name;
         private final List<Gpu> gpus = new ArrayList<>();
@@ -336,16 +331,16 @@ public final class Topology {
         private final Map<Long, PathCode> codes = new HashMap<>();
 
         /**
-         * Starts with nothing.
+         * Starts with an empty machine.
          *
-         * @param name a name for people
+         * @param name a display name
          */
         public Builder(String name) {
             this.name = Objects.requireNonNull(name, "name");
         }
 
         /**
-         * How many nodes there are so far.
+         * The number of nodes so far.
          *
          * @return the id that the next node must have
          */
@@ -366,9 +361,9 @@ public final class Topology {
         }
 
         /**
-         * Adds a GPU of which little is known.
+         * Adds a GPU of unknown model.
          *
-         * @param index its number; its name is GPU and this
+         * @param index its number; it is named GPU followed by this number
          * @param sm compute capability times ten; 0 if unknown
          * @return its id
          */
@@ -417,8 +412,8 @@ public final class Topology {
          *
          * @param a id of one end
          * @param b id of the other end
-         * @param kind what it is made of
-         * @param count how many are bonded
+         * @param kind its technology
+         * @param count how many physical links are bonded
          * @param gbps GB/s per direction, of all together
          * @param source where the figure comes from
          * @return its id
@@ -433,7 +428,7 @@ public final class Topology {
         }
 
         /**
-         * Notes the code that the source printed for a pair.
+         * Records the code that the source printed for a pair.
          *
          * @param a id of a GPU or NIC
          * @param b id of another
@@ -444,16 +439,16 @@ public final class Topology {
         }
 
         /**
-         * Notes something odd.
+         * Adds a warning.
          *
-         * @param warning what it is
+         * @param warning the warning
          */
         public void warn(Warning warning) {
             warnings.add(warning);
         }
 
         /**
-         * Makes the topology.
+         * Builds the topology.
          *
          * @return the topology
          */
@@ -464,7 +459,7 @@ public final class Topology {
         private void require(boolean inOrder, Node node) {
             if (!inOrder || node.id() != nextId()) {
                 throw new IllegalArgumentException(
-                        node + " has to have id " + nextId() + ", and GPUs come first, then NICs");
+                        node + " must have id " + nextId() + ", and GPUs come first, then NICs");
             }
         }
     }

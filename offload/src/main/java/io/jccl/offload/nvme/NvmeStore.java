@@ -479,9 +479,9 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         if (hanging > 0) {
             throw new JcclTimeoutException(
                     hanging
-                            + " operations have been blocked in the drive of "
+                            + " operations still hang in the drive of "
                             + files.folder
-                            + " for "
+                            + " after "
                             + TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start)
                             + " ms: do not free their buffers");
         }

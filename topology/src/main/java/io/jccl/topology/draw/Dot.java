@@ -26,7 +26,7 @@ public final class Dot {
      * Draws a machine.
      *
      * @param topology the machine
-     * @param plan what to draw over it, made for this machine; null for nothing
+     * @param plan a plan of this machine to draw over it; null for none
      * @return a directed graph in DOT
      */
     public static String of(Topology topology, @Nullable Plan plan) {
@@ -36,7 +36,7 @@ public final class Dot {
     /**
      * Draws one machine of a cluster.
      *
-     * @param plan what is drawn over it: the part of each rail that lies inside a machine
+     * @param plan the plan, of which the part of each rail inside a machine is drawn
      * @return a directed graph in DOT
      */
     public static String of(ClusterPlan plan) {

@@ -10,14 +10,11 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Where everything is drawn. GPUs and NICs stand in a row, each beside those that are near it;
- * below them lie the PCIe switches, host bridges and NUMA nodes as bars, each as wide as what hangs
- * on it, so that every link of that tree is a vertical line. NVLinks leave the GPUs on the other
- * side: into a bar for the NVSwitches, or as arches from GPU to GPU. Many GPUs on NVSwitches stand
- * in two rows, with the bar between them and the lower half as the mirror image of the upper one.
+ * Positions in a picture. GPUs and NICs form a row, each next to those that are near it; below them are the PCIe switches, host bridges and NUMA nodes as bars, each as wide as its subtree, so that every link of that tree is a vertical line. NVLinks leave the GPUs on the other
+ * side: into a bar for the NVSwitches, or as arches from GPU to GPU. Many GPUs on NVSwitches form two rows, with the bar between them and the lower half as the mirror image of the upper one.
  */
 final class Layout {
-    /** More GPUs and NICs than this, and they stand in two rows. */
+    /** More GPUs and NICs than this form two rows. */
     private static final int ONE_ROW = 26;
 
     private static final double MARGIN = 24;
@@ -128,7 +125,8 @@ final class Layout {
                 hang(queue.get(i), queue);
             }
         }
-        // A GPU that has both hangs on its PCIe switch, beside its NIC, rather than on its CPU.
+        // A GPU with both links is drawn below its PCIe switch, next to its NIC, rather than below
+        // its CPU.
         for (Link link : topology.links()) {
             int leaf = Math.min(link.a(), link.b());
             if (link.kind() == LinkKind.C2C && parent[leaf] == -2) {
@@ -163,7 +161,7 @@ final class Layout {
         }
     }
 
-    /** Whether it has a place of its own, outside the tree. */
+    /** Whether it is drawn outside the tree. */
     private static boolean aside(Node node) {
         return node instanceof Switch sw
                 && (sw.kind() == Switch.Kind.NVSWITCH || sw.kind() == Switch.Kind.NETWORK);
@@ -180,7 +178,7 @@ final class Layout {
         return first;
     }
 
-    /** How far from the row of GPUs; alike for all host bridges and for all NUMA nodes. */
+    /** Distance from the row of GPUs; equal for all host bridges and for all NUMA nodes. */
     private void findLevels() {
         int bridges = 1;
         for (int root : roots) {

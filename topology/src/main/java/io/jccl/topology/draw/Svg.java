@@ -22,8 +22,7 @@ import org.jspecify.annotations.Nullable;
 /**
  * A picture of a machine as SVG: GPUs and NICs, the switches, bridges and NUMA nodes between them,
  * links coloured by kind and labelled with GB/s (10^9 bytes per second) per direction, and a plan's
- * channels drawn over it. The same input gives the same picture. It needs nothing from outside and
- * adapts to a dark background. Names are escaped.
+ * channels drawn over it. The same input gives the same picture. The picture is self-contained and adapts to a dark background. Names are escaped.
  *
  * <p>All methods may be called by any thread.
  */
@@ -53,7 +52,7 @@ public final class Svg {
      * Draws a machine.
      *
      * @param topology the machine
-     * @param plan what to draw over it, made for this machine; null for nothing
+     * @param plan a plan of this machine to draw over it; null for none
      * @return an SVG document
      */
     public static String of(Topology topology, @Nullable Plan plan) {
@@ -63,20 +62,20 @@ public final class Svg {
     /**
      * Draws one machine of a cluster.
      *
-     * @param plan what is drawn over it: the part of each rail that lies inside a machine
+     * @param plan the plan, of which the part of each rail inside a machine is drawn
      * @return an SVG document
      */
     public static String of(ClusterPlan plan) {
         return of(plan.cluster().machine(), RenderedChannel.of(plan), true);
     }
 
-    /** The same with the list of channels left out, where there is another one. */
+    /** The same, without the list of channels if the caller has its own. */
     static String of(Topology topology, List<RenderedChannel> channels, boolean listChannels) {
         return new Svg(topology, channels, listChannels).draw();
     }
 
     private String draw() {
-        // A page has these words in its own heading.
+        // A page shows these in its own heading.
         double top = listChannels ? 58 : 0;
         double legendTop = top + layout.height();
         String legend = legend(legendTop);
@@ -373,7 +372,7 @@ public final class Svg {
         out.append("<g id=\"channel").append(place).append("\"><title>");
         out.append(Text.xml(channel.title())).append("</title>\n");
         if (channel.all()) {
-            // Every pair at once would be a black patch: the links that are used.
+            // Hops of all pairs would cover each other: draw the links that are used.
             Set<Integer> used = new TreeSet<>();
             channel.hops().forEach(h -> h.route().arcs().forEach(arc -> used.add(arc >> 1)));
             for (int link : used) {
