@@ -17,44 +17,35 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Memory of one tier, carved out of a few large slabs. Pinning memory, or asking a GPU for it,
- * takes milliseconds and stops the device; a block out of a slab takes none of that, and is as
- * large as was asked for but for the alignment: nothing is rounded to powers of two.
+ * takes milliseconds and stops the device; a block of a slab takes none of that, and is as large as requested, rounded up to the alignment only: sizes are not rounded to powers of two.
  *
- * <p>Taking and giving back cost the same however many blocks there are (a TLSF index: Masmano et
- * al., ECRTS 2004), and neighbours that are free become one block.
+ * <p>Allocation and release take constant time (a TLSF index: Masmano et al., ECRTS 2004), and adjacent free blocks are merged.
  *
- * <p>There are two ways in. {@link #allocate} makes a {@link Buffer}, whose {@code close} gives the
- * memory back once, and that throws if used afterwards. {@link #take} makes a handle without
- * creating any object, and {@link #give} refuses one that was given back before.
+ * <p>There are two interfaces. {@link #allocate} returns a {@link Buffer}, which returns the memory when it is closed and throws if used afterwards. {@link #take} returns a handle without creating an object, and {@link #give} rejects a handle that was given back before.
  *
- * <p><b>Not checked</b> is a {@link Buffer#asSegment segment}: it lives as long as its slab, so
- * that one used after its buffer was closed reads and writes the memory of the next owner. If
+ * <p><b>Not checked:</b> a {@link Buffer#asSegment segment} lives as long as its slab, so using one after its buffer was closed reads and writes the memory of the next owner. If
  * {@value #POISON_PROPERTY} is {@code true} when a pool is made, it fills host memory that is given
  * back with bytes of 0xff, which read as NaN, and throws an {@link IllegalStateException} with the
  * stacks that took and gave the memory if some of it has changed when it is next handed out,
- * trimmed, or the pool is closed. That costs a pass over the block each time; memory of a GPU is
- * left alone.
+ * trimmed, or the pool is closed. This costs a pass over the block each time. GPU memory is not checked.
  *
- * <p>What is still out when the pool is closed is logged as a leak (logger {@code
- * io.jccl.offload}), with the stacks that took it if {@value #LEAK_PROPERTY} is {@code true}.
+ * <p>Blocks that are still in use when the pool is closed are logged as leaks (logger {@code
+ * io.jccl.offload}), with the stacks that took them if {@value #LEAK_PROPERTY} is {@code true}.
  *
- * <p>Slabs lie on the NUMA node of the thread that makes the pool grow, as Linux places pages where
- * they are first written, and both kinds of memory are zeroed when made: to have them near a GPU,
- * start the process on its node ({@code numactl --cpunodebind}), or take the first blocks in a
- * thread bound there. One pool per node keeps nodes apart.
+ * <p>Slabs are on the NUMA node of the thread that makes the pool grow, since Linux places pages where they are first written, and both kinds of memory are zeroed when they are allocated. To place slabs near a GPU, start the process on its node ({@code numactl --cpunodebind}), or take the first blocks in a thread bound to it. Use one pool per node.
  *
  * <p><b>Threads:</b> any.
  */
 public final class BufferPool implements AutoCloseable {
     private static final Path PROC = Path.of("/proc/self");
 
-    /** The system property that makes pools remember who took what. */
+    /** The system property that makes pools record the stack of each allocation. */
     public static final String LEAK_PROPERTY = "jccl.offload.leaks";
 
-    /** The system property that makes pools find writes to memory that was given back. */
+    /** The system property that makes pools detect writes to memory that was given back. */
     public static final String POISON_PROPERTY = "jccl.offload.poison";
 
-    /** As many leaks as a log can use. */
+    /** Most leaks that are logged one by one. */
     private static final int LOGGED_LEAKS = 10;
 
     private final Tier tier;
@@ -67,15 +58,15 @@ public final class BufferPool implements AutoCloseable {
 
     // All below is guarded by this.
 
-    /** Null unless asked for, and for memory of a GPU. */
+    /** Null unless enabled, and for GPU memory. */
     private @Nullable Poison poison;
 
     private final List<@Nullable Slab> slabs = new ArrayList<>();
 
-    /** Which blocks there are, in units of the alignment. */
+    /** The blocks, in units of the alignment. */
     private final TlsfIndex index = new TlsfIndex();
 
-    /** Bytes that were asked for when a block was taken. */
+    /** Bytes requested for each block. */
     private long[] asked = new long[0];
 
     /** Where a block was taken; only if {@link #tracking}. */
@@ -92,13 +83,13 @@ public final class BufferPool implements AutoCloseable {
      *
      * @param slabs number of slabs
      * @param slabBytes bytes taken from the system
-     * @param blocks blocks that are out
-     * @param blockBytes bytes of those
-     * @param askedBytes bytes that were asked for when they were taken
+     * @param blocks blocks in use
+     * @param blockBytes their bytes
+     * @param askedBytes bytes that were requested for them
      */
     public record Stats(int slabs, long slabBytes, long blocks, long blockBytes, long askedBytes) {
         /**
-         * The share of the blocks' bytes that nobody asked for.
+         * The share of the blocks' bytes that was not requested.
          *
          * @return 0 to 1
          */
@@ -108,9 +99,9 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * A block that nobody gave back.
+     * A block that was not given back.
      *
-     * @param bytes how many were asked for
+     * @param bytes requested size
      * @param taken where, as the stack of an exception; null unless {@value
      *     BufferPool#LEAK_PROPERTY} is {@code true}
      */
@@ -132,13 +123,12 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * A pool of host memory that a device copies from and to beside its work: pinned, if it is a
-     * GPU.
+     * A pool of host memory that a device can copy from and to asynchronously: pinned, if it is a GPU.
      *
      * @param device the device
      * @param budgets what tier {@link Tier#PINNED} may hold
      * @param options slabs and alignment
-     * @return the pool; it takes its first slab when first asked
+     * @return the pool; it takes its first slab on first use
      */
     public static BufferPool pinned(Device device, Budgets budgets, PoolOptions options) {
         return new BufferPool(
@@ -152,13 +142,12 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * A pool of device memory. On the host device that is host memory too, so that the budget alone
-     * makes it scarce.
+     * A pool of device memory. On the host device this is host memory too, limited by the budget only.
      *
      * @param device the device
      * @param budgets what tier {@link Tier#DEVICE} may hold
      * @param options slabs and alignment
-     * @return the pool; it takes its first slab when first asked
+     * @return the pool; it takes its first slab on first use
      */
     public static BufferPool device(Device device, Budgets budgets, PoolOptions options) {
         return new BufferPool(
@@ -170,7 +159,7 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Takes memory as a buffer, with whatever content.
+     * Allocates a buffer with undefined content.
      *
      * @param type element type
      * @param count number of elements, 0 or more
@@ -195,7 +184,7 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Takes memory, with whatever content.
+     * Allocates memory with undefined content.
      *
      * @param bytes how much, 0 or more
      * @return a handle for {@link #give} and {@link #address}
@@ -271,9 +260,9 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Gives slabs of which nothing is out back to the system.
+     * Returns unused slabs to the system.
      *
-     * @return bytes given back
+     * @return bytes returned
      */
     public synchronized long trim() {
         long given = 0;
@@ -297,7 +286,7 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Whose memory it is.
+     * The tier of the memory.
      *
      * @return the tier
      */
@@ -306,9 +295,8 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * What the pool holds.
-     *
-     * @return numbers of this moment
+     * Current numbers.
+     * @return a snapshot
      */
     public synchronized Stats stats() {
         int count = 0;
@@ -323,8 +311,7 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * The most bytes that were out at any time, with what rounding added to them. Budgets count
-     * slabs instead.
+     * The most bytes in use at any time, including rounding. Budgets count slabs instead.
      *
      * @return bytes
      */
@@ -332,13 +319,13 @@ public final class BufferPool implements AutoCloseable {
         return peakBytes;
     }
 
-    /** The block that a handle stands for, if it is out. */
+    /** The block of a handle, if it is in use. */
     private int checked(long handle) {
         int block = (int) handle;
         int taken = (int) (handle >>> 32);
         if (block < 0 || block >= index.blocks() || (taken & 1) == 0) {
             throw new IllegalArgumentException(
-                    "0x" + Long.toHexString(handle) + " is no handle of this pool");
+                    "0x" + Long.toHexString(handle) + " is not a handle of this pool");
         }
         if (index.generation(block) != taken) {
             throw new IllegalStateException(
@@ -384,9 +371,8 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * What is out.
-     *
-     * @return one entry a block
+     * The blocks in use.
+     * @return one entry per block
      */
     public synchronized List<Leak> leaks() {
         List<Leak> all = new ArrayList<>();
@@ -399,9 +385,7 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Gives all slabs back to the system, also under blocks that are still out, which are logged:
-     * their buffers are closed by it. No copy from or to them may be under way. Closing twice does
-     * nothing.
+     * Returns all slabs to the system. Blocks still in use are logged, and their buffers are closed. No copy from or to them may be in progress. Closing twice does nothing.
      */
     @Override
     public synchronized void close() {
@@ -445,7 +429,7 @@ public final class BufferPool implements AutoCloseable {
                         + " blocks of "
                         + outBytes
                         + " bytes are out: close their buffers first"
-                        + (tracking ? "" : " (-D" + LEAK_PROPERTY + "=true says who took them)"));
+                        + (tracking ? "" : " (-D" + LEAK_PROPERTY + "=true logs where they were taken)"));
         for (Leak leak : leaks.subList(0, Math.min(LOGGED_LEAKS, leaks.size()))) {
             if (leak.taken != null) {
                 logger.log(System.Logger.Level.WARNING, "not given back", leak.taken);

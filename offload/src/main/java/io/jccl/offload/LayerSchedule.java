@@ -10,12 +10,9 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * Runs a model whose layers do not fit the device together: while one layer computes, the next ones
- * come in and the results of those before go out, through a ring of slots in device memory, each as
- * large as the largest layer.
+ * Runs a model that is larger than device memory. While one layer computes, the next ones are copied in and the results of earlier ones are copied out, through a ring of slots in device memory, each as large as the largest layer.
  *
- * <p>A pass goes through the layers in order, and a {@linkplain Pass#TRAINING training} pass back
- * again. Either the schedule calls the work of each layer ({@link #forward}, {@link #train}), or
+ * <p>A pass runs the layers in order; a {@linkplain Pass#TRAINING training} pass then runs them in reverse order. Either the schedule calls the work of each layer ({@link #forward}, {@link #train}), or
  * the caller takes them one by one:
  *
  * {@snippet :
@@ -28,24 +25,18 @@ import java.util.Objects;
  * schedule.end();
  * }
  *
- * <p>All is ordered by streams: between acquire and release the caller enqueues work and need not
- * wait for it. A slot takes its next layer once that work is complete. Layers that are still on the
- * device when the pass turns are not fetched again. At the beginning of a pass everything is,
- * unless the schedule is {@linkplain ScheduleOptions#cyclic cyclic}, since an optimizer may have
- * changed the parameters.
+ * <p>Everything is ordered by streams: between acquire and release the caller enqueues work and does not have to wait for it. A slot takes its next layer once that work is complete. Layers that are still on the device when backward begins are not fetched again. A new pass fetches all layers again, since an optimizer may have changed the parameters, unless the schedule is {@linkplain ScheduleOptions#cyclic cyclic}.
  *
  * <p><b>Errors.</b> When a copy, a drive or the device's work fails, the next call of acquire, or
- * {@link #end}, throws. What was under way is drained then, and a pass can begin anew. Parameters
+ * {@link #end}, throws. Pending work is then drained, and a new pass can begin. Parameters
  * are only ever read; gradients and checkpoints of the failed pass are undefined.
  *
- * <p><b>Garbage.</b> Once each layer has been in each slot, the schedule itself creates no objects;
- * recording and waiting for events of the host device does, and so may a store.
+ * <p><b>Garbage.</b> Once each layer has been in each slot, the schedule itself creates no objects. Recording and waiting for events of the host device does, and a store may.
  *
- * <p><b>Threads:</b> one at a time, but {@link #awaitGradients}, {@link #stats} and {@link #close}
- * any. Fetches are started by a thread of the schedule's own, writes to a store by another.
+ * <p><b>Threads:</b> one at a time, except {@link #awaitGradients}, {@link #stats} and {@link #close}, which any thread may call. Fetches are started by a thread of the schedule's own, writes to a store by another.
  */
 public final class LayerSchedule implements AutoCloseable {
-    /** What a pass goes through. */
+    /** The kinds of passes. */
     public enum Pass {
         /** All layers in order. */
         FORWARD,
@@ -57,7 +48,7 @@ public final class LayerSchedule implements AutoCloseable {
         }
     }
 
-    /** Which way a layer is run. */
+    /** The direction in which a layer is run. */
     public enum Phase {
         /** In order; writes the checkpoint. */
         FORWARD,
@@ -69,7 +60,7 @@ public final class LayerSchedule implements AutoCloseable {
     @FunctionalInterface
     public interface Work {
         /**
-         * Enqueues what a layer computes. Need not wait for it.
+         * Enqueues a layer's computation. Does not have to wait for it.
          *
          * @param layer its index
          * @param buffers its tensors on the device
@@ -79,21 +70,20 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * What a schedule has done.
-     *
-     * @param passes passes that ended well
+     * Statistics of a schedule.
+     * @param passes passes that succeeded
      * @param fetches layers that were copied to the device
-     * @param hits layers that were still there when they were needed
+     * @param hits layers that were still on the device when they were needed
      * @param evictions layers whose memory was given to another one
      * @param bytesIn bytes copied to the device
      * @param bytesOut bytes copied to the host
      * @param slots slots in device memory
      * @param slotBytes bytes of each
      * @param depth layers fetched ahead
-     * @param timedPasses passes that the next three are of
-     * @param computeNanos time in which the compute stream worked
-     * @param stalls layers before which the compute stream had nothing to do
-     * @param stallNanos for how long, in all; the first layer of a pass counts from its beginning
+     * @param timedPasses passes that the next three numbers cover
+     * @param computeNanos time in which the compute stream was busy
+     * @param stalls layers before which the compute stream was idle
+     * @param stallNanos total time it was idle; for the first layer of a pass, since the pass began
      */
     public record Stats(
             long passes,
@@ -142,12 +132,11 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * A schedule. It takes device memory for one layer and as many more as the depth asks for and
-     * the budget has; with room for one only it works, and overlaps nothing.
+     * Creates a schedule. It takes device memory for one layer and for as many more as the depth requests and the budget allows; with room for one layer it works, but overlaps nothing.
      *
      * @param layers the model, in the order of forward; one or more
      * @param tiers the engine, the pool of device memory, and the pool of pinned memory through
-     *     which tensors in a store pass; open as long as the schedule is
+     *     which tensors in a store pass; they stay they stay open as long as the schedule is used used
      * @param options depth and what is recorded
      * @return the schedule
      * @throws OffloadMemoryException if there is no room for the largest layer; the message says
@@ -172,8 +161,7 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Runs all layers in order and back, and waits until gradients and checkpoints are in their
-     * homes.
+     * Runs all layers forward and backward, and waits until gradients and checkpoints are in their homes.
      *
      * @param forward enqueues a layer's forward
      * @param backward enqueues a layer's backward
@@ -210,10 +198,10 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Begins a pass: its first layers are fetched from now on.
+     * Begins a pass, and starts to fetch its first layers.
      *
-     * @param kind what it goes through
-     * @throws IllegalStateException if a pass is under way, or the schedule closed
+     * @param kind the kind of pass
+     * @throws IllegalStateException if a pass is in progress or the schedule is closed
      */
     public void begin(Pass kind) {
         Objects.requireNonNull(kind, "kind");
@@ -231,8 +219,7 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Waits until a layer's tensors are on the device, or in the copy stream before the compute
-     * stream, and lets the work that the caller enqueues from now on use them.
+     * Waits until a layer's tensors are on the device, or until the compute stream is ordered after their copies. Work that the caller enqueues from now on can use them.
      *
      * @param layer its index: the next one of the pass
      * @return its tensors on the device, for work enqueued before {@link #release}
@@ -266,11 +253,10 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Ends the use of the layer that is held. Its outputs go out once the work enqueued so far is
-     * complete, and its memory is for other layers then.
+     * Ends the use of the layer that is held. Once the work enqueued so far is complete, its outputs are copied out and its memory is used for other layers.
      *
      * @throws IllegalStateException if none is held
-     * @throws JcclException if the stream refused; the pass is aborted
+     * @throws JcclException if the stream failed; the pass is aborted
      */
     public void release() {
         long step = state.checkHeld();
@@ -320,12 +306,11 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Waits until the gradients that a layer's last backward wrote are in their homes, such as to
-     * run its optimizer while other layers still compute.
+     * Waits until the gradients of a layer's last backward are in their homes, for example to run its optimizer while other layers still compute.
      *
      * @param layer its index
      * @param timeout how long to wait at most
-     * @throws JcclTimeoutException if the time passes first
+     * @throws JcclTimeoutException if the timeout expires first
      * @throws JcclException if the copy failed
      */
     public void awaitGradients(int layer, Duration timeout) {
@@ -334,8 +319,7 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Gives a pass up: drops what is not in the streams yet, and waits for the rest. Does nothing
-     * if none is under way.
+     * Aborts a pass: drops what is not in the streams yet, and waits for the rest. Does nothing if no pass is in progress.
      */
     public void abort() {
         if (state.giveUp()) {
@@ -344,10 +328,9 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Forgets what a cyclic schedule has fetched for the next pass, because the parameters in their
-     * homes have changed or are about to.
+     * Discards the layers that a cyclic schedule has fetched for the next pass. Call it before or after the parameters in their homes change.
      *
-     * @throws IllegalStateException if a pass is under way
+     * @throws IllegalStateException if a pass is in progress
      */
     public void invalidate() {
         state.invalidate();
@@ -379,14 +362,14 @@ public final class LayerSchedule implements AutoCloseable {
         state.drained(clean);
         if (!clean) {
             throw new JcclException(
-                    "what the schedule had under way did not end within "
+                    "the schedule's pending work did not end within "
                             + options.timeout()
-                            + ": it cannot be used any more, and its memory is not freed");
+                            + ": the schedule can no longer be used, and its memory is not freed");
         }
     }
 
     /**
-     * The stream on which the layers' work runs: the engine's.
+     * The stream on which the layers' work runs: the engine's compute stream.
      *
      * @return the stream
      */
@@ -395,16 +378,15 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * The model.
-     *
-     * @return its layers, in the order of forward
+     * The layers of the model.
+     * @return the layers, in the order of forward
      */
     public List<Layer> layers() {
         return layers;
     }
 
     /**
-     * Layers that are fetched ahead of the one that computes.
+     * The number of layers fetched ahead of the one that computes.
      *
      * @return 0 if nothing overlaps
      */
@@ -413,17 +395,15 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * What was done so far.
-     *
-     * @return numbers of this moment
+     * Statistics so far.
+     * @return a snapshot
      */
     public Stats stats() {
         return stats.stats(state.slots(), state.slotBytes());
     }
 
     /**
-     * Aborts a pass that is under way, and gives the memory back. If something in the streams does
-     * not end within the options' timeout, the memory is left to it. Closing twice does nothing.
+     * Aborts a pass in progress and frees the memory. If work in the streams does not end within the options' timeout, the memory is not freed. Closing twice does nothing.
      */
     @Override
     public void close() {

@@ -13,15 +13,12 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Elements that move between tiers and know where they are.
+ * A buffer whose elements can be moved between tiers.
  *
  * <p>A slower tier may hold a copy that is as new as the one on the faster tier; then the buffer is
- * <em>clean</em> there, and moving down only drops the faster copy. Saying at {@link #unpin} that
- * the elements were changed makes the other copies void. A move up keeps the copy on tier {@link
- * Tier#NVME}, and that on tier {@link Tier#PINNED} if the buffer was made to.
+ * <em>clean</em> there, and moving down only drops the faster copy. Reporting changed elements at {@link #unpin} invalidates the other copies. A move up keeps the copy on tier {@link Tier#NVME}, and on tier {@link Tier#PINNED} if the buffer was created with {@code keepPinned}.
  *
- * <p>All memory that a move needs is taken before anything moves. If that, or the move, fails, the
- * buffer is where it was, and can be moved again.
+ * <p>All memory that a move needs is allocated before anything moves. If the allocation or the move fails, the buffer stays where it was and can be moved again.
  *
  * <p><b>Threads:</b> any; one move at a time.
  */
@@ -57,16 +54,14 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * A buffer that is on one tier.
-     *
-     * @param tiers where it finds room
-     * @param name what messages, and the store of tier {@link Tier#NVME}, call it
+     * Creates a buffer on one tier.
+     * @param tiers where it allocates memory
+     * @param name for messages, and its name in the store of tier {@link Tier#NVME}
      * @param type element type
      * @param count number of elements, 0 or more
-     * @param tier where it begins: filled with zeros, or on tier {@link Tier#NVME} with what the
-     *     store has under the name
+     * @param tier its first tier: the elements are zeros, or on tier {@link Tier#NVME} what the store has under the name
      * @param keepPinned whether a copy stays on tier {@link Tier#PINNED} while the elements are on
-     *     the device, which costs memory, and makes moving down free as long as they are unchanged
+     *     the device, which costs memory, but makes moving down free while they are unchanged
      * @return the buffer
      * @throws OffloadMemoryException if the tier has no room
      */
@@ -103,7 +98,7 @@ public final class OffloadedBuffer implements AutoCloseable {
         move = null;
     }
 
-    /** Keeps what is worth keeping, and drops the rest. */
+    /** Keeps the copies that are of use, and drops the others. */
     private synchronized void arrived(BufferMove m) {
         if (m.newDevice != null) {
             onDevice = m.newDevice;
@@ -142,11 +137,11 @@ public final class OffloadedBuffer implements AutoCloseable {
     /**
      * Starts to move the elements.
      *
-     * @param tier where to
+     * @param tier the target
      * @param priority among the copies of the engine
-     * @return the move; done if the elements are there
-     * @throws OffloadMemoryException if a tier on the way has no room; nothing has changed then
-     * @throws IllegalStateException if the buffer is in use, another move is under way, or it is
+     * @return the move; done if the elements are on that tier already
+     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed then
+     * @throws IllegalStateException if the buffer is in use, another move is in progress, or it is
      *     closed
      */
     public Completion startMove(Tier tier, int priority) {
@@ -154,15 +149,14 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * Starts to move the elements once an event is complete, such as one behind the work that uses
-     * them.
+     * Starts to move the elements once an event is complete, such as one recorded after the work that uses them.
      *
-     * @param tier where to
+     * @param tier the target
      * @param priority among the copies of the engine
      * @param after an event whose last recording was made before this call
-     * @return the move; done if the elements are there
-     * @throws OffloadMemoryException if a tier on the way has no room; nothing has changed then
-     * @throws IllegalStateException if the buffer is in use, another move is under way, or it is
+     * @return the move; done if the elements are on that tier already
+     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed then
+     * @throws IllegalStateException if the buffer is in use, another move is in progress, or it is
      *     closed
      */
     public Completion startMove(Tier tier, int priority, Event after) {
@@ -222,11 +216,11 @@ public final class OffloadedBuffer implements AutoCloseable {
     /**
      * Moves the elements and waits for it.
      *
-     * @param tier where to
+     * @param tier the target
      * @param timeout how long to wait at most
-     * @throws OffloadMemoryException if a tier on the way has no room; nothing has changed then
-     * @throws io.jccl.error.JcclTimeoutException if the time passes first; the move goes on
-     * @throws JcclException if it failed; the buffer is where it was
+     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed then
+     * @throws io.jccl.error.JcclTimeoutException if the timeout expires first; the move continues
+     * @throws JcclException if it failed; the buffer stays where it was
      */
     public void moveTo(Tier tier, Duration timeout) {
         startMove(tier, 0).await(timeout);
@@ -240,8 +234,8 @@ public final class OffloadedBuffer implements AutoCloseable {
      * @param timeout how long to wait at most
      * @return the elements on that tier; valid until unpinned
      * @throws IllegalStateException if it is in use on another tier
-     * @throws OffloadMemoryException if a tier on the way has no room; nothing has changed then
-     * @throws JcclException if the move failed; the buffer is where it was
+     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed then
+     * @throws JcclException if the move failed; the buffer stays where it was
      */
     public Buffer pin(Tier tier, Duration timeout) {
         if (tier == Tier.NVME) {
@@ -271,8 +265,7 @@ public final class OffloadedBuffer implements AutoCloseable {
 
     /**
      * Ends one use.
-     *
-     * @param changed whether the elements were changed, so that copies on other tiers are void
+     * @param changed whether the elements were changed, which invalidates the copies on other tiers
      * @throws IllegalStateException if it is not in use
      */
     public synchronized void unpin(boolean changed) {
@@ -289,9 +282,7 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * Lets work that is enqueued on a stream from now on run after the move under way, if there is
-     * one. Waits until the last copy is in the engine's stream; for a move from tier {@link
-     * Tier#NVME} until it has ended.
+     * Orders work that is enqueued on a stream from now on after the move in progress, if there is one. Waits until the last copy is in the engine's stream; for a move from tier {@link Tier#NVME}, until it has ended.
      *
      * @param stream a stream of the engine's device
      */
@@ -306,8 +297,7 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * The elements on a tier without waiting for a move to it, for work that was ordered behind
-     * that move by {@link #before}.
+     * The elements on a tier, without waiting for a move to it; for work that {@link #before} ordered after that move.
      *
      * @param tier {@link Tier#DEVICE} or {@link Tier#PINNED}
      * @return the memory there
@@ -334,8 +324,7 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * What messages call it.
-     *
+     * The name used in messages.
      * @return the name
      */
     public String name() {
@@ -370,7 +359,7 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * The fastest tier that has the elements; during a move the one that they come from.
+     * The fastest tier that has the elements; during a move, the source.
      *
      * @return the tier
      */
@@ -381,7 +370,7 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * Whether a tier has a copy that is as new as any.
+     * Whether a tier has an up-to-date copy.
      *
      * @param tier which
      * @return true if moving there copies nothing
@@ -391,7 +380,7 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * Whether somebody uses it.
+     * Whether it is in use.
      *
      * @return true between {@link #pin} and {@link #unpin}
      */
@@ -400,7 +389,7 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * Waits for a move under way, for at most 30 seconds, and gives the memory back. Closing twice
+     * Waits for a move in progress, for at most 30 seconds, and frees the memory. Closing twice
      * does nothing.
      *
      * @throws IllegalStateException if it is in use

@@ -155,7 +155,9 @@ public final class Topology {
     /**
      * The code of a pair: as printed in the source, else derived from the graph.
      *
-     * @param a id of a GPU or NIC @param b id of another @return the code
+     * @param a id of a GPU or NIC
+     * @param b id of another
+     * @return the code
      */
     public PathCode code(int a, int b) {
         if (a == b) {

@@ -14,7 +14,8 @@ public final class Tuning {
     /**
      * An algorithm and protocol.
      *
-     * @param algorithm the algorithm @param protocol the protocol
+     * @param algorithm the algorithm
+     * @param protocol the protocol
      * @param latencyUs time for an empty operation, microseconds
      * @param algbwGBps bandwidth for very large sizes, GB/s (10^9 bytes)
      */
