@@ -70,7 +70,7 @@ final class XmlSchema {
                                 + XmlTree.shorten(attribute)
                                 + " of <"
                                 + e.name()
-                                + "> is not known here, and ignored");
+                                + "> is unknown and ignored");
             }
         }
         Set<String> allowed = CHILDREN.getOrDefault(e.name(), Set.of());
@@ -82,7 +82,7 @@ final class XmlSchema {
                                 + child.name()
                                 + "> in <"
                                 + e.name()
-                                + "> is not known here, and ignored");
+                                + "> is unknown and ignored");
             }
         }
     }

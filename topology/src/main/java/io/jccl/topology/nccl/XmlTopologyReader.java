@@ -30,7 +30,7 @@ final class XmlTopologyReader {
             Pattern.compile("[0-9a-f]{1,8}:[0-9a-f]{1,4}:[0-9a-f]{1,2}(\\.[0-9a-f])?");
     private static final int MAX_LANES = 4096;
 
-    /** In MB/s and Mbit/s: far above what there is, far below an overflow. */
+    /** In MB/s and Mbit/s: far above real rates, far below an overflow. */
     static final int MAX_RATE = 1_000_000_000;
 
     private final XmlTree in;
@@ -73,7 +73,7 @@ final class XmlTopologyReader {
                     system,
                     "version of <system> is "
                             + XmlTree.quoted(system.get("version"))
-                            + ", expected \"1\", the only one there is");
+                            + ", expected \"1\", the only one supported");
         }
         for (Element child : system.children()) {
             if (child.name().equals("cpu")) {
@@ -101,7 +101,7 @@ final class XmlTopologyReader {
         Cpu cpu = new Cpu(host, numa == null ? -1 : numa);
         for (Cpu other : tree.cpus) {
             if (other.host == cpu.host && other.numa == cpu.numa) {
-                in.bad(e, "a second <cpu> with numaid " + cpu.numa + ": expected one a NUMA node");
+                in.bad(e, "a second <cpu> with numaid " + cpu.numa + ": expected one per NUMA node");
             }
         }
         cpu.name = e.get(NAME);
@@ -146,7 +146,7 @@ final class XmlTopologyReader {
         return bridge;
     }
 
-    /** Where a {@code pci} right below a {@code cpu} hangs. */
+    /** The parent's items for a {@code pci} directly below a {@code cpu}. */
     private List<Item> below(Element e, Cpu cpu) {
         String name = e.get(BRIDGE);
         if (name == null) {
@@ -178,7 +178,7 @@ final class XmlTopologyReader {
                     e,
                     "busid "
                             + id
-                            + " stands at two <pci>: expected each once; the second is left out");
+                            + " appears at two <pci>: expected each once; the second is left out");
             return;
         }
         List<Element> gpus = e.children("gpu");
@@ -202,7 +202,7 @@ final class XmlTopologyReader {
             item = new Item(Kind.SWITCH);
             item.name = e.get(NAME);
         }
-        // That domain is for addresses that are made up.
+        // Domain ffff is for made-up addresses.
         item.busId = id == null || id.startsWith("ffff:") ? null : id;
         bandwidth(e, item);
         homes.put(item, cpu);
@@ -263,7 +263,7 @@ final class XmlTopologyReader {
                     e.column(),
                     "link_speed of <pci> is "
                             + XmlTree.quoted(speed)
-                            + ", expected such as \"16.0 GT/s PCIe\"; taken for PCIe 3.0, as NCCL"
+                            + ", expected a speed such as \"16.0 GT/s PCIe\"; PCIe 3.0 is assumed, as NCCL"
                             + " does");
             gbps = LinkModel.pcie(8, lanes);
             item.source = Source.DEFAULT;
@@ -334,7 +334,7 @@ final class XmlTopologyReader {
         }
     }
 
-    /** Numbers and orders GPUs and NICs, and refuses names that stand twice. */
+    /** Numbers and orders GPUs and NICs, and rejects duplicate names. */
     private void number() {
         boolean several = hosts.size() > 1;
         Set<Integer> used = new HashSet<>();
@@ -351,7 +351,7 @@ final class XmlTopologyReader {
                         e,
                         "dev "
                                 + dev
-                                + " stands at two <gpu>: expected a number of its own for each");
+                                + " appears at two <gpu>: expected a different number for each");
             }
         }
         if (several) {
@@ -360,7 +360,7 @@ final class XmlTopologyReader {
                     0,
                     "the file has "
                             + hosts.size()
-                            + " machines: their GPUs are numbered through, machine by machine");
+                            + " machines: their GPUs are numbered consecutively, machine by machine");
         }
         Comparator<Item> byHost = Comparator.comparingInt(i -> home(i).host);
         Comparator<Item> byDev =
@@ -384,7 +384,7 @@ final class XmlTopologyReader {
                         Objects.requireNonNull(nets.get(nic)),
                         "the name "
                                 + XmlTree.quoted(nic.name)
-                                + " stands at two <net>: expected one of its own for each");
+                                + " appears at two <net>: expected a different name for each");
             }
         }
     }

@@ -30,15 +30,13 @@ import java.util.Set;
  *       GPU.
  * </ul>
  *
- * <p>For up to {@value #EXACT} ranks all sets and partitions are tried. Beyond, those that taking
- * away a link or a switch leaves: in a tree of switches no others are narrower, and elsewhere the bound
- * may be higher than need be, but never lower.
+ * <p>For up to {@value #EXACT} ranks all sets and partitions are tried. For more ranks, only those that removing a link or a switch leaves: in a tree of switches no others are narrower; elsewhere the bound may be too high, but never too low.
  */
 final class Bounds {
     /** Most ranks for which every set is tried. */
     static final int EXACT = 12;
 
-    /** GB/s, and what limits to it. */
+    /** GB/s, and the limiting cut. */
     record Bound(double gbps, String what) {}
 
     private final PlanGraph graph;
@@ -65,7 +63,7 @@ final class Bounds {
         return new Bound(b.least, b.what);
     }
 
-    /** How much of B(S) the bus bandwidth may be; infinite if S does not matter. */
+    /** The bus bandwidth as a multiple of B(S); infinite if S does not limit. */
     private double factor(int size, boolean withRoot, int crossing) {
         return switch (op) {
             case BROADCAST, REDUCE -> 1;
@@ -92,7 +90,8 @@ final class Bounds {
                             Integer.bitCount(s),
                             (s >> root & 1) != 0,
                             Integer.bitCount(next & ~s & full));
-            // Of equal ones that with the fewest on a side, as it says most.
+            // Of equal ones, the one with the fewest ranks on a side, which is the most
+            // informative.
             if (cut[s] * f < least * (1 - 1e-9)
                     || (cut[s] * f < least * (1 + 1e-9) && smaller(s) < smaller(best))) {
                 least = Math.min(least, cut[s] * f);
@@ -133,7 +132,7 @@ final class Bounds {
                 int rest = s ^ low;
                 double min = Double.POSITIVE_INFINITY;
                 int choice = s;
-                // The whole is no part: a partition has at least two.
+                // The set of all ranks is not a part: a partition has at least two.
                 for (int sub = s == full ? (rest - 1) & rest : rest; ; sub = (sub - 1) & rest) {
                     double sum = cut[sub | low] - 2 * ratio + best[rest ^ sub];
                     if (sum < min) {
@@ -227,7 +226,7 @@ final class Bounds {
         }
     }
 
-    /** The partition into what is left together when a switch is taken away. */
+    /** The partition into the parts that are left when a switch is removed. */
     private void around(int sw, Cuts cuts) {
         boolean[] done = new boolean[n];
         List<boolean[]> parts = new ArrayList<>();
@@ -264,7 +263,7 @@ final class Bounds {
         }
     }
 
-    /** A cut by name: of what is on its smaller side. */
+    /** The name of a cut: its smaller side. */
     private String cut(boolean[] part) {
         int size = 0;
         int one = 0;

@@ -12,11 +12,7 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Plans for many machines. Every NIC is a rail. Data comes in at the GPU nearest to it, goes along
- * a chain of all GPUs of the machine, and in a ring leaves from the last of them by the same NIC to
- * the next machine, or by the one nearest to that GPU if this gives more; in a tree the GPU nearest
- * to the NIC speaks to parent and children, and the chain hangs below it. Rates of rails are raised
- * together until some link or NIC is full; the rails over it stay, the others go on.
+ * Plans for many machines. Every NIC is a rail. Data enters at the GPU nearest to the NIC and passes along a chain of all GPUs of the machine. In a ring it leaves from the last GPU by the same NIC to the next machine, or by the NIC nearest to that GPU if this gives more bandwidth. In a tree the GPU nearest to the NIC exchanges data with parent and children, and is the head of the chain. The rates of all rails are raised together until a link or NIC is saturated; the rails over it keep their rate, and the others are raised further.
  */
 final class ClusterSearch {
     private final Cluster cluster;
@@ -53,7 +49,7 @@ final class ClusterSearch {
         }
         if (m < 2) {
             throw new IllegalArgumentException(
-                    "machines is 1: plan for the machine itself, a cluster has at least 2");
+                    "machines is 1, expected at least 2: plan for the machine itself");
         }
         nics = nics();
         PlanGraph f = n == 1 ? null : PlanGraph.of(t, ids);
@@ -68,7 +64,7 @@ final class ClusterSearch {
                             + gpus
                             + " of "
                             + t
-                            + ": leave out those that only one other reaches");
+                            + ": leave out GPUs that only one other GPU reaches");
         }
         graph = f;
         anyOrder = f != null && f.nvlinkOnly && f.switched();
@@ -100,17 +96,17 @@ final class ClusterSearch {
         if (unknown > 0) {
             notes.add(
                     unknown
-                            + " NICs of unknown bandwidth are taken for "
+                            + " NICs have unknown bandwidth; assumed are "
                             + Texts.number(LinkModel.DEFAULT_NIC)
                             + " GB/s each.");
         }
         if (apart > 0) {
-            notes.add(apart + " NICs that no GPU reaches are left out.");
+            notes.add(apart + " NICs are left out, since no GPU reaches them.");
         }
         return gbps;
     }
 
-    /** The way to a NIC from the GPU nearest to it, but for one: widest, then shortest. */
+    /** The route to a NIC from the GPU nearest to it, with one GPU excluded: widest, then shortest. */
     private @Nullable Route near(int nic, int but) {
         Route best = null;
         int nicId = t.nics().get(nic).id();
@@ -243,7 +239,7 @@ final class ClusterSearch {
         if (nearest == null) {
             throw new IllegalStateException("NIC " + nic + " was reached before");
         }
-        // Of equally near GPUs that which the fewest rails enter at.
+        // Of equally near GPUs, the one at which the fewest rails enter.
         int entry = nearest.from();
         for (int gpu : gpus) {
             Route route = t.route(gpu, nicId);
@@ -275,12 +271,12 @@ final class ClusterSearch {
     }
 
     /**
-     * A way out of a machine.
+     * A route out of a machine.
      *
      * @param nic place of the NIC; -1 if there is none
      * @param gbps bandwidth from the GPU into the network, shared with the rails that leave there
      *     too
-     * @param length links on the way
+     * @param length links of the route
      */
     private record Exit(int nic, double gbps, int length) {
         boolean isBetterThan(Exit o) {
@@ -288,7 +284,7 @@ final class ClusterSearch {
         }
     }
 
-    /** The best way out for a GPU, given how many rails leave by each NIC already. */
+    /** The best exit for a GPU, given how many rails leave by each NIC already. */
     private Exit exit(int gpu, int[] exits) {
         Exit best = new Exit(-1, 0, 0);
         for (int k = 0; k < nics.length; k++) {
@@ -302,7 +298,7 @@ final class ClusterSearch {
         return best;
     }
 
-    /** The way out by the NIC that data came in by. */
+    /** The exit by the NIC at which data entered. */
     private Exit back(int gpu, int nic) {
         Route route = t.route(gpu, t.nics().get(nic).id());
         return route == null
@@ -310,7 +306,7 @@ final class ClusterSearch {
                 : new Exit(nic, route.gbps(), route.arcs().size());
     }
 
-    /** Where every order is as good: the GPU with the best way out comes last. */
+    /** For graphs in which all orders are equally good: the GPU with the best exit comes last. */
     private List<Hop> anyChain(PlanGraph f, int nic, int entry, int @Nullable [] exits) {
         int last = -1;
         Exit best = new Exit(-1, 0, 0);
@@ -341,7 +337,7 @@ final class ClusterSearch {
     }
 
     /**
-     * A ring, opened before the entry: that with the best way out, of equal ones the least used.
+     * A ring, opened before the entry: the one with the best exit, of equal ones the least used.
      */
     private List<Hop> ringChain(int nic, int entry, int @Nullable [] exits, double[] used) {
         List<Hop> best = List.of();
@@ -370,7 +366,7 @@ final class ClusterSearch {
         return best;
     }
 
-    /** Raises all rates together until something is full; what is not held by it goes on. */
+    /** Raises all rates together until an arc is saturated; then raises those of the other rails. */
     private List<Rail> fill(List<Rail> rails) {
         int arcs = 2 * t.links().size();
         double[] left = new double[arcs + 2 * nics.length];

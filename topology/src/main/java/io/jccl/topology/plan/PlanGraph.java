@@ -13,13 +13,11 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The part of a topology that a plan works on: some GPUs, by rank, the switches, and the links between
- * these. GPUs that do not take part forward nothing, NICs neither.
+ * these. NICs and GPUs that do not participate forward nothing.
  *
- * <p>If NVLink alone joins the GPUs, all else is left out, of the plan and of its bound: PCIe would
- * add little, and what crosses it at the same time (host memory, NICs) would be in its way. NCCL
- * does so too.
+ * <p>If NVLink alone joins the GPUs, everything else is left out of the plan and of its bound: PCIe would add little, and would compete with other traffic (host memory, NICs). NCCL does the same.
  *
- * <p>All links are full duplex and alike both ways, so the capacity of a cut is one number. Not
+ * <p>All links are full duplex and symmetric, so the capacity of a cut is one number. Not
  * thread-safe.
  */
 final class PlanGraph {
@@ -114,7 +112,7 @@ final class PlanGraph {
         return topology.gpus().get(gpus[rank]);
     }
 
-    /** Ranks that rank 0 reaches, or null if these are all. */
+    /** The ranks that rank 0 reaches, or null if it reaches all. */
     private boolean @Nullable [] part() {
         boolean[] seen = reach(gpus[0], -1);
         boolean[] part = new boolean[n];
@@ -126,7 +124,7 @@ final class PlanGraph {
         return count == n ? null : part;
     }
 
-    /** Nodes that one reaches if a link is taken away. */
+    /** The nodes that one node reaches if a link is removed. */
     boolean[] reach(int from, int without) {
         boolean[] seen = new boolean[topology.nodes().size()];
         int[] queue = new int[seen.length];
@@ -322,7 +320,8 @@ final class PlanGraph {
                 order[count++] = rank[at];
             }
             List<Link> links = topology.links(at);
-            // Switches last onto the stack would come first: GPUs of a switch before what is above it.
+            // Switches pushed last would be visited first: visit the GPUs of a switch before its
+            // parent.
             for (int pass = 0; pass < 2; pass++) {
                 for (int i = links.size() - 1; i >= 0; i--) {
                     Link link = links.get(i);
