@@ -17,8 +17,7 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * NUMA nodes, and below each of them host bridges, PCIe switches, GPUs and NICs: what NCCL's XML
- * and Linux both say. A reader fills one in, and {@link #build} makes the graph of it. Not
+ * NUMA nodes, and below each of them host bridges, PCIe switches, GPUs and NICs: the content of both NCCL's XML and Linux's {@code /sys}. A reader fills one in, and {@link #build} makes the graph from it. Not
  * thread-safe.
  */
 public final class PciTree {
@@ -36,10 +35,10 @@ public final class PciTree {
 
     /** A NUMA node. */
     public static final class Cpu {
-        /** Which machine of several it is of; 0 if there is one. */
+        /** Its machine, if there are several; 0 if there is one. */
         public final int host;
 
-        /** Its number; -1 if the system did not say. */
+        /** Its number; -1 if unknown. */
         public final int numa;
 
         /** Its name; made of its number if null. */
@@ -182,7 +181,7 @@ public final class PciTree {
             String base = (cpu.host == 0 ? "" : "host" + cpu.host + "-") + "numa";
             cpu.id = b.addSwitch(unique(cpu.name, base, cpu.numa), Switch.Kind.NUMA);
         }
-        // Names that the source gave go first, so that made-up ones keep clear of them.
+        // Names of the source come first, so that made-up ones do not collide with them.
         List<Item> switches = new ArrayList<>();
         for (Cpu cpu : cpus) {
             switches(cpu.items, switches);
@@ -255,7 +254,7 @@ public final class PciTree {
             homes.put(item, cpu);
             prepare(cpu, item.items);
             if (item.kind == Kind.BRIDGE && item.gbps == 0) {
-                // Nobody states it. Two slots at once at full speed is what CPUs do at least.
+                // Not published. CPUs serve at least two slots at full speed.
                 double widest = LinkModel.PCIE_3_X16;
                 for (Item below : item.items) {
                     widest = Math.max(widest, below.gbps);

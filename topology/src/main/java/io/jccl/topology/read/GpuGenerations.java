@@ -135,12 +135,12 @@ final class GpuGenerations {
         }
         GpuModels.Guess guess = largest == 0 ? null : GpuModels.guess(smallest, largest, group);
         String what = smallest == largest ? "NV" + largest : "NV" + smallest + " to NV" + largest;
-        String how = "give the model of the GPUs (--gpu-model), or nvidia-smi nvlink -s as well";
+        String how = "give the model of the GPUs (--gpu-model), or add the output of nvidia-smi nvlink -s";
         if (guess == null) {
             warnings.accept(
                     "the GPU generation is not known"
                             + (largest > 0 ? " (" + what + " fits none that is known)" : "")
-                            + ": bandwidths are cautious defaults; "
+                            + ": bandwidths are conservative defaults; "
                             + how);
             return;
         }
@@ -163,7 +163,7 @@ final class GpuGenerations {
         }
     }
 
-    /** Raw rate of a link in GB/s by nvidia-smi nvlink -s; 0 if not known. */
+    /** Raw rate of a link in GB/s according to nvidia-smi nvlink -s; 0 if not known. */
     double raw(int gpu) {
         GpuLinks links = status(gpu);
         return links == null ? 0 : links.rawGbps();

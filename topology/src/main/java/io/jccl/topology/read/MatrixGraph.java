@@ -41,7 +41,7 @@ final class MatrixGraph {
     /** No PCIe code: NVLinks hide it, or the text lacks it. */
     private static final int HIDDEN = 5;
 
-    /** Up to so many NUMA nodes all are linked with each other, as NCCL does. */
+    /** Up to this number all NUMA nodes are linked to each other, as in NCCL. */
     private static final int MAX_MESH = 16;
 
     private final PathMatrix matrix;
@@ -208,7 +208,7 @@ final class MatrixGraph {
                                 + sum
                                 + " NVLinks in the matrix, and "
                                 + links.active()
-                                + " that are up by nvidia-smi nvlink -s");
+                                + " that are up according to nvidia-smi nvlink -s");
             }
         }
     }
@@ -295,12 +295,12 @@ final class MatrixGraph {
             warn(
                     first
                             + (count > 1 ? " (and " + (count - 1) + " more such pairs)" : "")
-                            + ": the matrix contradicts itself, and the graph has them as near as"
+                            + ": the matrix contradicts itself; the graph has them as near as"
                             + " the others say");
         }
     }
 
-    /** What a GPU says of its NUMA node; empty if nothing. */
+    /** The affinity of a GPU to a NUMA node; empty if unknown. */
     private String affinity(int gpu) {
         GpuRow row = matrix.gpus().get(gpu);
         for (String list : new @Nullable String[] {row.numaAffinity(), row.cpuAffinity()}) {
@@ -311,7 +311,7 @@ final class MatrixGraph {
         return "";
     }
 
-    /** Unites GPUs of which no PCIe code says where they are, unless one says SYS. */
+    /** Unites GPUs whose place is not known from a PCIe code, unless a code between them is SYS. */
     private void byAffinity(DisjointSets node, BitSet[] sys) {
         Map<Integer, BitSet> members = new HashMap<>();
         Map<Integer, BitSet> apart = new HashMap<>();
@@ -434,7 +434,7 @@ final class MatrixGraph {
         }
     }
 
-    /** After the affinity of the GPUs, where they agree on one number; else by what is free. */
+    /** Names by the GPUs' affinity where they agree on one number, else by free numbers. */
     private Map<Integer, String> numaNames(Map<Integer, List<Integer>> nodes) {
         Map<Integer, String> called = new HashMap<>();
         for (Map.Entry<Integer, List<Integer>> node : nodes.entrySet()) {
