@@ -7,16 +7,16 @@ import java.util.Comparator;
 import java.util.List;
 
 /**
- * Says what training needs on each tier, what fits, and the largest model that does.
+ * Computes what training needs on each tier, what fits, and the largest model that fits.
  *
- * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches a step,
+ * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches per step,
  * e bytes per activation; the others as in {@link Model}. {@link Formula} lists the formulas with
  * their sources. Nothing is measured here.
  *
  * <p><b>Threads:</b> any.
  */
 public final class MemoryPlanner {
-    /** Pieces per layer that the search tries. */
+    /** Numbers of pieces per layer that the search tries. */
     private static final int[] PIECES = {1, 2, 4, 8, 16, 32};
 
     /** How far past the first model that does not fit the search looks, per pipeline stage. */
@@ -26,9 +26,8 @@ public final class MemoryPlanner {
 
     /**
      * What the search may try.
-     *
-     * @param host whether host memory may hold anything
-     * @param nvme whether drives may
+     * @param host whether host memory may be used
+     * @param nvme whether drives may be used
      * @param modelParallel whether to try tensor and pipeline parallelism; JCCL itself has neither
      */
     public record Space(boolean host, boolean nvme, boolean modelParallel) {
@@ -46,10 +45,10 @@ public final class MemoryPlanner {
     /**
      * Plans a job.
      *
-     * @param job what, on what
-     * @param t how
-     * @return what it needs, whether it fits or not
-     * @throws IllegalArgumentException if job and techniques do not go together
+     * @param job the job
+     * @param t the techniques
+     * @return its needs, whether they fit or not
+     * @throws IllegalArgumentException if the techniques cannot be used for the job
      */
     public static Plan plan(Job job, Techniques t) {
         check(job, t);
@@ -70,11 +69,10 @@ public final class MemoryPlanner {
 
     /**
      * The largest model of a rule that fits.
-     *
-     * @param job on what; its model is not looked at
-     * @param techniques how
-     * @param ladder the models to try, smallest first, as {@link ScalingRule#ladder} gives them
-     * @return its plan, or that of the smallest model if not even that fits
+     * @param job the job; its model is ignored
+     * @param techniques the techniques
+     * @param ladder the models to try, smallest first, from {@link ScalingRule#ladder}
+     * @return its plan, or that of the smallest model if none fits
      */
     public static Plan largest(Job job, Techniques techniques, List<Model> ladder) {
         check(job, techniques);
@@ -88,9 +86,8 @@ public final class MemoryPlanner {
                 high = middle;
             }
         }
-        // Depth and width take turns, and a pipeline likes depths that it divides, so that need
-        // does
-        // not rise with every step.
+        // Depth and width grow alternately, and depths that a pipeline divides need less, so needs
+        // do not rise with every step.
         int end = Math.min(ladder.size(), high + LOOK_AHEAD * techniques.pipeline());
         for (int i = high; i < end; i++) {
             if (Needs.of(job.with(ladder.get(i)), techniques).fit()) {
@@ -103,7 +100,7 @@ public final class MemoryPlanner {
     /**
      * The largest model under every combination of techniques.
      *
-     * @param job on what; of its model the proportions count
+     * @param job the job; of its model only the proportions are used
      * @param space what to try
      * @return one plan for each combination under which anything fits, fewest and cheapest
      *     techniques first
@@ -121,8 +118,7 @@ public final class MemoryPlanner {
     }
 
     /**
-     * Of the plans of a search those that are worth their techniques: each has a larger model than
-     * all before it.
+     * The plans of a search whose techniques pay: each has a larger model than all before it.
      *
      * @param found plans in order
      * @return some of them, in order
@@ -141,8 +137,7 @@ public final class MemoryPlanner {
 
     /**
      * The combinations under which a job's own model fits.
-     *
-     * @param job what, on what
+     * @param job the job
      * @param space what to try
      * @return their plans, fewest and cheapest techniques first
      */
@@ -154,24 +149,19 @@ public final class MemoryPlanner {
     }
 
     /**
-     * What to switch on besides.
-     *
-     * @param job what, on what
-     * @param now what is switched on
+     * Plans that fit with additional techniques.
+     * @param job the job
+     * @param now the techniques in use
      * @param space what to try
-     * @return plans that fit and save everywhere at least as much as now, fewest and cheapest
-     *     techniques first
+     * @return plans that fit and save at least as much everywhere, fewest and cheapest techniques first
      */
     public static List<Plan> next(Job job, Techniques now, Space space) {
         return fitting(job, space).stream().filter(p -> p.techniques().includes(now)).toList();
     }
 
     /**
-     * All combinations of techniques that mean something for a job: no stages with one
-     * data-parallel rank, no gradients further away than their optimizer, no pieces of layers that
-     * stay whole.
-     *
-     * @param job on what
+     * All combinations of techniques that make sense for a job: no stages with one data-parallel rank, no gradients further away than their optimizer, no pieces of layers that stay whole.
+     * @param job the job
      * @param space what to try
      * @return the combinations, fewest and cheapest techniques first
      */
@@ -219,7 +209,7 @@ public final class MemoryPlanner {
             }
         }
         record Priced(Techniques techniques, int count, int cost) {}
-        // Stable: what costs the same stays in the order above.
+        // Stable: equal costs keep the order above.
         return all.stream()
                 .map(t -> new Priced(t, t.count(), t.cost()))
                 .sorted(Comparator.comparingInt(Priced::count).thenComparingInt(Priced::cost))
@@ -256,9 +246,9 @@ public final class MemoryPlanner {
                             + t.pipeline()
                             + " takes "
                             + ways
-                            + " GPUs a copy of the model, which does not divide the "
+                            + " GPUs per copy of the model, which does not divide the "
                             + machine.ranks()
-                            + " GPUs there are; give degrees whose product does");
+                            + " GPUs available; give degrees whose product does");
         }
     }
 

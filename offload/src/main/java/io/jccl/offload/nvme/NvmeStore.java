@@ -23,29 +23,19 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Named regions of elements in a folder on a local drive, read into pinned memory and written from
- * it by several threads at once, past the page cache where the file system allows it.
+ * Named regions of elements in a folder on a local drive, read into pinned memory and written from it by several threads at once. The page cache is bypassed where the file system allows it.
  *
- * <p><b>Checks:</b> every block has a CRC32C (RFC 3720, appendix B.4), taken when it is written and
- * verified when it is read.
+ * <p><b>Checks:</b> every block has a CRC32C (RFC 3720, appendix B.4), computed when it is written and verified when it is read.
  *
  * <p><b>Steps:</b> the file has two slots for each block. Writes go to the slot that the last
- * commit does not point to; {@link #commit} flushes the file, then replaces the manifest, which
- * says for each block which slot holds it, in one step. A process that dies at any time leaves the
- * state of the last commit, and {@link #open} finds it. Until then {@link #rollback} brings it
- * back, so that a step that failed can be repeated. A region so takes twice its size on the drive;
+ * commit does not point to; {@link #commit} flushes the file, then atomically replaces the manifest, which has the slot of each block. A process that dies at any time leaves the state of the last commit, which {@link #open} restores. {@link #rollback} restores it in a running process, so that a failed step can be repeated. A region therefore takes twice its size on the drive;
  * a {@linkplain NvmeOptions#scratch scratch} store has one slot, no commits, and leaves nothing
  * behind.
  *
- * <p><b>Fast path:</b> a block moves between the drive and the buffer without a copy if the
- * operation covers all of it (operations that begin at a multiple of {@link #blockBytes()} and end
- * at one, or at the region's end do), its size is a multiple of {@link #padding()}, and so is its
- * address: pools make such buffers with {@link io.jccl.offload.PoolOptions#withAlignment
- * withAlignment(4096)}. Others are copied once through memory of the store's own; a block of which
- * only a part is written is read first.
+ * <p><b>Fast path:</b> a block moves between the drive and the buffer without a copy if the operation covers the whole block (it does if it begins at a multiple of {@link #blockBytes()} and ends at one or at the region's end), and if both the block's size and its address are multiples of {@link #padding()}: pools allocate such buffers with {@link io.jccl.offload.PoolOptions#withAlignment
+ * withAlignment(4096)}. Other blocks are copied once through the store's own memory; a block that is written in part is read first.
  *
- * <p><b>Threads:</b> any. Operations on the same elements have no order unless the first is awaited
- * before the second begins.
+ * <p><b>Threads:</b> any. Operations on the same elements are unordered unless the first is awaited before the second begins.
  */
 public final class NvmeStore implements TierStore, AutoCloseable {
     private final StoreFiles files;
@@ -62,27 +52,25 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     private long step;
 
     /**
-     * What a store has done since it was opened.
+     * Statistics since a store was opened.
      *
      * @param bytesRead bytes of elements read
      * @param bytesWritten bytes of elements written
-     * @param copiedBlocks blocks that had to be copied on their way
-     * @param fileBytes bytes that the file of blocks takes
+     * @param copiedBlocks blocks that had to be copied in memory
+     * @param fileBytes size of the file of blocks
      */
     public record Stats(long bytesRead, long bytesWritten, long copiedBlocks, long fileBytes) {}
 
     /**
-     * Opens the store in a folder, in the state of its last commit, or makes one.
+     * Opens the store in a folder, in the state of its last commit, or creates one.
      *
      * @param folder an existing folder on the drive
      * @param budgets what tier {@link Tier#NVME} may hold
      * @param options how to use the drive
      * @return the store
-     * @throws CorruptStoreException if a file in it is torn, cut short, changed or of something
-     *     else
+     * @throws CorruptStoreException if a file in it is torn, truncated, changed or does not belong to a store
      * @throws OffloadMemoryException if the drive or the budget has no room for it
-     * @throws JcclException if the folder is missing or cannot be written, or another process, or
-     *     this one, has the store open
+     * @throws JcclException if the folder is missing or cannot be written, or the store is open in this or another process
      */
     public static NvmeStore open(Path folder, Budgets budgets, NvmeOptions options) {
         return open(folder, budgets, options, new FileBackend());
@@ -122,15 +110,14 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     // Regions.
 
     /**
-     * Finds a region, or makes one, which is zeros. It is there after a crash once it was part of a
-     * commit.
+     * Finds a region, or creates one filled with zeros. A new region survives a crash once it was part of a commit.
      *
-     * @param name what it is called, up to 1024 characters
+     * @param name its name, up to 1024 characters
      * @param type element type
      * @param count number of elements, 0 or more
      * @return the region
      * @throws OffloadMemoryException if the drive or the budget has no room for it
-     * @throws IllegalArgumentException if there is one of that name with another type or count
+     * @throws IllegalArgumentException if it exists with another type or count
      */
     public Region region(String name, DataType type, long count) {
         if (name.isEmpty() || name.length() > 1024) {
@@ -199,7 +186,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * All regions, in the order in which they were made.
+     * All regions, in the order of their creation.
      *
      * @return a copy
      */
@@ -212,28 +199,26 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     // Operations.
 
     /**
-     * Starts to read elements: those that were written last, committed or not. Waits while as many
-     * operations are pending as the options allow.
+     * Starts to read elements: the ones written last, committed or not. Waits while the maximum number of operations is pending.
      *
      * @param region of this store
-     * @param firstElement index in it of the first
-     * @param pinned where to, as many as it holds; of the region's type, in host memory
+     * @param firstElement index of the first element in the region
+     * @param pinned the target, whose count is the number of elements; of the region's type, in host memory
      * @return the read
-     * @throws JcclTimeoutException if the queue stays full for as long as the options say
+     * @throws JcclTimeoutException if the queue stays full for the options' timeout
      */
     public IoTicket read(Region region, long firstElement, Buffer pinned) {
         return submit(false, region, firstElement, pinned);
     }
 
     /**
-     * Starts to write elements. What the last commit has stays as it is. Waits while as many
-     * operations are pending as the options allow, and while a commit is under way.
+     * Starts to write elements. The content of the last commit is kept. Waits while the maximum number of operations is pending, and while a commit is in progress.
      *
      * @param region of this store
-     * @param firstElement index in it of the first
-     * @param pinned where from, as many as it holds; of the region's type, in host memory
+     * @param firstElement index of the first element in the region
+     * @param pinned the source, whose count is the number of elements; of the region's type, in host memory
      * @return the write
-     * @throws JcclTimeoutException if the queue stays full for as long as the options say
+     * @throws JcclTimeoutException if the queue stays full for the options' timeout
      */
     public IoTicket write(Region region, long firstElement, Buffer pinned) {
         return submit(true, region, firstElement, pinned);
@@ -275,7 +260,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                             + count);
         }
         if (region.isClosed()) {
-            throw new IllegalStateException(region + " was closed before");
+            throw new IllegalStateException(region + " is closed");
         }
         MemorySegment memory = buffer.asSegment();
         return queue.submit(write, region, first, buffer, memory);
@@ -284,13 +269,11 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     // Steps.
 
     /**
-     * Makes what was written since the last commit the state that a crash leaves. Waits for the
-     * writes that are pending.
+     * Commits what was written since the last commit: it survives a crash from now on. Waits for pending writes.
      *
-     * @param step what {@link #committedStep} says from now on: more than it does now, and 0 or
-     *     more
+     * @param step the new value of {@link #committedStep}: 0 or more, and more than the current one
      * @throws IllegalStateException if a write failed or was cancelled and its elements were not
-     *     written again: then {@link #rollback} and repeat the step
+     *     written again: call {@link #rollback} and repeat the step
      * @throws OffloadMemoryException if the drive has no room for the manifest; nothing is
      *     committed then, and the commit can be repeated
      * @throws JcclException if the drive fails; unless the message says otherwise nothing is
@@ -383,8 +366,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * Forgets what was written since the last commit: reads give what that has. Waits for the
-     * writes that are pending.
+     * Discards what was written since the last commit: reads return the committed content. Waits for pending writes.
      */
     public void rollback() {
         if (isScratch()) {
@@ -400,9 +382,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * The last whole step.
-     *
-     * @return what it was called at its commit; empty if nothing was committed yet
+     * The last committed step.
+     * @return its number; empty if nothing was committed yet
      */
     public OptionalLong committedStep() {
         synchronized (regions) {
@@ -410,7 +391,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         }
     }
 
-    // What there is to know.
+    // Properties.
 
     /**
      * Bytes that are read, written and checksummed at once.
@@ -422,7 +403,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * What blocks on the drive are rounded up to.
+     * Blocks on the drive are padded to a multiple of this.
      *
      * @return bytes, a power of two
      */
@@ -440,8 +421,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * Where it is.
-     *
+     * The location.
      * @return the folder, without symbolic links
      */
     public Path folder() {
@@ -453,20 +433,17 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * What the store has done.
-     *
-     * @return numbers of this moment
+     * Statistics so far.
+     * @return a snapshot
      */
     public Stats stats() {
         return queue.stats();
     }
 
     /**
-     * Ends the store. Operations that are not under way are cancelled; for those that are it waits
-     * as long as the options say. What was not committed is lost. Closing twice does nothing.
+     * Closes the store. Waiting operations are cancelled; those in progress are awaited for up to the options' timeout. Uncommitted data is lost. Closing twice does nothing.
      *
-     * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be freed
-     *     then; the store is closed nevertheless
+     * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be freed; the store is closed nevertheless
      */
     @Override
     public void close() {
