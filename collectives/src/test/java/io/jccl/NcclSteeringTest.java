@@ -11,7 +11,7 @@ import io.jccl.testdouble.TestDouble;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
@@ -56,9 +56,9 @@ class NcclSteeringTest {
                             null,
                             null));
         }
-        int numa = b.addHub("numa0", Hub.Kind.NUMA);
-        int bridge = b.addHub("bridge", Hub.Kind.HOST_BRIDGE);
-        int sw = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
+        int numa = b.addSwitch("numa0", Switch.Kind.NUMA);
+        int bridge = b.addSwitch("bridge", Switch.Kind.HOST_BRIDGE);
+        int sw = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
         b.link(bridge, numa, LinkKind.HOST_BRIDGE, 1, 48, Source.DEFAULT);
         for (int i = 0; i < n; i++) {
             b.link(i, bridge, LinkKind.PCIE, 1, 24, Source.DEFAULT);

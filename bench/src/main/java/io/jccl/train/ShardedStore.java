@@ -11,7 +11,7 @@ import io.jccl.internal.Bfloat16;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.LossScale;
 import io.jccl.offload.optim.Optimizer;
-import io.jccl.offload.zero.Layer;
+import io.jccl.offload.zero.ShardedLayer;
 import io.jccl.offload.zero.StepResult;
 import io.jccl.offload.zero.ZeroOptimizer;
 import io.jccl.offload.zero.ZeroOptions;
@@ -63,14 +63,14 @@ final class ShardedStore implements ParameterStore {
         this.factor = (float) factor;
         counts = new long[layers.size()];
         long most = 0;
-        List<Layer> whole = new ArrayList<>();
+        List<ShardedLayer> whole = new ArrayList<>();
         for (int l = 0; l < counts.length; l++) {
-            List<Layer.Tensor> tensors = new ArrayList<>();
+            List<ShardedLayer.Tensor> tensors = new ArrayList<>();
             for (GptShape.Weight w : layers.get(l).weights()) {
-                tensors.add(new Layer.Tensor(w.name(), part.count(w)));
+                tensors.add(new ShardedLayer.Tensor(w.name(), part.count(w)));
                 counts[l] += part.count(w);
             }
-            whole.add(new Layer(layers.get(l).name(), tensors));
+            whole.add(new ShardedLayer(layers.get(l).name(), tensors));
             most = Math.max(most, counts[l]);
         }
         try {

@@ -1,6 +1,5 @@
 package io.jccl.bindings;
 
-import io.jccl.bindings.Discovery.Attempt;
 import io.jccl.bindings.LibraryPlaces.Place;
 import io.jccl.bindings.LibraryPlaces.Setting;
 import io.jccl.bindings.Machine.Kind;
@@ -13,7 +12,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -32,9 +30,6 @@ final class LibrarySearch {
     private static final String MAPPED = "already mapped in this process";
     private static final String LOADER = "dynamic loader";
     private static final String STANDARD = "libmpi_abi.so";
-    private static final String KNOWN_MPI =
-            "JCCL knows the binary interfaces of Open MPI 4 and 5, of MPICH, and version 1 of the"
-                    + " standard one";
 
     private final NativeLibrary library;
     private final Machine machine;
@@ -43,23 +38,15 @@ final class LibrarySearch {
     /** The library's file names, best first. */
     private final List<String> sonames;
 
-    private final List<Attempt> attempts = new ArrayList<>();
     private final Set<String> seen = new HashSet<>();
-
-    /** The first file that was there but did not serve. */
-    private @Nullable String unusable;
-
-    /** Why it did not serve. */
-    private String why = "";
-
-    /** The first library seen that serves the same purpose but is another. */
-    private @Nullable String relative;
+    private final SearchReport report;
 
     private LibrarySearch(NativeLibrary library, Machine machine) {
         this.library = library;
         this.machine = machine;
         this.places = new LibraryPlaces(library, machine);
         this.sonames = places.sonames();
+        this.report = new SearchReport(library, places);
     }
 
     static Result search(NativeLibrary library, Machine machine) {
@@ -98,17 +85,16 @@ final class LibrarySearch {
     private Result run() {
         String platform = platformRefusal();
         if (platform != null) {
-            return missing("this machine", machine.property("os.name"), platform);
+            return report.missing("this machine", machine.property("os.name"), platform);
         }
         String refusal = machine.nativeAccessRefusal();
         if (refusal != null) {
-            return missing("this JVM", "native access", refusal);
+            return report.missing("this JVM", "native access", refusal);
         }
         List<Mapping> copies = copies();
         if (oneCopy() && copies.size() > 1) {
-            attempts.addAll(
-                    copies.stream().map(c -> new Attempt(MAPPED, c.path(), "found")).toList());
-            return refused(bothMapped(copies));
+            copies.forEach(c -> report.note(MAPPED, c.path(), "found"));
+            return report.refused(report.bothMapped(copies));
         }
         for (Setting setting : places.settings()) {
             Result result = follow(setting, copies);
@@ -131,7 +117,7 @@ final class LibrarySearch {
         // What lies in the loader's own folders it has refused; here is told why.
         result = result == null ? look(places.loaderPath()) : result;
         result = result == null ? look(places.usual()) : result;
-        return result == null ? missing(notFound()) : result;
+        return result == null ? report.missing(report.notFound()) : result;
     }
 
     private @Nullable String platformRefusal() {
@@ -140,7 +126,7 @@ final class LibrarySearch {
         if ("Linux".equals(os) && !"32".equals(bits)) {
             return null;
         }
-        return capitalized(library.title())
+        return SearchReport.capitalized(library.title())
                 + " cannot be used here: this is "
                 + os
                 + " on "
@@ -175,10 +161,10 @@ final class LibrarySearch {
         }
         String others = others(place);
         if (setting.binding()) {
-            return broken(setting, path, "holds no " + sonames() + others);
+            return broken(setting, path, "holds no " + report.sonames() + others);
         }
         place.folders().forEach(this::firstLook);
-        note(setting.how(), path, "no " + sonames() + " in it" + others);
+        report.note(setting.how(), path, "no " + report.sonames() + " in it" + others);
         return null;
     }
 
@@ -186,9 +172,9 @@ final class LibrarySearch {
         if (oneCopy()) {
             for (Mapping copy : copies) {
                 if (copy.deleted() || !machine.sameFile(copy.path(), file)) {
-                    note(setting.how(), file, "refused: another copy is mapped already");
-                    return refused(
-                            twoCopies()
+                    report.note(setting.how(), file, "refused: another copy is mapped already");
+                    return report.refused(
+                            report.twoCopies()
                                     + ": "
                                     + copy.path()
                                     + (copy.deleted() ? " (deleted or replaced since)" : "")
@@ -205,8 +191,8 @@ final class LibrarySearch {
         if (result != null) {
             return result;
         }
-        return missing(
-                capitalized(library.title())
+        return report.missing(
+                SearchReport.capitalized(library.title())
                         + " cannot be used: "
                         + setting.how()
                         + " is '"
@@ -214,14 +200,14 @@ final class LibrarySearch {
                         + "', "
                         + (file.equals(setting.value()) ? "which" : "but " + file)
                         + " does not serve: "
-                        + why
+                        + report.why()
                         + "; correct or remove the setting");
     }
 
     private Result broken(Setting setting, String path, String problem) {
-        note(setting.how(), path, problem);
-        return missing(
-                capitalized(library.title())
+        report.note(setting.how(), path, problem);
+        return report.missing(
+                SearchReport.capitalized(library.title())
                         + " was not loaded: "
                         + setting.how()
                         + " is '"
@@ -231,7 +217,7 @@ final class LibrarySearch {
                         + "; expected "
                         + (setting.file() ? "a file, or " : "")
                         + "a folder with "
-                        + sonames()
+                        + report.sonames()
                         + " in it or in its "
                         + places.subfolders()
                         + ": correct or remove the setting");
@@ -252,7 +238,7 @@ final class LibrarySearch {
     }
 
     private String advice(List<String> names) {
-        return names.stream().anyMatch(places.relatives()::containsKey) ? ": " + KNOWN_MPI : "";
+        return names.stream().anyMatch(places.relatives()::containsKey) ? ": " + SearchReport.KNOWN_MPI : "";
     }
 
     // --- Places that may or may not hold the library.
@@ -272,7 +258,7 @@ final class LibrarySearch {
                 }
             }
             if (files.isEmpty()) {
-                note(place.how(), place.path(), nothingIn(place, fresh));
+                report.note(place.how(), place.path(), nothingIn(place, fresh));
             }
         }
         return null;
@@ -283,17 +269,15 @@ final class LibrarySearch {
             for (Map.Entry<String, String> other : places.relatives().entrySet()) {
                 String file = folder + "/" + other.getKey();
                 if (machine.kind(file) == Kind.FILE) {
-                    if (relative == null) {
-                        relative = other.getValue() + " at " + file;
-                    }
-                    return "no " + sonames() + " in it, but " + other.getValue();
+                    report.relative(other.getValue() + " at " + file);
+                    return "no " + report.sonames() + " in it, but " + other.getValue();
                 }
             }
         }
         return switch (machine.kind(place.path())) {
             case CLOSED -> "this user may not read it";
             case FILE -> "is a file";
-            default -> fresh.isEmpty() ? "no such folder" : "no " + sonames() + " in it";
+            default -> fresh.isEmpty() ? "no such folder" : "no " + report.sonames() + " in it";
         };
     }
 
@@ -326,20 +310,20 @@ final class LibrarySearch {
         Result result = tryOpen(how, name, shown);
         if (result == null && oneCopy() && !copies().isEmpty()) {
             // It cannot be unloaded, and a better one must not be loaded beside it.
-            return missing(notUsable());
+            return report.missing(report.notUsable());
         }
         return result;
     }
 
-    /** Null if it did not serve; then {@link #why} says why, unless it is not there at all. */
+    /** Null if it did not serve; then the report has the reason, unless it is not there at all. */
     private @Nullable Result tryOpen(String how, String name, String shown) {
         Opened opened;
         try {
             opened = machine.open(library, name);
         } catch (OpenException e) {
-            note(how, shown, e.reason());
+            report.note(how, shown, e.reason());
             if (e.state() != State.ABSENT || !how.equals(LOADER)) {
-                fail(shown, e.reason());
+                report.fail(shown, e.reason());
             }
             return null;
         }
@@ -348,7 +332,7 @@ final class LibrarySearch {
         if (oneCopy()) {
             List<Mapping> copies = copies();
             if (copies.size() > 1) {
-                problem = bothMapped(copies);
+                problem = report.bothMapped(copies);
             }
         }
         if (!opened.version().atLeast(library.minimum())) {
@@ -358,23 +342,16 @@ final class LibrarySearch {
                             + ", older than "
                             + library.minimum()
                             + ", the oldest that JCCL works with: "
-                            + install();
+                            + report.install();
         }
         if (problem != null) {
-            note(how, shown, problem);
-            fail(path, problem);
+            report.note(how, shown, problem);
+            report.fail(path, problem);
             return null;
         }
-        note(how, path, "loaded");
+        report.note(how, path, "loaded");
         LoadedLibrary loaded = new LoadedLibrary(library, opened.version(), path, how);
-        return new Result(new Discovery.Found(loaded, List.copyOf(attempts)), opened.symbols());
-    }
-
-    private void fail(String file, String problem) {
-        if (unusable == null) {
-            unusable = file;
-            why = problem;
-        }
+        return new Result(new Discovery.Found(loaded, report.attempts()), opened.symbols());
     }
 
     /** Where a library really came from: the file that its code lies in. */
@@ -431,81 +408,5 @@ final class LibrarySearch {
                 .filter(copy.name()::startsWith)
                 .findFirst()
                 .orElse(sonames.getFirst());
-    }
-
-    // --- Words.
-
-    private void note(String how, String path, String outcome) {
-        attempts.add(new Attempt(how, path, outcome));
-    }
-
-    private Result missing(String how, @Nullable String path, String reason) {
-        note(how, String.valueOf(path), reason);
-        return missing(reason);
-    }
-
-    private Result missing(String reason) {
-        return new Result(new Discovery.Missing(library, reason, List.copyOf(attempts)), null);
-    }
-
-    private Result refused(String reason) {
-        return missing(capitalized(library.title()) + " was refused: " + reason);
-    }
-
-    private String twoCopies() {
-        return "two copies of " + library.title() + " in one process corrupt each other";
-    }
-
-    private String bothMapped(List<Mapping> copies) {
-        return twoCopies()
-                + ", and "
-                + copies.stream().map(Mapping::path).collect(Collectors.joining(" and "))
-                + " are mapped; let everything in this process load one file (see LD_LIBRARY_PATH,"
-                + " LD_PRELOAD and -D"
-                + library.property()
-                + ")";
-    }
-
-    private String notUsable() {
-        return capitalized(library.title())
-                + " was found but cannot be used: "
-                + unusable
-                + " does not serve: "
-                + why;
-    }
-
-    private String notFound() {
-        if (unusable != null) {
-            return notUsable();
-        }
-        return capitalized(library.title())
-                + " was not found"
-                + (relative == null ? "" : ", but " + relative + "; " + KNOWN_MPI)
-                + ": "
-                + install()
-                + ", or set "
-                + String.join(", ", places.homes())
-                + " or -D"
-                + library.property()
-                + "=FILE";
-    }
-
-    private String install() {
-        return switch (library) {
-            case NCCL -> "install libnccl2, or pip install nvidia-nccl-cu13";
-            case CUDART -> "install the CUDA toolkit 12 or 13, or pip install nvidia-cuda-runtime";
-            case CUBLAS -> "install the CUDA toolkit 12 or 13, or pip install nvidia-cublas";
-            case MPI ->
-                    "install Open MPI (openmpi-bin on Debian, openmpi on Fedora) or MPICH (mpich)";
-        };
-    }
-
-    private String sonames() {
-        return String.join(" or ", sonames);
-    }
-
-    private static String capitalized(String text) {
-        // Names such as cuBLAS stay as they are.
-        return text.startsWith("the ") ? "T" + text.substring(1) : text;
     }
 }

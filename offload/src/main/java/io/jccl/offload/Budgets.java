@@ -5,13 +5,12 @@ import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * How many bytes each tier may hold, and how many it does. Pools and stores take from it what they
- * take from the system, so that several of them can share one cap.
+ * Limits and current use of each tier in bytes. Pools and stores account here for what they take from the system, so that several of them can share one limit.
  *
  * <p><b>Threads:</b> any.
  */
 public final class Budgets {
-    /** No cap: what the system has. */
+    /** No limit but the system's. */
     public static final long UNLIMITED = Long.MAX_VALUE;
 
     private final Map<Tier, Account> accounts = new EnumMap<>(Tier.class);
@@ -27,8 +26,7 @@ public final class Budgets {
     }
 
     /**
-     * Budgets with these caps.
-     *
+     * Budgets with these limits.
      * @param caps bytes per tier, 0 or more; a tier that is not named is unlimited
      */
     public Budgets(Map<Tier, Long> caps) {
@@ -47,8 +45,8 @@ public final class Budgets {
      *
      * @param tier where
      * @param bytes how many, 0 or more
-     * @param what what for; it goes into the message if there is no room
-     * @throws OffloadMemoryException if they are not free; nothing is taken then
+     * @param what the purpose, for the message if there is no room
+     * @throws OffloadMemoryException if they are not available; nothing is taken then
      */
     public void take(Tier tier, long bytes, String what) {
         if (bytes < 0) {
@@ -91,12 +89,12 @@ public final class Budgets {
                     bytes
                             + " bytes given back to tier "
                             + tier
-                            + ", which are more than were taken");
+                            + ", which is more than was taken");
         }
     }
 
     /**
-     * The cap of a tier.
+     * The limit of a tier.
      *
      * @param tier which
      * @return bytes
@@ -106,7 +104,7 @@ public final class Budgets {
     }
 
     /**
-     * What is taken.
+     * Bytes in use.
      *
      * @param tier which
      * @return bytes
@@ -116,7 +114,7 @@ public final class Budgets {
     }
 
     /**
-     * What is left.
+     * Bytes left.
      *
      * @param tier which
      * @return bytes
@@ -126,7 +124,7 @@ public final class Budgets {
     }
 
     /**
-     * The most that was taken at any time.
+     * The peak use.
      *
      * @param tier which
      * @return bytes

@@ -4,8 +4,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.error.JcclException;
 import io.jccl.internal.Closing;
+import io.jccl.offload.SlabSource.Slab;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -17,66 +17,56 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Memory of one tier, carved out of a few large slabs. Pinning memory, or asking a GPU for it,
- * takes milliseconds and stops the device; a block out of a slab takes none of that, and is as
- * large as was asked for but for the alignment: nothing is rounded to powers of two.
+ * takes milliseconds and stops the device; a block of a slab takes none of that, and is as large as requested, rounded up to the alignment only: sizes are not rounded to powers of two.
  *
- * <p>Taking and giving back cost the same however many blocks there are (a TLSF index: Masmano et
- * al., ECRTS 2004), and neighbours that are free become one block.
+ * <p>Allocation and release take constant time (a TLSF index: Masmano et al., ECRTS 2004), and adjacent free blocks are merged.
  *
- * <p>There are two ways in. {@link #allocate} makes a {@link Buffer}, whose {@code close} gives the
- * memory back once, and that throws if used afterwards. {@link #take} makes a handle without
- * creating any object, and {@link #give} refuses one that was given back before.
+ * <p>There are two interfaces. {@link #allocate} returns a {@link Buffer}, which returns the memory when it is closed and throws if used afterwards. {@link #take} returns a handle without creating an object, and {@link #give} rejects a handle that was given back before.
  *
- * <p><b>Not checked</b> is a {@link Buffer#asSegment segment}: it lives as long as its slab, so
- * that one used after its buffer was closed reads and writes the memory of the next owner. If
+ * <p><b>Not checked:</b> a {@link Buffer#asSegment segment} lives as long as its slab, so using one after its buffer was closed reads and writes the memory of the next owner. If
  * {@value #POISON_PROPERTY} is {@code true} when a pool is made, it fills host memory that is given
  * back with bytes of 0xff, which read as NaN, and throws an {@link IllegalStateException} with the
  * stacks that took and gave the memory if some of it has changed when it is next handed out,
- * trimmed, or the pool is closed. That costs a pass over the block each time; memory of a GPU is
- * left alone.
+ * trimmed, or the pool is closed. This costs a pass over the block each time. GPU memory is not checked.
  *
- * <p>What is still out when the pool is closed is logged as a leak (logger {@code
- * io.jccl.offload}), with the stacks that took it if {@value #LEAK_PROPERTY} is {@code true}.
+ * <p>Blocks that are still in use when the pool is closed are logged as leaks (logger {@code
+ * io.jccl.offload}), with the stacks that took them if {@value #LEAK_PROPERTY} is {@code true}.
  *
- * <p>Slabs lie on the NUMA node of the thread that makes the pool grow, as Linux places pages where
- * they are first written, and both kinds of memory are zeroed when made: to have them near a GPU,
- * start the process on its node ({@code numactl --cpunodebind}), or take the first blocks in a
- * thread bound there. One pool per node keeps nodes apart.
+ * <p>Slabs are on the NUMA node of the thread that makes the pool grow, since Linux places pages where they are first written, and both kinds of memory are zeroed when they are allocated. To place slabs near a GPU, start the process on its node ({@code numactl --cpunodebind}), or take the first blocks in a thread bound to it. Use one pool per node.
  *
  * <p><b>Threads:</b> any.
  */
 public final class BufferPool implements AutoCloseable {
     private static final Path PROC = Path.of("/proc/self");
 
-    /** The system property that makes pools remember who took what. */
+    /** The system property that makes pools record the stack of each allocation. */
     public static final String LEAK_PROPERTY = "jccl.offload.leaks";
 
-    /** The system property that makes pools find writes to memory that was given back. */
+    /** The system property that makes pools detect writes to memory that was given back. */
     public static final String POISON_PROPERTY = "jccl.offload.poison";
 
-    /** As many leaks as a log can use. */
+    /** Most leaks that are logged one by one. */
     private static final int LOGGED_LEAKS = 10;
 
     private final Tier tier;
     private final Budgets budgets;
     private final PoolOptions options;
-    private final LongFunction<Buffer> source;
+    private final SlabSource source;
     private final int unitLog2;
-    private final Path proc;
     private final boolean tracking =
             Boolean.getBoolean(LEAK_PROPERTY) || Boolean.getBoolean(POISON_PROPERTY);
 
     // All below is guarded by this.
 
-    /** Null unless asked for, and for memory of a GPU. */
+    /** Null unless enabled, and for GPU memory. */
     private @Nullable Poison poison;
 
     private final List<@Nullable Slab> slabs = new ArrayList<>();
 
-    /** Which blocks there are, in units of the alignment. */
+    /** The blocks, in units of the alignment. */
     private final TlsfIndex index = new TlsfIndex();
 
-    /** Bytes that were asked for when a block was taken. */
+    /** Bytes requested for each block. */
     private long[] asked = new long[0];
 
     /** Where a block was taken; only if {@link #tracking}. */
@@ -88,20 +78,18 @@ public final class BufferPool implements AutoCloseable {
     private long askedBytes;
     private boolean closed;
 
-    private record Slab(Buffer memory, long units, long bytes) {}
-
     /**
      * What a pool holds.
      *
      * @param slabs number of slabs
      * @param slabBytes bytes taken from the system
-     * @param blocks blocks that are out
-     * @param blockBytes bytes of those
-     * @param askedBytes bytes that were asked for when they were taken
+     * @param blocks blocks in use
+     * @param blockBytes their bytes
+     * @param askedBytes bytes that were requested for them
      */
     public record Stats(int slabs, long slabBytes, long blocks, long blockBytes, long askedBytes) {
         /**
-         * The share of the blocks' bytes that nobody asked for.
+         * The share of the blocks' bytes that was not requested.
          *
          * @return 0 to 1
          */
@@ -111,9 +99,9 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * A block that nobody gave back.
+     * A block that was not given back.
      *
-     * @param bytes how many were asked for
+     * @param bytes requested size
      * @param taken where, as the stack of an exception; null unless {@value
      *     BufferPool#LEAK_PROPERTY} is {@code true}
      */
@@ -127,22 +115,20 @@ public final class BufferPool implements AutoCloseable {
             LongFunction<Buffer> source,
             Path proc) {
         this.tier = tier;
-        this.proc = proc;
         this.budgets = Objects.requireNonNull(budgets, "budgets");
         this.options = Objects.requireNonNull(options, "options");
-        this.source = source;
+        this.source = new SlabSource(tier, budgets, options, source, proc);
         this.unitLog2 = Integer.numberOfTrailingZeros(options.alignment());
         this.poison = Boolean.getBoolean(POISON_PROPERTY) ? new Poison(tier) : null;
     }
 
     /**
-     * A pool of host memory that a device copies from and to beside its work: pinned, if it is a
-     * GPU.
+     * A pool of host memory that a device can copy from and to asynchronously: pinned, if it is a GPU.
      *
      * @param device the device
      * @param budgets what tier {@link Tier#PINNED} may hold
      * @param options slabs and alignment
-     * @return the pool; it takes its first slab when first asked
+     * @return the pool; it takes its first slab on first use
      */
     public static BufferPool pinned(Device device, Budgets budgets, PoolOptions options) {
         return new BufferPool(
@@ -156,13 +142,12 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * A pool of device memory. On the host device that is host memory too, so that the budget alone
-     * makes it scarce.
+     * A pool of device memory. On the host device this is host memory too, limited by the budget only.
      *
      * @param device the device
      * @param budgets what tier {@link Tier#DEVICE} may hold
      * @param options slabs and alignment
-     * @return the pool; it takes its first slab when first asked
+     * @return the pool; it takes its first slab on first use
      */
     public static BufferPool device(Device device, Budgets budgets, PoolOptions options) {
         return new BufferPool(
@@ -174,7 +159,7 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Takes memory as a buffer, with whatever content.
+     * Allocates a buffer with undefined content.
      *
      * @param type element type
      * @param count number of elements, 0 or more
@@ -195,11 +180,11 @@ public final class BufferPool implements AutoCloseable {
             slab = Objects.requireNonNull(slabs.get(index.slab(block)));
             from = index.start(block) << unitLog2;
         }
-        return slab.memory.lease(from, type, count, () -> give(handle));
+        return slab.memory().lease(from, type, count, () -> give(handle));
     }
 
     /**
-     * Takes memory, with whatever content.
+     * Allocates memory with undefined content.
      *
      * @param bytes how much, 0 or more
      * @return a handle for {@link #give} and {@link #address}
@@ -270,38 +255,38 @@ public final class BufferPool implements AutoCloseable {
      */
     public synchronized long address(long handle) {
         int block = checked(handle);
-        return Objects.requireNonNull(slabs.get(index.slab(block))).memory.address()
+        return Objects.requireNonNull(slabs.get(index.slab(block))).memory().address()
                 + (index.start(block) << unitLog2);
     }
 
     /**
-     * Gives slabs of which nothing is out back to the system.
+     * Returns unused slabs to the system.
      *
-     * @return bytes given back
+     * @return bytes returned
      */
     public synchronized long trim() {
         long given = 0;
         for (int block = 0; block < index.blocks(); block++) {
             Slab slab = index.slab(block) < 0 ? null : slabs.get(index.slab(block));
-            if (slab == null || !index.isFree(block) || index.size(block) != slab.units) {
+            if (slab == null || !index.isFree(block) || index.size(block) != slab.usable() >>> unitLog2) {
                 continue;
             }
             if (poison != null) {
-                MemorySegment memory = memory(block, slab.units);
+                MemorySegment memory = memory(block, index.size(block));
                 poison.check(memory);
                 poison.forget(memory);
             }
             slabs.set(index.slab(block), null);
             index.remove(block);
-            slab.memory.close();
-            budgets.give(tier, slab.bytes);
-            given += slab.bytes;
+            slab.memory().close();
+            budgets.give(tier, slab.bytes());
+            given += slab.bytes();
         }
         return given;
     }
 
     /**
-     * Whose memory it is.
+     * The tier of the memory.
      *
      * @return the tier
      */
@@ -310,9 +295,8 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * What the pool holds.
-     *
-     * @return numbers of this moment
+     * Current numbers.
+     * @return a snapshot
      */
     public synchronized Stats stats() {
         int count = 0;
@@ -320,15 +304,14 @@ public final class BufferPool implements AutoCloseable {
         for (Slab slab : slabs) {
             if (slab != null) {
                 count++;
-                bytes += slab.bytes;
+                bytes += slab.bytes();
             }
         }
         return new Stats(count, bytes, out, outBytes, askedBytes);
     }
 
     /**
-     * The most bytes that were out at any time, with what rounding added to them. Budgets count
-     * slabs instead.
+     * The most bytes in use at any time, including rounding. Budgets count slabs instead.
      *
      * @return bytes
      */
@@ -336,13 +319,13 @@ public final class BufferPool implements AutoCloseable {
         return peakBytes;
     }
 
-    /** The block that a handle stands for, if it is out. */
+    /** The block of a handle, if it is in use. */
     private int checked(long handle) {
         int block = (int) handle;
         int taken = (int) (handle >>> 32);
         if (block < 0 || block >= index.blocks() || (taken & 1) == 0) {
             throw new IllegalArgumentException(
-                    "0x" + Long.toHexString(handle) + " is no handle of this pool");
+                    "0x" + Long.toHexString(handle) + " is not a handle of this pool");
         }
         if (index.generation(block) != taken) {
             throw new IllegalStateException(
@@ -362,41 +345,15 @@ public final class BufferPool implements AutoCloseable {
         if (budgets.free(tier) < needed) {
             trim();
         }
-        long aligned = Math.max(needed, options.slabBytes() >>> unitLog2 << unitLog2);
-        long wanted = aligned;
-        if (budgets.free(tier) < wanted) {
-            // A smaller slab than usual, if that is all the budget leaves.
-            wanted = Math.max(needed, budgets.free(tier) >>> unitLog2 << unitLog2);
-        }
-        // Room to start at the next boundary, since the system may align to less.
-        long slack = options.alignment() > 64 ? options.alignment() : 0;
-        if (slack > 0 && budgets.free(tier) < wanted + slack) {
-            wanted = Math.max(needed, wanted - slack);
-        }
-        Buffer memory;
-        try {
-            memory = slab(bytes, wanted + slack);
-        } catch (OffloadMemoryException e) {
-            if (wanted == needed) {
-                throw e;
-            }
-            // Not a whole slab, but perhaps what was asked for.
-            wanted = needed;
-            memory = slab(bytes, wanted + slack);
-        }
-        long skip = slack == 0 ? 0 : -memory.address() & (options.alignment() - 1);
-        if (skip > 0) {
-            Buffer whole = memory;
-            memory = whole.lease(skip, DataType.UINT8, wanted, whole::close);
-        }
+        Slab taken = source.take(needed, bytes, out, outBytes);
         int slab = slabs.indexOf(null);
         if (slab < 0) {
             slab = slabs.size();
             slabs.add(null);
         }
-        slabs.set(slab, new Slab(memory, wanted >>> unitLog2, wanted + slack));
-        int block = index.add(slab, wanted >>> unitLog2);
-        if (memory.device().kind() != Device.Kind.HOST) {
+        slabs.set(slab, taken);
+        int block = index.add(slab, taken.usable() >>> unitLog2);
+        if (taken.memory().device().kind() != Device.Kind.HOST) {
             poison = null;
         }
         if (poison != null) {
@@ -408,56 +365,14 @@ public final class BufferPool implements AutoCloseable {
     /** The first units of a block, in host memory. */
     private MemorySegment memory(int block, long units) {
         return Objects.requireNonNull(slabs.get(index.slab(block)))
-                .memory
+                .memory()
                 .asSegment()
                 .asSlice(index.start(block) << unitLog2, units << unitLog2);
     }
 
-    /** Takes memory from the budget and the system. */
-    private Buffer slab(long forBlock, long total) {
-        String what =
-                "a slab for a block of "
-                        + forBlock
-                        + " bytes ("
-                        + out
-                        + " blocks of "
-                        + outBytes
-                        + " bytes are out)";
-        if (tier == Tier.PINNED && options.checkLockLimit()) {
-            LockLimit lock = LockLimit.read(proc);
-            if (total > lock.free()) {
-                throw new OffloadMemoryException(
-                        tier, total, lock.free(), what + "; " + lock.advice(total), null);
-            }
-        }
-        budgets.take(tier, total, what);
-        boolean taken = false;
-        try {
-            Buffer memory = source.apply(total);
-            taken = true;
-            return memory;
-        } catch (JcclException e) {
-            throw new OffloadMemoryException(
-                    tier,
-                    total,
-                    Math.max(0, budgets.free(tier)),
-                    "the budget would allow it, but the system does not: "
-                            + e.getMessage()
-                            + (tier == Tier.PINNED
-                                    ? "; " + LockLimit.read(proc).advice(total)
-                                    : ""),
-                    e);
-        } finally {
-            if (!taken) {
-                budgets.give(tier, total);
-            }
-        }
-    }
-
     /**
-     * What is out.
-     *
-     * @return one entry a block
+     * The blocks in use.
+     * @return one entry per block
      */
     public synchronized List<Leak> leaks() {
         List<Leak> all = new ArrayList<>();
@@ -470,9 +385,7 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Gives all slabs back to the system, also under blocks that are still out, which are logged:
-     * their buffers are closed by it. No copy from or to them may be under way. Closing twice does
-     * nothing.
+     * Returns all slabs to the system. Blocks still in use are logged, and their buffers are closed. No copy from or to them may be in progress. Closing twice does nothing.
      */
     @Override
     public synchronized void close() {
@@ -494,8 +407,8 @@ public final class BufferPool implements AutoCloseable {
         }
         for (Slab slab : slabs) {
             if (slab != null) {
-                steps.add(slab.memory);
-                steps.add(() -> budgets.give(tier, slab.bytes));
+                steps.add(slab.memory());
+                steps.add(() -> budgets.give(tier, slab.bytes()));
             }
         }
         try {
@@ -516,7 +429,7 @@ public final class BufferPool implements AutoCloseable {
                         + " blocks of "
                         + outBytes
                         + " bytes are out: close their buffers first"
-                        + (tracking ? "" : " (-D" + LEAK_PROPERTY + "=true says who took them)"));
+                        + (tracking ? "" : " (-D" + LEAK_PROPERTY + "=true logs where they were taken)"));
         for (Leak leak : leaks.subList(0, Math.min(LOGGED_LEAKS, leaks.size()))) {
             if (leak.taken != null) {
                 logger.log(System.Logger.Level.WARNING, "not given back", leak.taken);

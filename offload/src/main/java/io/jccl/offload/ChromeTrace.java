@@ -12,18 +12,17 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A file that shows what ran when, one track for each stream and tier. It opens in Perfetto (<a
+ * A timeline file with one track for each stream and tier. It opens in Perfetto (<a
  * href="https://ui.perfetto.dev">ui.perfetto.dev</a>) and in a browser's {@code chrome://tracing}.
  *
  * <p>The file is a JSON array of events of the Trace Event Format ("JSON Array Format" and complete
  * events, {@code "ph":"X"}; N. Duca, D. Sinclair: Trace Event Format, 2016), times in microseconds
- * since it was opened. It is written beside its name and takes it when closed; events past a limit
- * are counted, not kept. In memory are 4,096 events at most.
+ * since it was opened. It is written to a temporary file, which is renamed on close; events beyond a limit are counted, not kept. At most 4,096 events are in memory.
  *
- * <p><b>Threads:</b> any. Recording creates no objects but every 4,096th time, when it writes.
+ * <p><b>Threads:</b> any. Recording creates objects only every 4,096th time, when it writes.
  */
 public final class ChromeTrace implements AutoCloseable {
-    /** A line of the picture. */
+    /** A track of the timeline. */
     enum Track {
         COMPUTE("compute stream"),
         STALL("compute waits"),
@@ -82,9 +81,9 @@ public final class ChromeTrace implements AutoCloseable {
     /**
      * Begins a file of at most eight million events.
      *
-     * @param file its name; what it holds now is replaced when the trace is closed
+     * @param file its name; an existing file is replaced when the trace is closed
      * @return the trace
-     * @throws IOException if its folder is not there, or cannot be written
+     * @throws IOException if its folder does not exist or is not writable
      */
     public static ChromeTrace open(Path file) throws IOException {
         return open(file, LIMIT);
@@ -93,10 +92,10 @@ public final class ChromeTrace implements AutoCloseable {
     /**
      * Begins a file.
      *
-     * @param file its name; what it holds now is replaced when the trace is closed
+     * @param file its name; an existing file is replaced when the trace is closed
      * @param limit most events to keep, 1 or more; about 100 bytes each
      * @return the trace
-     * @throws IOException if its folder is not there, or cannot be written
+     * @throws IOException if its folder does not exist or is not writable
      */
     public static ChromeTrace open(Path file, long limit) throws IOException {
         if (limit < 1) {
@@ -138,8 +137,7 @@ public final class ChromeTrace implements AutoCloseable {
     }
 
     /**
-     * Keeps an event. What began before the end of the one before on its track is shown from there
-     * on: a GPU's copy is known to be in the stream, not when the stream came to it.
+     * Records an event. One that began before the previous event of its track ended is shown from that end on: for a GPU's copy the time of enqueueing is known, not the time at which the stream reached it.
      */
     synchronized void record(
             Track track, String name, String detail, long start, long end, long size) {
@@ -221,11 +219,9 @@ public final class ChromeTrace implements AutoCloseable {
     }
 
     /**
-     * Ends the file and gives it its name. Closing twice does nothing; what is recorded afterwards
-     * is not kept.
+     * Completes the file and gives it its name. Closing twice does nothing; later events are not kept.
      *
-     * @throws UncheckedIOException if writing failed, now or before; what the name held before is
-     *     unchanged then
+     * @throws UncheckedIOException if writing failed, now or before; an existing file is then unchanged
      */
     @Override
     public synchronized void close() {

@@ -3,14 +3,13 @@ package io.jccl.offload;
 import java.time.Duration;
 
 /**
- * Work on data that goes on beside the caller: a transfer, a read or a write of a drive, or a move
- * made of several of them.
+ * Asynchronous work on data: a transfer, a read or a write of a drive, or a move that consists of several of them.
  *
  * <p><b>Threads:</b> any.
  */
 public interface Completion {
     /**
-     * Whether it has ended, well or not.
+     * Whether it has ended, successfully or not.
      *
      * @return true if {@link #await} would not wait
      */
@@ -20,7 +19,7 @@ public interface Completion {
      * Waits for the end.
      *
      * @param timeout how long to wait at most
-     * @throws io.jccl.error.JcclTimeoutException if the time passes first; the work goes on
+     * @throws io.jccl.error.JcclTimeoutException if the timeout expires first; the work continues
      * @throws java.util.concurrent.CancellationException if it was cancelled
      * @throws io.jccl.error.JcclException if it failed
      */

@@ -7,13 +7,12 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What one layer of a model brings to the device to compute.
+ * The tensors that one layer of a model needs on the device.
  *
- * @param name what messages and traces call it
- * @param parameters read by forward and backward; they come in, and are dropped behind the work
- * @param gradients written by backward; they go out as soon as it has run
- * @param checkpoint activations that forward writes and backward reads; they go out behind forward
- *     and come in before backward. Null if there are none, or they stay on the device
+ * @param name for messages and traces
+     * @param parameters read by forward and backward; copied in, and dropped after the work
+ * @param gradients written by backward; copied out as soon as it has run
+ * @param checkpoint activations that forward writes and backward reads; copied out after forward and copied in before backward. Null if there are none, or they stay on the device
  */
 public record Layer(
         String name,
@@ -44,7 +43,7 @@ public record Layer(
                                 + kind
                                 + " called '"
                                 + t.name()
-                                + "'; each needs a name of its own");
+                                + "'; names must be unique");
             }
         }
     }
@@ -52,8 +51,8 @@ public record Layer(
     /**
      * A layer that only runs forward.
      *
-     * @param name what messages and traces call it
-     * @param parameters what it reads
+     * @param name for messages and traces
+     * @param parameters the tensors it reads
      * @return the layer
      */
     public static Layer of(String name, LayerTensor... parameters) {
@@ -62,8 +61,7 @@ public record Layer(
 
     /**
      * With gradients.
-     *
-     * @param tensors what backward writes
+     * @param tensors the tensors that backward writes
      * @return the changed copy
      */
     public Layer withGradients(LayerTensor... tensors) {
@@ -73,7 +71,7 @@ public record Layer(
     /**
      * With activations that are offloaded between forward and backward.
      *
-     * @param tensor what forward writes and backward reads
+     * @param tensor the tensor that forward writes and backward reads
      * @return the changed copy
      */
     public Layer withCheckpoint(LayerTensor tensor) {

@@ -6,7 +6,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The tensors of a layer in device memory, for the work that is enqueued on the compute stream
- * between acquiring and releasing the layer. Afterwards the memory serves other layers.
+ * between acquiring and releasing the layer. Afterwards the memory is used for other layers.
  *
  * <p><b>Threads:</b> any.
  */
@@ -28,7 +28,7 @@ public final class LayerBuffers {
     }
 
     /**
-     * Whose they are.
+     * Their layer.
      *
      * @return the layer
      */
@@ -46,8 +46,7 @@ public final class LayerBuffers {
     }
 
     /**
-     * The gradients, in the layer's order. Their content is undefined before backward writes it:
-     * all of it, as it replaces what their homes hold.
+     * The gradients, in the layer's order. Their content is undefined until backward writes them. Backward must write all elements, since they replace those in the tensors' homes.
      *
      * @return device memory to write in backward
      */

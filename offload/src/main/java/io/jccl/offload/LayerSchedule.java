@@ -10,12 +10,9 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * Runs a model whose layers do not fit the device together: while one layer computes, the next ones
- * come in and the results of those before go out, through a ring of slots in device memory, each as
- * large as the largest layer.
+ * Runs a model that is larger than device memory. While one layer computes, the next ones are copied in and the results of earlier ones are copied out, through a ring of slots in device memory, each as large as the largest layer.
  *
- * <p>A pass goes through the layers in order, and a {@linkplain Pass#TRAINING training} pass back
- * again. Either the schedule calls the work of each layer ({@link #forward}, {@link #train}), or
+ * <p>A pass runs the layers in order; a {@linkplain Pass#TRAINING training} pass then runs them in reverse order. Either the schedule calls the work of each layer ({@link #forward}, {@link #train}), or
  * the caller takes them one by one:
  *
  * {@snippet :
@@ -28,32 +25,30 @@ import java.util.Objects;
  * schedule.end();
  * }
  *
- * <p>All is ordered by streams: between acquire and release the caller enqueues work and need not
- * wait for it. A slot takes its next layer once that work is complete. Layers that are still on the
- * device when the pass turns are not fetched again. At the beginning of a pass everything is,
- * unless the schedule is {@linkplain ScheduleOptions#cyclic cyclic}, since an optimizer may have
- * changed the parameters.
+ * <p>Everything is ordered by streams: between acquire and release the caller enqueues work and does not have to wait for it. A slot takes its next layer once that work is complete. Layers that are still on the device when backward begins are not fetched again. A new pass fetches all layers again, since an optimizer may have changed the parameters, unless the schedule is {@linkplain ScheduleOptions#cyclic cyclic}.
  *
  * <p><b>Errors.</b> When a copy, a drive or the device's work fails, the next call of acquire, or
- * {@link #end}, throws. What was under way is drained then, and a pass can begin anew. Parameters
+ * {@link #end}, throws. Pending work is then drained, and a new pass can begin. Parameters
  * are only ever read; gradients and checkpoints of the failed pass are undefined.
  *
- * <p><b>Garbage.</b> Once each layer has been in each slot, the schedule itself creates no objects;
- * recording and waiting for events of the host device does, and so may a store.
+ * <p><b>Garbage.</b> Once each layer has been in each slot, the schedule itself creates no objects. Recording and waiting for events of the host device does, and a store may.
  *
- * <p><b>Threads:</b> one at a time, but {@link #awaitGradients}, {@link #stats} and {@link #close}
- * any. Fetches are started by a thread of the schedule's own, writes to a store by another.
+ * <p><b>Threads:</b> one at a time, except {@link #awaitGradients}, {@link #stats} and {@link #close}, which any thread may call. Fetches are started by a thread of the schedule's own, writes to a store by another.
  */
 public final class LayerSchedule implements AutoCloseable {
-    /** What a pass goes through. */
+    /** The kinds of passes. */
     public enum Pass {
         /** All layers in order. */
         FORWARD,
         /** All layers in order, then all in reverse order, with gradients and checkpoints. */
-        TRAINING
+        TRAINING;
+
+        int steps(int layers) {
+            return this == TRAINING ? 2 * layers : layers;
+        }
     }
 
-    /** Which way a layer is run. */
+    /** The direction in which a layer is run. */
     public enum Phase {
         /** In order; writes the checkpoint. */
         FORWARD,
@@ -65,7 +60,7 @@ public final class LayerSchedule implements AutoCloseable {
     @FunctionalInterface
     public interface Work {
         /**
-         * Enqueues what a layer computes. Need not wait for it.
+         * Enqueues a layer's computation. Does not have to wait for it.
          *
          * @param layer its index
          * @param buffers its tensors on the device
@@ -75,21 +70,20 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * What a schedule has done.
-     *
-     * @param passes passes that ended well
+     * Statistics of a schedule.
+     * @param passes passes that succeeded
      * @param fetches layers that were copied to the device
-     * @param hits layers that were still there when they were needed
+     * @param hits layers that were still on the device when they were needed
      * @param evictions layers whose memory was given to another one
      * @param bytesIn bytes copied to the device
      * @param bytesOut bytes copied to the host
      * @param slots slots in device memory
      * @param slotBytes bytes of each
      * @param depth layers fetched ahead
-     * @param timedPasses passes that the next three are of
-     * @param computeNanos time in which the compute stream worked
-     * @param stalls layers before which the compute stream had nothing to do
-     * @param stallNanos for how long, in all; the first layer of a pass counts from its beginning
+     * @param timedPasses passes that the next three numbers cover
+     * @param computeNanos time in which the compute stream was busy
+     * @param stalls layers before which the compute stream was idle
+     * @param stallNanos total time it was idle; for the first layer of a pass, since the pass began
      */
     public record Stats(
             long passes,
@@ -110,11 +104,7 @@ public final class LayerSchedule implements AutoCloseable {
     private final Stream compute;
     private final ScheduleOptions options;
     private final ScheduleStats stats;
-
-    /** Its monitor guards the ring too. */
     private final ScheduleState state;
-
-    private final SlotRing ring;
     private final WriteBack writeBack;
     private final Prefetcher prefetcher;
     private final ComputeTimer[] begins;
@@ -129,10 +119,10 @@ public final class LayerSchedule implements AutoCloseable {
         int n = layers.size();
         int most = (options.depth() == ScheduleOptions.AUTOMATIC ? 2 * n : options.depth()) + 1;
         int window = 2 * most + 2;
-        this.state = new ScheduleState(n, window);
-        this.ring = new SlotRing(context);
+        SlotRing ring = new SlotRing(context);
+        this.state = new ScheduleState(context, ring, window);
         this.writeBack = new WriteBack(context, ring.writes, state::fail);
-        this.prefetcher = new Prefetcher(context, state, ring, writeBack);
+        this.prefetcher = new Prefetcher(context, state, writeBack, ring.stageBytes > 0);
         this.begins = new ComputeTimer[window];
         this.ends = new ComputeTimer[window];
         for (int i = 0; i < window; i++) {
@@ -142,12 +132,11 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * A schedule. It takes device memory for one layer and as many more as the depth asks for and
-     * the budget has; with room for one only it works, and overlaps nothing.
+     * Creates a schedule. It takes device memory for one layer and for as many more as the depth requests and the budget allows; with room for one layer it works, but overlaps nothing.
      *
      * @param layers the model, in the order of forward; one or more
      * @param tiers the engine, the pool of device memory, and the pool of pinned memory through
-     *     which tensors in a store pass; open as long as the schedule is
+     *     which tensors in a store pass; they stay they stay open as long as the schedule is used used
      * @param options depth and what is recorded
      * @return the schedule
      * @throws OffloadMemoryException if there is no room for the largest layer; the message says
@@ -155,9 +144,7 @@ public final class LayerSchedule implements AutoCloseable {
      */
     public static LayerSchedule create(List<Layer> layers, Tiers tiers, ScheduleOptions options) {
         LayerSchedule s = new LayerSchedule(new ScheduleContext(layers, tiers, options));
-        synchronized (s.state) {
-            s.ring.take();
-        }
+        s.state.takeSlots();
         s.prefetcher.start();
         s.writeBack.start();
         return s;
@@ -174,8 +161,7 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Runs all layers in order and back, and waits until gradients and checkpoints are in their
-     * homes.
+     * Runs all layers forward and backward, and waits until gradients and checkpoints are in their homes.
      *
      * @param forward enqueues a layer's forward
      * @param backward enqueues a layer's backward
@@ -212,60 +198,28 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Begins a pass: its first layers are fetched from now on.
+     * Begins a pass, and starts to fetch its first layers.
      *
-     * @param kind what it goes through
-     * @throws IllegalStateException if a pass is under way, or the schedule closed
+     * @param kind the kind of pass
+     * @throws IllegalStateException if a pass is in progress or the schedule is closed
      */
     public void begin(Pass kind) {
         Objects.requireNonNull(kind, "kind");
-        boolean goOn;
-        synchronized (state) {
-            state.checkOpen();
-            if (state.pass != null) {
-                throw new IllegalStateException(
-                        "a pass is under way: end or abort it before the next");
-            }
-            goOn =
-                    options.cyclic()
-                            && state.length == state.lengthOf(kind)
-                            && state.base + state.length == state.released
-                            && !state.startsAnew;
-            if (goOn) {
-                state.base += state.length;
-            }
-        }
+        boolean goOn = state.canContinue(kind);
         if (!goOn && options.cyclic()) {
             drain(); // fetches for another kind of pass
         }
-        synchronized (state) {
-            state.length = state.lengthOf(kind);
-            if (!goOn) {
-                state.base = state.released;
-                state.fed = state.released;
-                ring.reset();
-            }
-            state.startsAnew = false;
-            state.limit = state.base + (options.cyclic() ? 2L : 1L) * state.length;
-            boolean automatic = options.depth() == ScheduleOptions.AUTOMATIC;
-            if (automatic) {
-                ring.grow(stats.depth(state, layers.size(), options.cyclic()) + 1);
-            }
-            state.pass = kind;
-            timing =
-                    options.timing()
-                            || options.trace() != null
-                            || ScheduleEvents.COMPUTE.isEnabled()
-                            || ScheduleEvents.STALL.isEnabled()
-                            || (automatic && stats.learning());
-            stats.begin();
-            state.notifyAll();
-        }
+        timing =
+                options.timing()
+                        || options.trace() != null
+                        || ScheduleEvents.COMPUTE.isEnabled()
+                        || ScheduleEvents.STALL.isEnabled()
+                        || (options.depth() == ScheduleOptions.AUTOMATIC && stats.learning());
+        state.begin(kind, goOn);
     }
 
     /**
-     * Waits until a layer's tensors are on the device, or in the copy stream before the compute
-     * stream, and lets the work that the caller enqueues from now on use them.
+     * Waits until a layer's tensors are on the device, or until the compute stream is ordered after their copies. Work that the caller enqueues from now on can use them.
      *
      * @param layer its index: the next one of the pass
      * @return its tensors on the device, for work enqueued before {@link #release}
@@ -274,43 +228,15 @@ public final class LayerSchedule implements AutoCloseable {
      * @throws JcclException if a copy failed; the pass is aborted
      */
     public LayerBuffers acquire(int layer) {
-        long step;
-        Phase phase;
-        boolean timed;
-        synchronized (state) {
-            state.checkRunning();
-            step = state.released;
-            if (state.held) {
-                throw new IllegalStateException(
-                        "layer " + state.layerAt(step) + " is held: release it first");
-            }
-            if (step == state.base + state.length) {
-                throw new IllegalStateException(
-                        "all layers of the pass have run: end it, and begin another");
-            }
-            phase = state.phaseAt(step);
-            if (layer != state.layerAt(step)) {
-                throw new IllegalArgumentException(
-                        "layer is "
-                                + layer
-                                + ", expected "
-                                + state.layerAt(step)
-                                + ", which is the next one of the pass ("
-                                + phase
-                                + ")");
-            }
-            timed = timing;
-        }
+        long step = state.checkTurn(layer);
+        Phase phase = state.phaseAt(step);
         try {
-            awaitFed(step);
-            LoadedLayer r = Objects.requireNonNull(state.slotOf(step).loadedLayers[layer]);
+            LoadedLayer r = state.awaitFed(step);
             if (state.wasFetched(step)) {
                 r.orderBefore(compute, phase);
             }
-            synchronized (state) {
-                state.held = true;
-            }
-            if (timed) {
+            state.hold();
+            if (timing) {
                 mark(begins, step, layer, phase);
             }
             return r.buffers;
@@ -321,83 +247,28 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     private void mark(ComputeTimer[] timers, long step, int layer, Phase phase) {
-        ComputeTimer m = timers[state.index(step)];
+        ComputeTimer m = timers[(int) (step % timers.length)];
         m.set(layer, phase);
         compute.launchHostFunction(m);
     }
 
-    private void awaitFed(long step) {
-        long deadline = Deadline.after(options.timeout());
-        boolean interrupted = false;
-        synchronized (state) {
-            while (state.fed <= step && state.failure == null && !state.closed) {
-                long left = deadline - System.nanoTime();
-                if (left <= 0) {
-                    throw new JcclTimeoutException(
-                            "layer '"
-                                    + layers.get(state.layerAt(step)).name()
-                                    + "' could not be fetched within "
-                                    + options.timeout()
-                                    + ": its slot, its drive or the copies before it are busy");
-                }
-                try {
-                    state.wait(left / 1_000_000 + 1);
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-        throwFailure();
-        state.checkOpen();
-    }
-
-    private void throwFailure() {
-        Throwable e = state.failure();
-        switch (e) {
-            case null -> {}
-            case Error error -> throw error;
-            case OffloadMemoryException o -> throw o;
-            default ->
-                    throw new JcclException(
-                            "the pass failed, and can be begun again: " + e.getMessage(), e);
-        }
-    }
-
     /**
-     * Ends the use of the layer that is held. Its outputs go out once the work enqueued so far is
-     * complete, and its memory is for other layers then.
+     * Ends the use of the layer that is held. Once the work enqueued so far is complete, its outputs are copied out and its memory is used for other layers.
      *
      * @throws IllegalStateException if none is held
-     * @throws JcclException if the stream refused; the pass is aborted
+     * @throws JcclException if the stream failed; the pass is aborted
      */
     public void release() {
-        long step;
-        int layer;
-        Phase phase;
-        Slot slot;
-        boolean timed;
-        boolean training;
-        synchronized (state) {
-            state.checkRunning();
-            if (!state.held) {
-                throw new IllegalStateException("no layer is held: acquire one first");
-            }
-            step = state.released;
-            layer = state.layerAt(step);
-            phase = state.phaseAt(step);
-            slot = state.slotOf(step);
-            timed = timing;
-            training = state.isTraining();
-        }
+        long step = state.checkHeld();
+        int layer = state.layerAt(step);
+        Phase phase = state.phaseAt(step);
+        Slot slot = state.slotOf(step);
         try {
-            if (timed) {
+            if (timing) {
                 mark(ends, step, layer, phase);
             }
             LoadedLayer r = Objects.requireNonNull(slot.loadedLayers[layer]);
-            SlotTensor[] out = training ? r.outputs(phase) : null;
+            SlotTensor[] out = state.isTraining() ? r.outputs(phase) : null;
             if (out != null) {
                 writeBack.await(layer, phase); // of the pass before, to the same home
             }
@@ -406,12 +277,7 @@ public final class LayerSchedule implements AutoCloseable {
             if (out != null) {
                 writeBack.send(r, phase, out, worked);
             }
-            synchronized (state) {
-                slot.free = worked;
-                state.held = false;
-                state.released++;
-                state.notifyAll();
-            }
+            state.release(worked);
         } catch (RuntimeException | Error e) {
             abortAfter(e);
             throw e;
@@ -425,58 +291,26 @@ public final class LayerSchedule implements AutoCloseable {
      * @throws JcclException if a copy or the work failed; the pass is aborted
      */
     public void end() {
-        long last;
-        synchronized (state) {
-            state.checkRunning();
-            last = state.base + state.length;
-            if (state.held || state.released < last) {
-                throw new IllegalStateException(
-                        "layer "
-                                + state.layerAt(state.released)
-                                + (state.held ? " is held" : " has not run")
-                                + ": run all layers, or abort the pass");
-            }
-        }
+        state.checkComplete();
         try {
             compute.synchronize(options.timeout());
-            for (int i = 0; i < slots(); i++) {
-                LoadedLayer loaded;
-                Phase phase;
-                synchronized (state) {
-                    Slot s = ring.get(i);
-                    loaded = s.loadedFor < last ? s.loaded : null;
-                    phase = loaded == null ? Phase.FORWARD : state.phaseAt(s.loadedFor);
-                }
-                if (loaded != null) {
-                    loaded.checkFetched(phase, options.timeout());
-                }
-            }
+            state.checkFetches();
             writeBack.awaitAll();
-            throwFailure();
+            state.throwFailure();
         } catch (RuntimeException | Error e) {
             abortAfter(e);
             throw e;
         }
-        synchronized (state) {
-            state.pass = null;
-            stats.end(timing);
-            state.notifyAll();
-        }
-    }
-
-    private int slots() {
-        synchronized (state) {
-            return ring.size();
-        }
+        state.end();
+        stats.end(timing);
     }
 
     /**
-     * Waits until the gradients that a layer's last backward wrote are in their homes, such as to
-     * run its optimizer while other layers still compute.
+     * Waits until the gradients of a layer's last backward are in their homes, for example to run its optimizer while other layers still compute.
      *
      * @param layer its index
      * @param timeout how long to wait at most
-     * @throws JcclTimeoutException if the time passes first
+     * @throws JcclTimeoutException if the timeout expires first
      * @throws JcclException if the copy failed
      */
     public void awaitGradients(int layer, Duration timeout) {
@@ -485,36 +319,21 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Gives a pass up: drops what is not in the streams yet, and waits for the rest. Does nothing
-     * if none is under way.
+     * Aborts a pass: drops what is not in the streams yet, and waits for the rest. Does nothing if no pass is in progress.
      */
     public void abort() {
-        synchronized (state) {
-            if (state.pass == null) {
-                return;
-            }
-            state.pass = null;
-            state.held = false;
-            state.startsAnew = true;
+        if (state.giveUp()) {
+            drain();
         }
-        drain();
     }
 
     /**
-     * Forgets what a cyclic schedule has fetched for the next pass, because the parameters in their
-     * homes have changed or are about to.
+     * Discards the layers that a cyclic schedule has fetched for the next pass. Call it before or after the parameters in their homes change.
      *
-     * @throws IllegalStateException if a pass is under way
+     * @throws IllegalStateException if a pass is in progress
      */
     public void invalidate() {
-        synchronized (state) {
-            state.checkOpen();
-            if (state.pass != null) {
-                throw new IllegalStateException(
-                        "a pass is under way and reads the parameters: end or abort it first");
-            }
-            state.startsAnew = true;
-        }
+        state.invalidate();
         drain();
     }
 
@@ -531,20 +350,7 @@ public final class LayerSchedule implements AutoCloseable {
     /** Stops the prefetcher, and waits for all that is in the streams. */
     private void drain() {
         long deadline = Deadline.after(options.timeout());
-        synchronized (state) {
-            state.draining = true;
-            state.limit = state.fed;
-            state.notifyAll();
-        }
-        // What the prefetcher waits for ends by itself.
-        boolean clean = prefetcher.awaitIdle(deadline);
-        for (int i = 0; i < slots(); i++) {
-            LoadedLayer r;
-            synchronized (state) {
-                r = ring.get(i).loaded;
-            }
-            clean &= r == null || r.settleFetches(deadline);
-        }
+        boolean clean = state.drain(deadline);
         try {
             compute.synchronize(Deadline.left(deadline));
         } catch (JcclTimeoutException e) {
@@ -553,26 +359,17 @@ public final class LayerSchedule implements AutoCloseable {
             // The pass has failed already.
         }
         clean &= writeBack.settle(deadline);
-        synchronized (state) {
-            if (!clean) {
-                state.broken = true;
-                throw new JcclException(
-                        "what the schedule had under way did not end within "
-                                + options.timeout()
-                                + ": it cannot be used any more, and its memory is not freed");
-            }
-            state.draining = false;
-            state.failure = null;
-            ring.reset();
-            state.fed = state.released;
-            state.base = state.released;
-            state.length = Math.max(state.length, 1);
-            state.limit = state.fed;
+        state.drained(clean);
+        if (!clean) {
+            throw new JcclException(
+                    "the schedule's pending work did not end within "
+                            + options.timeout()
+                            + ": the schedule can no longer be used, and its memory is not freed");
         }
     }
 
     /**
-     * The stream on which the layers' work runs: the engine's.
+     * The stream on which the layers' work runs: the engine's compute stream.
      *
      * @return the stream
      */
@@ -581,49 +378,43 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * The model.
-     *
-     * @return its layers, in the order of forward
+     * The layers of the model.
+     * @return the layers, in the order of forward
      */
     public List<Layer> layers() {
         return layers;
     }
 
     /**
-     * Layers that are fetched ahead of the one that computes.
+     * The number of layers fetched ahead of the one that computes.
      *
      * @return 0 if nothing overlaps
      */
     public int depth() {
-        return slots() - 1;
+        return state.slots() - 1;
     }
 
     /**
-     * What was done so far.
-     *
-     * @return numbers of this moment
+     * Statistics so far.
+     * @return a snapshot
      */
     public Stats stats() {
-        return stats.stats(slots(), ring.slotBytes);
+        return stats.stats(state.slots(), state.slotBytes());
     }
 
     /**
-     * Aborts a pass that is under way, and gives the memory back. If something in the streams does
-     * not end within the options' timeout, the memory is left to it. Closing twice does nothing.
+     * Aborts a pass in progress and frees the memory. If work in the streams does not end within the options' timeout, the memory is not freed. Closing twice does nothing.
      */
     @Override
     public void close() {
-        synchronized (state) {
-            if (state.closed) {
-                return;
-            }
-            if (state.broken) {
-                closeThreads();
-                return;
-            }
-            state.pass = null;
-            state.held = false;
+        if (state.isClosed()) {
+            return;
         }
+        if (state.isBroken()) {
+            closeThreads();
+            return;
+        }
+        state.giveUp();
         JcclException stuck = null;
         try {
             drain();
@@ -631,34 +422,21 @@ public final class LayerSchedule implements AutoCloseable {
             stuck = e;
         }
         closeThreads();
-        boolean interrupted = false;
-        try {
-            prefetcher.join(Duration.ofSeconds(1));
-            writeBack.join(Duration.ofSeconds(1));
-        } catch (InterruptedException e) {
-            interrupted = true;
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        prefetcher.join(Duration.ofSeconds(1));
+        writeBack.join(Duration.ofSeconds(1));
         if (stuck != null) {
             throw stuck;
         }
-        synchronized (state) {
-            ring.close();
-        }
+        state.free();
     }
 
     private void closeThreads() {
-        synchronized (state) {
-            state.closed = true;
-            state.notifyAll();
-        }
+        state.close();
         writeBack.close();
     }
 
     @Override
     public String toString() {
-        return "schedule of " + layers.size() + " layers in " + slots() + " slots";
+        return "schedule of " + layers.size() + " layers in " + state.slots() + " slots";
     }
 }

@@ -4,13 +4,12 @@ import io.jccl.error.JcclException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A tier has no room. Nothing was changed: once something is freed, or the budget raised, the same
- * call can be made again.
+ * A tier has no room. Nothing was changed: the same call can be repeated once something is freed or the budget is raised.
  */
 public final class OffloadMemoryException extends JcclException {
     private static final long serialVersionUID = 1;
 
-    /** Where room was wanted. */
+    /** Where room was requested. */
     private final Tier tier;
 
     /** Bytes asked for. */
@@ -20,13 +19,12 @@ public final class OffloadMemoryException extends JcclException {
     private final long free;
 
     /**
-     * Makes one.
-     *
-     * @param tier where room was wanted
-     * @param asked bytes asked for
+     * Creates the exception.
+     * @param tier where room was requested
+     * @param asked bytes requested
      * @param free bytes that were free
-     * @param message who asked for what, and what to do; tier and bytes are put before it
-     * @param cause what said so, if not the budget
+     * @param message the purpose, and what to do; tier and bytes are put before it
+     * @param cause the system's error; null if the budget was exceeded
      */
     public OffloadMemoryException(
             Tier tier, long asked, long free, String message, @Nullable Throwable cause) {
@@ -46,7 +44,7 @@ public final class OffloadMemoryException extends JcclException {
     }
 
     /**
-     * Where room was wanted.
+     * Where room was requested.
      *
      * @return the tier
      */
@@ -55,7 +53,7 @@ public final class OffloadMemoryException extends JcclException {
     }
 
     /**
-     * How much was wanted.
+     * Bytes requested.
      *
      * @return bytes
      */
@@ -64,7 +62,7 @@ public final class OffloadMemoryException extends JcclException {
     }
 
     /**
-     * How much there was.
+     * Bytes that were free.
      *
      * @return bytes
      */

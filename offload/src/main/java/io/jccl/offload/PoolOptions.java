@@ -5,17 +5,13 @@ package io.jccl.offload;
  *
  * @param slabBytes bytes of a slab; larger requests get a slab of their own size
  * @param alignment of every block, a power of two of at least 64
- * @param checkLockLimit whether a pool of tier {@link Tier#PINNED} looks at the limit of locked
- *     memory ({@code ulimit -l}) before it takes a slab. For memory that is locked with {@code
- *     mlock}, or registered with an RDMA adapter, which count against that limit. Memory that is
- *     pinned for a GPU alone does not need it: NVIDIA's driver pins pages by itself, which is why
- *     the default is not to look
+ * @param checkLockLimit whether a pool of tier {@link Tier#PINNED} checks the limit of locked memory ({@code ulimit -l}) before it takes a slab. Needed for memory that is locked with {@code mlock} or registered with an RDMA adapter, which counts against that limit. Not needed, and off by default, for memory pinned for a GPU: NVIDIA's driver pins pages itself
  */
 public record PoolOptions(long slabBytes, int alignment, boolean checkLockLimit) {
-    /** Slabs of 256 MiB, blocks on boundaries of 64 bytes, no look at the limit. */
+    /** Slabs of 256 MiB, blocks aligned to 64 bytes, no check of the limit. */
     public static final PoolOptions DEFAULT = new PoolOptions(256L << 20, 64);
 
-    /** Checks the numbers. */
+    /** Checks the arguments. */
     public PoolOptions {
         if (slabBytes < 1) {
             throw new IllegalArgumentException(
@@ -28,7 +24,7 @@ public record PoolOptions(long slabBytes, int alignment, boolean checkLockLimit)
     }
 
     /**
-     * Options that do not look at the limit of locked memory.
+     * Options that do not check the limit of locked memory.
      *
      * @param slabBytes bytes of a slab
      * @param alignment of every block, a power of two of at least 64
@@ -58,9 +54,8 @@ public record PoolOptions(long slabBytes, int alignment, boolean checkLockLimit)
     }
 
     /**
-     * With or without a look at the limit of locked memory.
-     *
-     * @param check whether to look
+     * With or without a check of the limit of locked memory.
+     * @param check whether to check
      * @return the changed copy
      */
     public PoolOptions withLockLimitCheck(boolean check) {

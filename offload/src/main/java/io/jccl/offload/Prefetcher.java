@@ -1,28 +1,34 @@
 package io.jccl.offload;
 
 import io.jccl.device.Event;
+import io.jccl.internal.Waits;
 import io.jccl.offload.ChromeTrace.Track;
 import io.jccl.offload.LayerSchedule.Phase;
 import java.time.Duration;
+import java.util.Objects;
 
-/**
- * Brings layers into slots, ahead of their work, in a thread of its own: one step after the other,
- * as far as {@link ScheduleState#limit} and free slots let it.
- */
+/** Brings layers into slots ahead of their work, in a thread of its own, one step after another. */
 final class Prefetcher {
     private static final Phase[] PHASES = Phase.values();
 
     private final ScheduleContext context;
     private final ScheduleState state;
-    private final SlotRing ring;
     private final WriteBack writeBack;
+    private final boolean staged;
     private final Thread thread;
+    private final Fetch fetch = new Fetch();
 
-    Prefetcher(ScheduleContext context, ScheduleState state, SlotRing ring, WriteBack writeBack) {
+    /**
+     * A prefetcher that is not started.
+     *
+     * @param staged whether some tensors are in a store, and pass through pinned memory
+     */
+    Prefetcher(
+            ScheduleContext context, ScheduleState state, WriteBack writeBack, boolean staged) {
         this.context = context;
         this.state = state;
-        this.ring = ring;
         this.writeBack = writeBack;
+        this.staged = staged;
         this.thread = Thread.ofPlatform().daemon().name("jccl-layers").unstarted(this::run);
     }
 
@@ -30,148 +36,67 @@ final class Prefetcher {
         thread.start();
     }
 
-    void join(Duration patience) throws InterruptedException {
-        thread.join(patience);
+    void join(Duration patience) {
+        Waits.join(thread, patience);
     }
 
     private void run() {
-        while (true) {
-            synchronized (state) {
-                state.feeding = false;
-                state.notifyAll();
-                while (!state.closed && isEnough()) {
-                    state.await();
-                }
-                if (state.closed) {
-                    return;
-                }
-                state.feeding = true;
-            }
+        while (state.awaitWork()) {
             try {
-                feedOne();
+                if (state.choose(fetch)) {
+                    fetch();
+                }
             } catch (Throwable e) {
-                synchronized (state) {
-                    state.fail(e);
-                    state.limit = state.fed;
-                }
+                state.fetchFailed(e);
             }
         }
     }
 
-    private boolean isEnough() {
-        return state.draining
-                || state.fed >= state.limit
-                || state.fed - state.released >= state.window;
-    }
-
-    /** Waits until no step is being fed; tells whether that came before the deadline. */
-    boolean awaitIdle(long deadline) {
-        boolean interrupted = false;
-        boolean clean = true;
-        synchronized (state) {
-            while (state.feeding) {
-                long left = deadline - System.nanoTime();
-                if (left <= 0) {
-                    clean = false;
-                    break;
-                }
-                try {
-                    state.wait(left / 1_000_000 + 1);
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
-            }
+    /** Brings the layer of {@link #fetch} into its slot. */
+    private void fetch() {
+        LoadedLayer before = fetch.loaded;
+        if (before != null) {
+            // Its copies ended long ago; their errors are reported here.
+            before.checkFetched(fetch.loadedPhase, context.options().timeout());
         }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-        return clean;
-    }
-
-    /** Brings the next step's layer in, unless it is there. */
-    private void feedOne() {
-        long step;
-        int layer;
-        Phase phase;
-        Slot slot;
-        int old;
-        long lastStep;
-        LoadedLayer loaded;
-        Phase loadedPhase;
-        synchronized (state) {
-            step = state.fed;
-            layer = state.layerAt(step);
-            phase = state.phaseAt(step);
-            slot = ring.get(0);
-            for (int i = 0; i < ring.size(); i++) { // no iterator: no garbage
-                Slot s = ring.get(i);
-                if (s.layer == layer) {
-                    s.lastStep = step;
-                    state.ready(step, s, false);
-                    context.stats().hit();
-                    return;
-                }
-                if (s.lastStep < slot.lastStep) {
-                    slot = s;
-                }
-            }
-            old = slot.layer;
-            lastStep = slot.lastStep;
-            loaded = slot.loaded;
-            loadedPhase = loaded == null ? Phase.FORWARD : state.phaseAt(slot.loadedFor);
-            slot.layer = layer;
-            slot.lastStep = step;
-        }
-        if (loaded != null) {
-            // Its copies are long over; this is where their errors are seen.
-            loaded.checkFetched(loadedPhase, context.options().timeout());
-        }
-        LoadedLayer r = slot.loadedLayers[layer];
+        Slot slot = Objects.requireNonNull(fetch.slot);
+        LoadedLayer r = slot.loadedLayers[fetch.layer];
         if (r == null) {
-            r = new LoadedLayer(context, layer, slot);
-            slot.loadedLayers[layer] = r;
+            r = new LoadedLayer(context, fetch.layer, slot);
+            slot.loadedLayers[fetch.layer] = r;
         }
         boolean done = false;
         try {
-            done = bringIn(step, slot, r, phase, old, lastStep);
+            done = bringIn(slot, r);
         } finally {
             if (!done) {
-                // A read under way must not meet the next one into the same memory.
+                // A read under way must not overlap with the next one into the same memory.
                 r.endReads();
             }
         }
     }
 
-    private boolean bringIn(
-            long step, Slot slot, LoadedLayer r, Phase phase, int old, long lastStep) {
-        int layer = r.layer;
-        SlotTensor[] checkpoint = phase == Phase.BACKWARD ? r.checkpoint : null;
-        if (ring.stageBytes > 0) {
+    private boolean bringIn(Slot slot, LoadedLayer r) {
+        int old = fetch.old;
+        SlotTensor[] checkpoint = fetch.phase == Phase.BACKWARD ? r.checkpoint : null;
+        if (staged) {
             if (old >= 0) {
-                awaitStage(old, lastStep);
+                awaitStage(old);
             }
             if (checkpoint != null) {
-                writeBack.await(layer, Phase.FORWARD);
+                writeBack.await(r.layer, Phase.FORWARD);
                 read(checkpoint);
             }
             read(r.parameters);
         }
         // From here on the slot's last work must be in the compute stream.
-        Event free;
-        synchronized (state) {
-            while (!state.draining && !state.closed && lastStep >= state.released) {
-                state.await();
-            }
-            if (state.draining || state.closed) {
-                return false;
-            }
-            free = slot.free;
-            if (old >= 0) {
-                context.stats().evicted();
-            }
+        if (!state.awaitReleased(fetch.lastStep)) {
+            return false;
         }
+        Event free = state.free(slot);
         if (old >= 0) {
-            evicted(old, layer);
+            context.stats().evicted();
+            evicted(old, r.layer);
             for (Phase p : PHASES) {
                 LoadedLayer out = writeBack.last(old, p);
                 if (out != null && out == slot.loadedLayers[old]) {
@@ -180,13 +105,10 @@ final class Prefetcher {
             }
         }
         if (checkpoint != null) {
-            writeBack.await(layer, Phase.FORWARD);
+            writeBack.await(r.layer, Phase.FORWARD);
         }
         awaitRead(r.parameters);
-        synchronized (state) {
-            slot.loaded = r;
-            slot.loadedFor = step;
-        }
+        state.loading(slot, r, fetch.step);
         for (SlotTensor s : r.parameters) {
             s.fetch(free);
         }
@@ -196,26 +118,19 @@ final class Prefetcher {
                 s.fetch(free);
             }
         }
-        synchronized (state) {
-            context.stats().fetched();
-            state.ready(step, slot, true);
-        }
+        state.fetched(fetch.step, slot);
         return true;
     }
 
     /** Waits until what the slot's stage holds for its last layer is needed no more. */
-    private void awaitStage(int old, long lastStep) {
-        synchronized (state) {
-            while (!state.draining && !state.closed && lastStep >= state.released) {
-                Layer l = context.layers().get(old);
-                if (l.gradients().isEmpty() && l.checkpoint() == null) {
-                    return;
-                }
-                state.await();
+    private void awaitStage(int old) {
+        Layer l = context.layers().get(old);
+        boolean outputs = !l.gradients().isEmpty() || l.checkpoint() != null;
+        if (outputs || state.isReleased(fetch.lastStep)) {
+            state.awaitReleased(fetch.lastStep);
+            for (Phase p : PHASES) {
+                writeBack.await(old, p);
             }
-        }
-        for (Phase p : PHASES) {
-            writeBack.await(old, p);
         }
     }
 

@@ -7,16 +7,11 @@ import org.jspecify.annotations.Nullable;
  * How a {@link LayerSchedule} uses the device's memory and what it records.
  *
  * @param depth layers that are fetched ahead of the one that computes, 0 to 1,024; 0 needs memory
- *     for one layer only and overlaps nothing. {@link #AUTOMATIC} begins with one and takes more,
- *     as far as the memory reaches, where measured times say that it pays
- * @param deviceBytes most device memory that the schedule takes, beside what the pool's budget
- *     allows
- * @param cyclic whether the parameters on the host stay as they are from pass to pass, as in
- *     inference: then the first layers of the next pass, taken to be like this one, are fetched
- *     while the last of this one compute
- * @param timing whether {@link LayerSchedule.Stats} tells compute and stall times of all passes. On
- *     a GPU that costs two host functions a layer
- * @param trace where to write what happened when; null for nowhere. The schedule does not close it
+ *     for one layer only and overlaps nothing. {@link #AUTOMATIC} begins with one and takes more, as far as memory allows, if measured times show a gain
+ * @param deviceBytes most device memory that the schedule takes, in addition to the limit of the pool's budget
+ * @param cyclic whether the parameters on the host do not change from pass to pass, as in inference: then the first layers of the next pass, assumed to be of the same kind, are fetched while the last ones of this pass compute
+ * @param timing whether {@link LayerSchedule.Stats} has compute and stall times of all passes. On a GPU this costs two host functions per layer
+     * @param trace a timeline to write; null for none. The schedule does not close it
  * @param timeout how long the schedule waits for a copy, a drive or the device before it fails
  */
 public record ScheduleOptions(
@@ -27,7 +22,7 @@ public record ScheduleOptions(
         @Nullable ChromeTrace trace,
         Duration timeout) {
 
-    /** The depth that follows measured times. */
+    /** The depth is chosen from measured times. */
     public static final int AUTOMATIC = -1;
 
     static final int MAX_DEPTH = 1024;
@@ -37,7 +32,7 @@ public record ScheduleOptions(
             new ScheduleOptions(
                     AUTOMATIC, Budgets.UNLIMITED, false, false, null, Duration.ofMinutes(10));
 
-    /** Checks the numbers. */
+    /** Checks the arguments. */
     public ScheduleOptions {
         if (depth != AUTOMATIC && (depth < 0 || depth > MAX_DEPTH)) {
             throw new IllegalArgumentException(
@@ -73,9 +68,8 @@ public record ScheduleOptions(
     }
 
     /**
-     * With passes that follow each other without a gap, or not.
-     *
-     * @param unchanged whether parameters stay as they are
+     * With or without fetching ahead into the next pass.
+     * @param unchanged whether parameters do not change between passes
      * @return the changed copy
      */
     public ScheduleOptions withCyclic(boolean unchanged) {
@@ -83,9 +77,8 @@ public record ScheduleOptions(
     }
 
     /**
-     * With times in the statistics, or not.
-     *
-     * @param measure whether to take them
+     * With or without times in the statistics.
+     * @param measure whether to measure
      * @return the changed copy
      */
     public ScheduleOptions withTiming(boolean measure) {
@@ -95,7 +88,7 @@ public record ScheduleOptions(
     /**
      * With a trace.
      *
-     * @param file where to write; null for nowhere
+     * @param file the timeline; null for none
      * @return the changed copy
      */
     public ScheduleOptions withTrace(@Nullable ChromeTrace file) {
@@ -103,7 +96,7 @@ public record ScheduleOptions(
     }
 
     /**
-     * With another limit for waiting.
+     * With another timeout.
      *
      * @param limit how long
      * @return the changed copy

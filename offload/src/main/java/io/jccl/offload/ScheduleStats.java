@@ -90,21 +90,23 @@ final class ScheduleStats {
     }
 
     /**
-     * The depth that measured times make worthwhile; called with the monitor of the state.
+     * The depth that measured times make worthwhile.
      *
-     * @return layers to fetch ahead; 0 if there is nothing to go by, or no more to learn
+     * @param length steps of a pass
+     * @return layers to fetch ahead; 0 if nothing has been measured, or the depth is settled
      */
-    synchronized int depth(ScheduleState state, int layers, boolean cyclic) {
+    synchronized int depth(int length, boolean cyclic) {
         if (timedPasses == 0 || passes > LEARNING) {
             return 0;
         }
+        int layers = fetchNanos.length;
         long came = Math.max(1, Math.max(1, fetches) / layers);
-        long[] fetch = new long[state.length];
-        long[] work = new long[state.length];
-        for (int i = 0; i < state.length; i++) {
-            int layer = state.layerAt(state.base + i);
+        long[] fetch = new long[length];
+        long[] work = new long[length];
+        for (int i = 0; i < length; i++) {
+            int layer = ScheduleState.layer(i, layers);
             fetch[i] = fetchNanos[layer] / came;
-            work[i] = workNanos[state.phaseAt(state.base + i).ordinal()][layer] / timedPasses;
+            work[i] = workNanos[ScheduleState.phase(i, layers).ordinal()][layer] / timedPasses;
         }
         // A slot that holds a layer more than there are would never be used.
         return DepthModel.choose(fetch, work, Math.max(0, layers - 1), cyclic);

@@ -6,7 +6,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * A part of device memory that holds one layer at a time. What changes is guarded by the {@link
- * Steps}.
+ * ScheduleState}.
  */
 final class Slot {
     final Buffer memory;

@@ -1,10 +1,10 @@
 package io.jccl.offload;
 
-/** Where data may live, from the scarcest memory to the most plentiful. */
+/** Where data can be, from the scarcest memory to the most plentiful. */
 public enum Tier {
-    /** Memory of the device that computes. */
+    /** Memory of the compute device. */
     DEVICE,
-    /** Host memory that the device copies from and to beside its work. */
+    /** Host memory that the device can copy from and to asynchronously. */
     PINNED,
     /** Files on a local drive. */
     NVME

@@ -4,21 +4,20 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 
 /**
- * Files, or whatever else holds tier {@link Tier#NVME}: named places that are read into pinned
- * memory and written from it.
+ * Storage of tier {@link Tier#NVME}, such as files: named places that are read into pinned memory and written from it.
  *
  * <p><b>Threads:</b> any.
  */
 public interface TierStore {
     /**
-     * Reserves room, or finds what is there under this name.
+     * Reserves room, or finds the existing place of this name.
      *
      * @param name of the data, unique in the store
      * @param type element type
      * @param count number of elements
      * @return the place
      * @throws OffloadMemoryException if there is no room
-     * @throws IllegalArgumentException if the name is taken for another type or count
+     * @throws IllegalArgumentException if the name exists with another type or count
      */
     Place place(String name, DataType type, long count);
 
@@ -27,20 +26,20 @@ public interface TierStore {
         /**
          * Starts to read all elements.
          *
-         * @param pinned where to; it stays open until the read has ended
+         * @param pinned the target; it stays open until the read has ended
          * @return the read
          */
         Completion read(Buffer pinned);
 
         /**
-         * Starts to write all elements. If it fails, what the place holds is undefined.
+         * Starts to write all elements. If it fails, the content of the place is undefined.
          *
-         * @param pinned where from; it stays open and unchanged until the write has ended
+         * @param pinned the source; it stays open and unchanged until the write has ended
          * @return the write
          */
         Completion write(Buffer pinned);
 
-        /** Lets go of the place; whether the data stays is up to the store. */
+        /** Releases the place; whether the data stays is up to the store. */
         @Override
         void close();
     }

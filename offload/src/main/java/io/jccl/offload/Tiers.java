@@ -3,8 +3,7 @@ package io.jccl.offload;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Where {@linkplain OffloadedBuffer offloaded buffers} find room, and what moves them. Whoever made
- * the parts closes them, after the buffers.
+ * The memory of {@linkplain OffloadedBuffer offloaded buffers}, and the engine that moves them. The caller that created the parts closes them, after the buffers.
  *
  * @param engine copies between device and host
  * @param device memory of tier {@link Tier#DEVICE}, on the engine's device
@@ -13,7 +12,7 @@ import org.jspecify.annotations.Nullable;
  */
 public record Tiers(
         TransferEngine engine, BufferPool device, BufferPool pinned, @Nullable TierStore nvme) {
-    /** Checks that the pools are of their tiers. */
+    /** Checks the pools' tiers. */
     public Tiers {
         check(device, Tier.DEVICE);
         check(pinned, Tier.PINNED);

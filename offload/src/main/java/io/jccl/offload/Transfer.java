@@ -7,8 +7,7 @@ import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A copy between a device and the host that a {@link TransferEngine} makes chunk by chunk. Both
- * buffers have to stay open, and the source unchanged, until it is done.
+ * A copy between a device and the host, made by a {@link TransferEngine} chunk by chunk. Both buffers must stay open, and the source unchanged, until it is done.
  *
  * <p>Once done it can be {@linkplain #restart started again}, which creates no objects: a loop that
  * copies between the same buffers in every step needs one transfer for each pair.
@@ -24,7 +23,7 @@ public final class Transfer implements Completion {
     @Nullable Boolean staged;
     private Buffer @Nullable [] pieces;
 
-    /** What runs once it is done, on whichever thread finds that; it must not start transfers. */
+    /** Runs once it is done, on the thread that detects that; must not start transfers. */
     @Nullable Runnable whenDone;
 
     // All below is guarded by the queue.
@@ -74,6 +73,21 @@ public final class Transfer implements Completion {
         this.target = target;
         this.bytes = source.byteSize();
         this.number = number;
+    }
+
+    /** Starts a run; called by the queue. */
+    void begin(long place) {
+        run++;
+        ticket = place;
+        taken = 0;
+        waited = false;
+        enqueued = false;
+        event = null;
+        done = false;
+        cancelled = false;
+        error = null;
+        startedNanos = 0;
+        finishedNanos = 0;
     }
 
     /** The buffers of a chunk, source before target; kept for the next start. */
@@ -127,8 +141,7 @@ public final class Transfer implements Completion {
     }
 
     /**
-     * Drops the chunks that are not in the stream yet; those that are finish. What the target holds
-     * afterwards is undefined.
+     * Drops the chunks that are not in the stream yet; the others are copied. Afterwards the content of the target is undefined.
      *
      * @return whether it was cancelled by this or an earlier call; false if it had ended before, or
      *     all its chunks were in the stream
@@ -138,11 +151,9 @@ public final class Transfer implements Completion {
     }
 
     /**
-     * Lets work that is enqueued on a stream from now on run after this transfer. Waits on the
-     * calling thread until the last chunk is in the transfer's own stream, which takes as long as
-     * the queue before it; not until it is copied.
+     * Orders work that is enqueued on a stream from now on after this transfer. The calling thread waits until the last chunk is in the transfer's own stream, that is, for the transfers queued before it, but not until it is copied.
      *
-     * <p>The work runs also if the transfer fails or is cancelled: {@link #await} tells.
+     * <p>The work also runs if the transfer fails or is cancelled: {@link #await} reports that.
      *
      * @param stream a stream of the engine's device
      */

@@ -4,28 +4,22 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
+import io.jccl.internal.Deadline;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Copies between a device and host memory beside the device's work: one stream in each direction,
- * next to the stream that computes.
+ * Copies between a device and host memory concurrently with the device's work: one stream in each direction, in addition to the compute stream.
  *
- * <p>A transfer is cut into chunks. Chunks go into the direction's stream a few at a time, always
- * from the waiting transfer of the highest priority (the oldest of those), so that an urgent one
- * overtakes what is left of the others. A transfer that is to start after an event lets those that
- * can start now overtake it; if there are none, the stream waits for the event by itself.
+ * <p>A transfer is cut into chunks. Chunks are put into the direction's stream a few at a time, always from the waiting transfer of the highest priority (of equal ones, the oldest), so that an urgent transfer overtakes the remaining chunks of others. A transfer that waits for an event is overtaken by those that can start; if there are none, the stream waits for the event.
  *
- * <p>On a GPU, host memory that is not pinned is copied by way of a ring of pinned slots, one for
- * each chunk in flight. On the host device the copies are real and run in a thread for each
- * direction.
+ * <p>On a GPU, host memory that is not pinned is copied through a ring of pinned slots, one for each chunk in flight. On the host device the copies are real and run in one thread per direction.
  *
- * <p>A transfer that fails tells whoever awaits it; the engine goes on.
+ * <p>A failed transfer throws where it is awaited; the engine continues.
  *
- * <p><b>Threads:</b> any, but not host functions of the engine's own transfers. Starting a transfer
- * waits while the queue of its direction is full.
+ * <p><b>Threads:</b> any, except host functions of the engine's own transfers. Starting a transfer waits while the queue of its direction is full.
  */
 public final class TransferEngine implements AutoCloseable {
     private final Device device;
@@ -37,16 +31,16 @@ public final class TransferEngine implements AutoCloseable {
     private boolean closed;
 
     /**
-     * What one direction has done.
+     * Statistics of one direction.
      *
      * @param transfers transfers started
      * @param bytes bytes copied
      * @param chunks chunks that went through the stream
-     * @param stagedChunks chunks that went by way of a pinned slot
-     * @param overtakings chunks taken while another transfer that had begun was left waiting
+     * @param stagedChunks chunks copied through a pinned slot
+     * @param overtakings chunks taken while another transfer was partly copied
      * @param failures transfers that failed
      * @param cancellations transfers that were cancelled
-     * @param queued transfers that wait now
+     * @param queued transfers waiting now
      * @param peakInFlight the most chunks in the stream at any time
      */
     public record Stats(
@@ -69,7 +63,7 @@ public final class TransferEngine implements AutoCloseable {
     }
 
     /**
-     * An engine whose ring of pinned slots no budget limits.
+     * Creates an engine whose rings of pinned slots are not limited by a budget.
      *
      * @param device the device that computes
      * @param options chunks and queues
@@ -80,8 +74,7 @@ public final class TransferEngine implements AutoCloseable {
     }
 
     /**
-     * An engine. Its two rings of pinned slots, of {@code depth} chunks each, are allocated when
-     * memory that is not pinned is first copied in that direction.
+     * Creates an engine. Its two rings of pinned slots, of {@code depth} chunks each, are allocated when memory that is not pinned is first copied in their direction.
      *
      * @param device the device that computes
      * @param options chunks and queues
@@ -100,8 +93,7 @@ public final class TransferEngine implements AutoCloseable {
     }
 
     /**
-     * The device that computes.
-     *
+     * The compute device.
      * @return the device
      */
     public Device device() {
@@ -109,16 +101,15 @@ public final class TransferEngine implements AutoCloseable {
     }
 
     /**
-     * How it cuts and queues.
-     *
-     * @return the options it was made with
+     * The options of the engine.
+     * @return the options
      */
     public TransferOptions options() {
         return options;
     }
 
     /**
-     * The stream for the device's work, beside which the copies run.
+     * The stream for the device's work, concurrent with the copies.
      *
      * @return a stream that lives as long as the engine
      */
@@ -144,9 +135,7 @@ public final class TransferEngine implements AutoCloseable {
      * @param host elements to read, in host memory
      * @param device where to write them, in memory of the engine's device; same type and count
      * @param priority higher goes first
-     * @param after an event whose last recording was made before this call; it stays as it is until
-     *     the transfer is done. What it marks must not need a later transfer of this direction,
-     *     which may have to wait behind this one
+     * @param after an event whose last recording was made before this call; it must not be recorded again until the transfer is done. The work before it must not depend on a later transfer of this direction, which may have to wait for this one
      * @return the transfer
      */
     public Transfer toDevice(Buffer host, Buffer device, int priority, Event after) {
@@ -242,27 +231,23 @@ public final class TransferEngine implements AutoCloseable {
     }
 
     /**
-     * What went to the device.
-     *
-     * @return numbers of this moment
+     * Statistics of copies to the device.
+     * @return a snapshot
      */
     public Stats toDeviceStats() {
         return up.stats();
     }
 
     /**
-     * What went to the host.
-     *
-     * @return numbers of this moment
+     * Statistics of copies to the host.
+     * @return a snapshot
      */
     public Stats toHostStats() {
         return down.stats();
     }
 
     /**
-     * Cancels what waits, waits for what is in the streams as long as {@link
-     * TransferOptions#closeTimeout} says, and ends the threads. A stream that does not complete by
-     * then is left alone with its memory, and its transfers fail. Closing twice does nothing.
+     * Cancels waiting transfers, waits for the streams for up to {@link TransferOptions#closeTimeout}, and ends the threads. If a stream does not complete in time, its memory is not freed, and its transfers fail. Closing twice does nothing.
      */
     @Override
     public void close() {
@@ -272,7 +257,7 @@ public final class TransferEngine implements AutoCloseable {
             }
             closed = true;
         }
-        long deadline = System.nanoTime() + options.closeTimeout().toNanos();
+        long deadline = Deadline.after(options.closeTimeout());
         up.beginClose();
         down.beginClose();
         up.finishClose(deadline);

@@ -5,11 +5,10 @@ import java.time.Duration;
 /**
  * How a {@link TransferEngine} cuts and queues its work.
  *
- * @param chunkBytes bytes of a chunk, a multiple of 64; priorities and cancellation take effect
- *     between chunks, so smaller ones react sooner and cost more
+ * @param chunkBytes bytes of a chunk, a multiple of 64; priorities and cancellation take effect between chunks, so smaller chunks react sooner but cost more
  * @param depth chunks that are in a direction's stream at once, 1 to 256; with one, the stream
  *     idles between chunks
- * @param queue transfers of one direction that wait, 1 or more; one more makes its caller wait
+ * @param queue transfers of one direction that may wait, 1 or more; starting one more blocks the caller
  * @param closeTimeout how long closing waits for chunks in flight
  */
 public record TransferOptions(long chunkBytes, int depth, int queue, Duration closeTimeout) {
@@ -20,7 +19,7 @@ public record TransferOptions(long chunkBytes, int depth, int queue, Duration cl
     public static final TransferOptions DEFAULT =
             new TransferOptions(4L << 20, 4, 1024, Duration.ofSeconds(10));
 
-    /** Checks the numbers. */
+    /** Checks the arguments. */
     public TransferOptions {
         if (chunkBytes < ALIGNMENT || chunkBytes % ALIGNMENT != 0) {
             throw new IllegalArgumentException(
@@ -70,7 +69,7 @@ public record TransferOptions(long chunkBytes, int depth, int queue, Duration cl
     }
 
     /**
-     * With another time to close.
+     * With another timeout for closing.
      *
      * @param timeout how long closing waits for chunks in flight
      * @return the changed copy

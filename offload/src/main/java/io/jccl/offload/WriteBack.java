@@ -3,6 +3,7 @@ package io.jccl.offload;
 import io.jccl.device.Event;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import io.jccl.offload.ChromeTrace.Track;
 import io.jccl.offload.LayerSchedule.Phase;
 import java.time.Duration;
@@ -110,7 +111,6 @@ final class WriteBack {
     /** Waits until the writer has no more to do with a layer's outputs, however that ends. */
     private void awaitWritten(LoadedLayer r, Phase phase, Duration timeout) {
         long deadline = Deadline.after(timeout);
-        boolean interrupted = false;
         synchronized (this) {
             while (r.writing[phase.ordinal()]) {
                 long left = deadline - System.nanoTime();
@@ -121,15 +121,8 @@ final class WriteBack {
                                     + "' were not written within "
                                     + timeout);
                 }
-                try {
-                    wait(left / 1_000_000 + 1);
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
+                Waits.on(this, left);
             }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
         }
     }
 
@@ -208,9 +201,9 @@ final class WriteBack {
         notifyAll();
     }
 
-    void join(Duration patience) throws InterruptedException {
+    void join(Duration patience) {
         if (writer != null) {
-            writer.join(patience);
+            Waits.join(writer, patience);
         }
     }
 }

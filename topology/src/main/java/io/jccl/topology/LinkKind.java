@@ -1,6 +1,6 @@
 package io.jccl.topology;
 
-/** What a {@link Link} is made of. */
+/** The technology of a {@link Link}. */
 public enum LinkKind {
     /** NVLink: from GPU to GPU, or from a GPU into the NVSwitches. */
     NVLINK,

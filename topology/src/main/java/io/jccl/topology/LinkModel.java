@@ -3,8 +3,7 @@ package io.jccl.topology;
 import java.util.Locale;
 
 /**
- * Bandwidths that NCCL plans with, in GB/s (10^9 bytes) per direction. They are what a good program
- * gets out of a link, not the signalling rate.
+ * Bandwidths that NCCL plans with, in GB/s (10^9 bytes) per direction. They are achievable rates, not signalling rates.
  *
  * <p>Source: NCCL 2.30, src/graph/topo.h (constants, {@code ncclTopoNVLinkBw}) and
  * src/graph/topo.cc ({@code kvDictPciGen}, {@code ncclTopoGetInterCpuBw}).
@@ -13,13 +12,13 @@ public final class LinkModel {
     /** A PCIe 3.0 x16 slot. */
     public static final double PCIE_3_X16 = 12;
 
-    /** What is assumed of a NIC about which nothing is known: 100 Gbit/s. */
+    /** Assumed for a NIC of unknown speed: 100 Gbit/s. */
     public static final double DEFAULT_NIC = 12;
 
-    /** What is assumed of a link between CPUs about which nothing is known: Skylake's UPI. */
+    /** Assumed for a link between unknown CPUs: Skylake's UPI. */
     public static final double DEFAULT_SMP = 10;
 
-    /** Within a device, or from a hub to itself: no limit worth modelling. */
+    /** Within a device or a switch: no limit worth modelling. */
     public static final double LOCAL = 5000;
 
     private LinkModel() {}
@@ -32,7 +31,7 @@ public final class LinkModel {
      */
     public static double nvlink(int sm) {
         if (sm >= 100) {
-            // Compute capability 11 and 12 have no NVLink but to their own CPU.
+            // Compute capabilities 11 and 12 have NVLink only to their own CPU.
             return 40.1;
         }
         if (sm >= 90) {
@@ -71,7 +70,7 @@ public final class LinkModel {
     }
 
     /**
-     * The PCIe slot that a GPU of a generation is made for, x16.
+     * The x16 PCIe slot that a generation of GPUs is made for.
      *
      * @param sm compute capability times ten; 0 if unknown
      * @return GB/s per direction; that of PCIe 3.0 if unknown
@@ -87,8 +86,7 @@ public final class LinkModel {
      * Link between two CPUs.
      *
      * @param arch {@code x86_64}, {@code arm64}, {@code ppc64}
-     * @param vendor {@code GenuineIntel}, {@code AuthenticAMD}, {@code Shanghai} or whatever the
-     *     CPU says
+     * @param vendor {@code GenuineIntel}, {@code AuthenticAMD}, {@code Shanghai} or what else the CPU reports
      * @param family CPU family, 0 if unknown
      * @param model CPU model, 0 if unknown
      * @return GB/s per direction

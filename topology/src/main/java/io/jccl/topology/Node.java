@@ -1,9 +1,9 @@
 package io.jccl.topology;
 
 /** A vertex of a {@link Topology}. Immutable. */
-public sealed interface Node permits Gpu, Nic, Hub {
+public sealed interface Node permits Gpu, Nic, Switch {
     /**
-     * Its place in {@link Topology#nodes()}: GPUs first, then NICs, then hubs.
+     * Its index in {@link Topology#nodes()}: GPUs first, then NICs, then switches.
      *
      * @return 0 to the number of nodes, exclusive
      */

@@ -24,7 +24,7 @@ public enum Operation {
     SEND_RECV;
 
     /**
-     * Its name on the command line, which is nccl-tests': {@code all_reduce}, {@code alltoall}.
+     * Its name on the command line, as in nccl-tests: {@code all_reduce}, {@code alltoall}.
      *
      * @return the name
      */
@@ -37,9 +37,9 @@ public enum Operation {
     }
 
     /**
-     * The operation of a name.
+     * Finds an operation by name.
      *
-     * @param command as {@link #command()} gives it; the field's other spellings are understood
+     * @param command as {@link #command()} returns it; other common spellings are accepted
      * @return the operation
      */
     public static Operation of(String command) {
@@ -58,7 +58,7 @@ public enum Operation {
     }
 
     /**
-     * busbw = factor * algbw, where algbw is the size that nccl-tests prints divided by the time.
+     * The factor of busbw = factor * algbw, where algbw is the size that nccl-tests prints divided by the time.
      * Source: nccl-tests, doc/PERFORMANCE.md.
      *
      * @param ranks number of ranks, at least 1

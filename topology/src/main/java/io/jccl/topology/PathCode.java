@@ -3,14 +3,14 @@ package io.jccl.topology;
 import java.util.Objects;
 
 /**
- * A cell of a matrix that {@code nvidia-smi topo} prints.
+ * A cell of a matrix printed by {@code nvidia-smi topo}.
  *
  * @param text as printed: {@code NV12}, {@code PIX}, {@code SOC}, {@code OK}
  * @param kind what it means
  * @param count number of NVLinks if {@code kind} is {@link Kind#NV}, else 0
  */
 public record PathCode(String text, Kind kind, int count) {
-    /** What a code means, paths from near to far. */
+    /** What a code means; paths are ordered from near to far. */
     public enum Kind {
         /** The device itself. */
         SELF,
@@ -28,17 +28,17 @@ public record PathCode(String text, Kind kind, int count) {
         SYS,
         /** A state of {@code -p2p}, not a path. */
         P2P,
-        /** A code that is not known here; it is kept as it is. */
+        /** An unknown code, kept as printed. */
         UNKNOWN
     }
 
     /** The diagonal. */
     public static final PathCode SELF = new PathCode("X", Kind.SELF, 0);
 
-    /** Most NVLinks in a code that is taken for one: a GPU of the announced generation has 36. */
+    /** Highest number of NVLinks accepted in a code: a GPU of the announced generation has 36. */
     private static final int MAX_LINKS = 999;
 
-    /** Checks that nothing is missing. */
+    /** Checks that no argument is null. */
     public PathCode {
         Objects.requireNonNull(text, "text");
         Objects.requireNonNull(kind, "kind");
@@ -47,8 +47,8 @@ public record PathCode(String text, Kind kind, int count) {
     /**
      * Reads a cell.
      *
-     * @param text the cell without blanks around it
-     * @return its code; of kind {@link Kind#UNKNOWN} if it is not one that is known
+     * @param text the cell without surrounding blanks
+     * @return its code, of kind {@link Kind#UNKNOWN} if it is not a known one
      */
     public static PathCode of(String text) {
         return switch (text) {
@@ -68,7 +68,7 @@ public record PathCode(String text, Kind kind, int count) {
         };
     }
 
-    /** The number behind {@code NV}, or 0. */
+    /** The number after {@code NV}, or 0. */
     private static int links(String text) {
         if (!text.startsWith("NV") || text.length() < 3 || text.length() > 5) {
             return 0;

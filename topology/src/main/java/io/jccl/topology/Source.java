@@ -2,16 +2,16 @@ package io.jccl.topology;
 
 /** Where a bandwidth figure comes from, from the least to the most specific. */
 public enum Source {
-    /** Nothing is known about the device: a cautious default. */
+    /** A conservative default for an unknown device. */
     DEFAULT,
     /** NCCL's planning constant for the kind of link or the generation of the GPU. */
     NCCL_MODEL,
-    /** The model of the GPU was named. */
+    /** The GPU model. */
     GPU_MODEL,
-    /** Width and speed that the system states for a PCIe device, or a NIC's port speed. */
+    /** Width and speed that the system reports for a PCIe device, or a NIC's port speed. */
     DEVICE,
     /** {@code nvidia-smi nvlink -s}. */
     NVLINK_STATUS,
-    /** The caller said so. */
+    /** Given by the caller. */
     USER
 }

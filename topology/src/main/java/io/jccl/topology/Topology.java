@@ -11,11 +11,9 @@ import java.util.PriorityQueue;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A machine: GPUs, NICs, what lies between them, and how wide the links are.
+ * A machine: GPUs, NICs, the switches between them, and the bandwidth of the links.
  *
- * <p>What several paths share is a link of the graph: two GPUs below one PCIe switch share its
- * uplink, all traffic of a socket's GPUs to another socket shares the link between the CPUs. So a
- * set of routes is feasible if no arc carries more than its bandwidth.
+ * <p>Whatever paths share is a link of the graph: two GPUs below one PCIe switch share its uplink; all traffic from the GPUs of one socket to another shares the link between the CPUs. A set of routes is therefore feasible if no arc carries more than its bandwidth.
  *
  * <p>Immutable, and safe for use by many threads.
  */
@@ -23,7 +21,7 @@ public final class Topology {
     private final String name;
     private final List<Gpu> gpus;
     private final List<Nic> nics;
-    private final List<Hub> hubs;
+    private final List<Switch> switches;
     private final List<Node> nodes;
     private final List<Link> links;
     private final List<Warning> warnings;
@@ -32,17 +30,17 @@ public final class Topology {
     /** Links at each node. */
     private final List<List<Link>> incident;
 
-    /** Routes from a node to all others, made when first asked for. Races only make them twice. */
+    /** Routes from a node to all others, computed on first use. A race only computes them twice. */
     private final @Nullable Route[] @Nullable [] routes;
 
     private Topology(Builder b) {
         name = b.name;
         gpus = List.copyOf(b.gpus);
         nics = List.copyOf(b.nics);
-        hubs = List.copyOf(b.hubs);
+        switches = List.copyOf(b.switches);
         List<Node> all = new ArrayList<>(gpus);
         all.addAll(nics);
-        all.addAll(hubs);
+        all.addAll(switches);
         nodes = List.copyOf(all);
         links = List.copyOf(b.links);
         warnings = List.copyOf(b.warnings);
@@ -51,7 +49,7 @@ public final class Topology {
         for (int i = 0; i < nodes.size(); i++) {
             Node node = nodes.get(i);
             if (node.id() != i) {
-                throw new IllegalStateException("node " + node + " stands at place " + i);
+                throw new IllegalStateException("node " + node + " is at index " + i);
             }
             if (byName.put(node.name(), node) != null) {
                 throw new IllegalArgumentException(
@@ -72,7 +70,7 @@ public final class Topology {
     }
 
     /**
-     * A name for people: of a file, a host, a model of machine.
+     * A display name: a file, a host, or a model of machine.
      *
      * @return the name
      */
@@ -83,7 +81,7 @@ public final class Topology {
     /**
      * GPUs in the order of the source.
      *
-     * @return the GPUs; their places are what plans call GPU indices
+     * @return the GPUs; plans refer to them by their index in this list
      */
     public List<Gpu> gpus() {
         return gpus;
@@ -101,14 +99,14 @@ public final class Topology {
     /**
      * Switches, bridges, NUMA nodes.
      *
-     * @return the hubs
+     * @return the switches
      */
-    public List<Hub> hubs() {
-        return hubs;
+    public List<Switch> switches() {
+        return switches;
     }
 
     /**
-     * GPUs, then NICs, then hubs.
+     * GPUs, then NICs, then switches.
      *
      * @return all nodes, by id
      */
@@ -136,7 +134,7 @@ public final class Topology {
     }
 
     /**
-     * What the reader found odd.
+     * Warnings of the reader.
      *
      * @return the warnings, in the order of the source
      */
@@ -155,7 +153,7 @@ public final class Topology {
     }
 
     /**
-     * The code of a pair: as printed if the source printed one, else derived from the graph.
+     * The code of a pair: as printed in the source, else derived from the graph.
      *
      * @param a id of a GPU or NIC
      * @param b id of another
@@ -187,9 +185,9 @@ public final class Topology {
             smp |= link.kind() == LinkKind.SMP;
         }
         for (int node : nodesOf(route)) {
-            if (nodes.get(node) instanceof Hub hub) {
-                switches += hub.kind() == Hub.Kind.PCIE_SWITCH ? 1 : 0;
-                bridges += hub.kind() == Hub.Kind.HOST_BRIDGE ? 1 : 0;
+            if (nodes.get(node) instanceof Switch sw) {
+                switches += sw.kind() == Switch.Kind.PCIE_SWITCH ? 1 : 0;
+                bridges += sw.kind() == Switch.Kind.HOST_BRIDGE ? 1 : 0;
             }
         }
         if (nvlinks > 0) {
@@ -204,7 +202,7 @@ public final class Topology {
         return PathCode.of(switches > 1 ? "PXB" : "PIX");
     }
 
-    /** Ids of the nodes that a route passes, ends included. */
+    /** Ids of the nodes of a route, ends included. */
     private List<Integer> nodesOf(Route route) {
         List<Integer> all = new ArrayList<>();
         int at = route.from();
@@ -217,7 +215,7 @@ public final class Topology {
     }
 
     /**
-     * Where an arc leads to.
+     * The node where an arc ends.
      *
      * @param arc see {@link Link}
      * @return id of the node at its end
@@ -228,7 +226,7 @@ public final class Topology {
     }
 
     /**
-     * Where an arc starts.
+     * The node where an arc starts.
      *
      * @param arc see {@link Link}
      * @return id of the node at its start
@@ -238,8 +236,7 @@ public final class Topology {
     }
 
     /**
-     * The best route between two nodes: the widest, of those the shortest. Data does not pass
-     * through GPUs or NICs on the way, as no copy engine or NCCL transport forwards by itself.
+     * The best route between two nodes: the widest, and among equally wide ones the shortest. Routes do not pass through GPUs or NICs, since no copy engine or NCCL transport forwards by itself.
      *
      * @param from id of a node
      * @param to id of a node
@@ -278,7 +275,7 @@ public final class Topology {
                 continue;
             }
             done[at] = true;
-            if (at != from && !(nodes.get(at) instanceof Hub)) {
+            if (at != from && !(nodes.get(at) instanceof Switch)) {
                 continue;
             }
             for (Link link : incident.get(at)) {
@@ -325,32 +322,32 @@ public final class Topology {
                 + " links";
     }
 
-    /** Makes a {@link Topology}: first GPUs, then NICs, then hubs, then links. Not thread-safe. */
+    /** Builds a {@link Topology}: first GPUs, then NICs, then switches, then links. Not thread-safe. */
     public static final class Builder {
         private final String name;
         private final List<Gpu> gpus = new ArrayList<>();
         private final List<Nic> nics = new ArrayList<>();
-        private final List<Hub> hubs = new ArrayList<>();
+        private final List<Switch> switches = new ArrayList<>();
         private final List<Link> links = new ArrayList<>();
         private final List<Warning> warnings = new ArrayList<>();
         private final Map<Long, PathCode> codes = new HashMap<>();
 
         /**
-         * Starts with nothing.
+         * Starts with an empty machine.
          *
-         * @param name a name for people
+         * @param name a display name
          */
         public Builder(String name) {
             this.name = Objects.requireNonNull(name, "name");
         }
 
         /**
-         * How many nodes there are so far.
+         * The number of nodes so far.
          *
          * @return the id that the next node must have
          */
         public int nextId() {
-            return gpus.size() + nics.size() + hubs.size();
+            return gpus.size() + nics.size() + switches.size();
         }
 
         /**
@@ -360,15 +357,15 @@ public final class Topology {
          * @return its id
          */
         public int add(Gpu gpu) {
-            require(nics.isEmpty() && hubs.isEmpty(), gpu);
+            require(nics.isEmpty() && switches.isEmpty(), gpu);
             gpus.add(gpu);
             return gpu.id();
         }
 
         /**
-         * Adds a GPU of which little is known.
+         * Adds a GPU of unknown model.
          *
-         * @param index its number; its name is GPU and this
+         * @param index its number; it is named GPU followed by this number
          * @param sm compute capability times ten; 0 if unknown
          * @return its id
          */
@@ -394,22 +391,22 @@ public final class Topology {
          * @return its id
          */
         public int add(Nic nic) {
-            require(hubs.isEmpty(), nic);
+            require(switches.isEmpty(), nic);
             nics.add(nic);
             return nic.id();
         }
 
         /**
-         * Adds a hub.
+         * Adds a switch.
          *
          * @param name unique
          * @param kind what it is
          * @return its id
          */
-        public int addHub(String name, Hub.Kind kind) {
-            Hub hub = new Hub(nextId(), name, kind);
-            hubs.add(hub);
-            return hub.id();
+        public int addSwitch(String name, Switch.Kind kind) {
+            Switch sw = new Switch(nextId(), name, kind);
+            switches.add(sw);
+            return sw.id();
         }
 
         /**
@@ -417,8 +414,8 @@ public final class Topology {
          *
          * @param a id of one end
          * @param b id of the other end
-         * @param kind what it is made of
-         * @param count how many are bonded
+         * @param kind its technology
+         * @param count how many physical links are bonded
          * @param gbps GB/s per direction, of all together
          * @param source where the figure comes from
          * @return its id
@@ -433,7 +430,7 @@ public final class Topology {
         }
 
         /**
-         * Notes the code that the source printed for a pair.
+         * Records the code that the source printed for a pair.
          *
          * @param a id of a GPU or NIC
          * @param b id of another
@@ -444,16 +441,16 @@ public final class Topology {
         }
 
         /**
-         * Notes something odd.
+         * Adds a warning.
          *
-         * @param warning what it is
+         * @param warning the warning
          */
         public void warn(Warning warning) {
             warnings.add(warning);
         }
 
         /**
-         * Makes the topology.
+         * Builds the topology.
          *
          * @return the topology
          */
@@ -464,7 +461,7 @@ public final class Topology {
         private void require(boolean inOrder, Node node) {
             if (!inOrder || node.id() != nextId()) {
                 throw new IllegalArgumentException(
-                        node + " has to have id " + nextId() + ", and GPUs come first, then NICs");
+                        node + " must have id " + nextId() + ", and GPUs come first, then NICs");
             }
         }
     }

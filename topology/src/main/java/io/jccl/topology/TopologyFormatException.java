@@ -1,8 +1,7 @@
 package io.jccl.topology;
 
 /**
- * A text that is not the topology it should be. The message says where, what was found and what was
- * expected.
+ * A text cannot be read as a topology. The message gives the place, what was found and what was expected.
  */
 public final class TopologyFormatException extends IllegalArgumentException {
     private static final long serialVersionUID = 1;
@@ -14,7 +13,7 @@ public final class TopologyFormatException extends IllegalArgumentException {
     private final int column;
 
     /**
-     * Makes one.
+     * Creates the exception.
      *
      * @param line line of the text, from 1; 0 if it concerns the whole text
      * @param column column, from 1; 0 if it concerns the whole line
@@ -27,7 +26,7 @@ public final class TopologyFormatException extends IllegalArgumentException {
     }
 
     /**
-     * Where it is.
+     * The place in the text.
      *
      * @return the line, from 1; 0 if it concerns the whole text
      */
@@ -36,7 +35,7 @@ public final class TopologyFormatException extends IllegalArgumentException {
     }
 
     /**
-     * Where it is.
+     * The place in the text.
      *
      * @return the column, from 1; 0 if it concerns the whole line
      */

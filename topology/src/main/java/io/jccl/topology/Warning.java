@@ -3,22 +3,22 @@ package io.jccl.topology;
 import java.util.Objects;
 
 /**
- * Something odd that a reader or planner saw and went on after.
+ * A problem that did not stop a reader or planner.
  *
  * @param line line of the text it is about, from 1; 0 if none
  * @param column column, from 1; 0 if none
- * @param message what was found, what was expected, what was made of it
+ * @param message what was found, what was expected, and how it was handled
  */
 public record Warning(int line, int column, String message) {
-    /** Checks that there is a message. */
+    /** Checks that the message is not null. */
     public Warning {
         Objects.requireNonNull(message, "message");
     }
 
     /**
-     * A warning about no particular line.
+     * A warning that concerns no particular line.
      *
-     * @param message what is odd
+     * @param message what was found
      * @return the warning
      */
     public static Warning of(String message) {

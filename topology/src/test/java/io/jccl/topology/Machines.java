@@ -31,9 +31,9 @@ public final class Machines {
             b.addGpu(i, sm);
         }
         pcie(b, gpus, 2, 24, 16);
-        int hub = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
+        int sw = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
         for (int i = 0; i < gpus; i++) {
-            b.link(i, hub, LinkKind.NVLINK, links, links * perLink, Source.NCCL_MODEL);
+            b.link(i, sw, LinkKind.NVLINK, links, links * perLink, Source.NCCL_MODEL);
         }
         return b.build();
     }
@@ -51,11 +51,11 @@ public final class Machines {
     /** Switches of {@code perSwitch} GPUs, each on a host bridge; half of them on either socket. */
     private static void pcie(Topology.Builder b, int gpus, int perSwitch, double pcie, double smp) {
         int switches = (gpus + perSwitch - 1) / perSwitch;
-        int[] numa = {b.addHub("numa0", Hub.Kind.NUMA), b.addHub("numa1", Hub.Kind.NUMA)};
+        int[] numa = {b.addSwitch("numa0", Switch.Kind.NUMA), b.addSwitch("numa1", Switch.Kind.NUMA)};
         b.link(numa[0], numa[1], LinkKind.SMP, 1, smp, Source.NCCL_MODEL);
         for (int s = 0; s < switches; s++) {
-            int sw = b.addHub("pcie-switch" + s, Hub.Kind.PCIE_SWITCH);
-            int bridge = b.addHub("host-bridge" + s, Hub.Kind.HOST_BRIDGE);
+            int sw = b.addSwitch("pcie-switch" + s, Switch.Kind.PCIE_SWITCH);
+            int bridge = b.addSwitch("host-bridge" + s, Switch.Kind.HOST_BRIDGE);
             b.link(sw, bridge, LinkKind.PCIE, 1, pcie, Source.NCCL_MODEL);
             b.link(
                     bridge,

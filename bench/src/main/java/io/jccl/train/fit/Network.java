@@ -5,7 +5,7 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.offload.BufferPool;
-import io.jccl.offload.zero.Layer;
+import io.jccl.offload.zero.ShardedLayer;
 import io.jccl.train.Functions;
 import io.jccl.train.Grammar;
 import io.jccl.train.Owned;
@@ -109,19 +109,19 @@ public final class Network {
     }
 
     /** The parameters: embeddings, blocks, and the output. */
-    static List<Layer> layers(int hidden, int blocks) {
-        List<Layer> layers = new ArrayList<>();
-        layers.add(Layer.of("embedding", (long) TOKENS * hidden));
+    static List<ShardedLayer> layers(int hidden, int blocks) {
+        List<ShardedLayer> layers = new ArrayList<>();
+        layers.add(ShardedLayer.of("embedding", (long) TOKENS * hidden));
         long matrix = (long) WIDTH * hidden * hidden;
         for (int i = 0; i < blocks; i++) {
             layers.add(
-                    new Layer(
+                    new ShardedLayer(
                             "block" + i,
                             List.of(
-                                    new Layer.Tensor("w1", matrix),
-                                    new Layer.Tensor("w2", matrix))));
+                                    new ShardedLayer.Tensor("w1", matrix),
+                                    new ShardedLayer.Tensor("w2", matrix))));
         }
-        layers.add(Layer.of("output", (long) TOKENS * hidden));
+        layers.add(ShardedLayer.of("output", (long) TOKENS * hidden));
         return layers;
     }
 

@@ -13,7 +13,7 @@ import io.jccl.offload.ScheduleOptions;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.LossScale;
-import io.jccl.offload.zero.Layer;
+import io.jccl.offload.zero.ShardedLayer;
 import io.jccl.offload.zero.StepResult;
 import io.jccl.offload.zero.ZeroOptimizer;
 import io.jccl.train.Owned;
@@ -59,7 +59,7 @@ final class RankTrainer implements AutoCloseable {
         this.rows = s.share() / microBatches;
         this.text = Network.text(s.seed());
         try {
-            List<Layer> layers = Network.layers(s.hidden(), blocks);
+            List<ShardedLayer> layers = Network.layers(s.hidden(), blocks);
             zero =
                     owned.add(
                             ZeroOptimizer.create(
@@ -69,7 +69,7 @@ final class RankTrainer implements AutoCloseable {
                                     set.options(microBatches),
                                     LossScale.fixed(1),
                                     tiers));
-            long most = layers.stream().mapToLong(Layer::count).max().orElseThrow();
+            long most = layers.stream().mapToLong(ShardedLayer::count).max().orElseThrow();
             reserve =
                     owned.add(tiers.pinned().allocate(DataType.FLOAT32, padded(most, comm.size())));
             network = new Network(s.hidden(), rows, set.type(), tiers.device(), owned);

@@ -19,10 +19,10 @@ import io.jccl.device.cuda.Gpus;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.testdouble.TestDouble;
 import io.jccl.testkit.Messages;
-import io.jccl.topology.Hub;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Route;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import io.jccl.topology.plan.Channel;
@@ -106,9 +106,9 @@ class CopyCollectivesTest {
         for (int i = 0; i < n; i++) {
             b.addGpu(i, 90);
         }
-        int hub = b.addHub("switch", Hub.Kind.NVSWITCH);
+        int sw = b.addSwitch("switch", Switch.Kind.NVSWITCH);
         for (int i = 0; i < n; i++) {
-            b.link(i, hub, LinkKind.NVLINK, 18, 360, Source.DEFAULT);
+            b.link(i, sw, LinkKind.NVLINK, 18, 360, Source.DEFAULT);
         }
         return b.build();
     }

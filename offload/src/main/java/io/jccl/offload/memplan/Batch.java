@@ -1,19 +1,19 @@
 package io.jccl.offload.memplan;
 
 /**
- * What a step works on. The global batch is {@code micro x accumulation x data-parallel ranks}.
+ * The batch of a step. The global batch is {@code micro x accumulation x data-parallel ranks}.
  *
- * @param micro samples that a GPU takes at once, b
+ * @param micro samples per GPU and micro-batch, b
  * @param accumulation micro-batches whose gradients are summed before the update, m
  */
 public record Batch(int micro, int accumulation) {
-    /** One sample a GPU and step. */
+    /** One sample per GPU and step. */
     public static final Batch ONE = new Batch(1, 1);
 
-    /** Checks the sizes. */
+    /** Checks the arguments. */
     public Batch {
         Checks.range("the micro-batch", micro, 1, 1_000_000, "give samples per GPU");
         Checks.range(
-                "gradient accumulation", accumulation, 1, 1_000_000, "give micro-batches a step");
+                "gradient accumulation", accumulation, 1, 1_000_000, "give micro-batches per step");
     }
 }

@@ -15,12 +15,12 @@ public enum Formula {
                     + " gradient; master, momentum, variance); 20 if the optimizer is offloaded, which"
                     + " holds the gradient in float32 too",
             "arXiv 1910.02054, section 3.1; arXiv 2104.07857, section 3"),
-    /** What sharding leaves. */
+    /** State per rank after sharding. */
     ZERO(
             "sharding over d ranks",
             "stage 1: optimizer state / d; 2: gradients / d too; 3: parameters / d too",
             "arXiv 1910.02054, section 5"),
-    /** What offload leaves on the device. */
+    /** State on the device with offload. */
     OFFLOAD(
             "offload",
             "state moves to the host's or NVMe's column whole; two layers of gradients and (1 +"
@@ -33,7 +33,7 @@ public enum Formula {
             "s b h (34 + 5 a s / h) bytes; selective recomputation 34 s b h; full 2 s b h and one"
                     + " layer whole; over t tensor-parallel ranks each / t",
             "arXiv 2205.05198, equations 1, 2, 4 and section 5"),
-    /** Activations beside the layers. */
+    /** Activations outside the layers. */
     ENDS(
             "first and last layer",
             "s b h + 4 s b h (1 + V/h) bytes kept, 2 s b V for the gradient of the logits",
@@ -51,7 +51,7 @@ public enum Formula {
                     + " r 2P; 2 the former in each of m micro-batches; 3 allGather 2 m r 2P besides; tensor"
                     + " parallel 4 allReduces of 2 s b h per layer, 6 with full recomputation",
             "arXiv 1910.02054, section 7; arXiv 1909.08053, section 3"),
-    /** What is used besides the model. */
+    /** Memory used in addition to the model. */
     OVERHEADS(
             "overheads",
             "1343 MiB per GPU for runtime and kernels; 5% of device and host memory that pools cannot"
@@ -59,7 +59,7 @@ public enum Formula {
                     + " workspace; before NVMe 5 slots of 1e8 elements, and 3 of optimizer state",
             "Hugging Face, Model training anatomy; this project's pools; an assumption; mke2fs(8); NCCL:"
                     + " 2 x 32 channels x NCCL_BUFFSIZE; cuBLAS; DeepSpeed's buffer_size, buffer_count"),
-    /** How the largest model is looked for. */
+    /** The search for the largest model. */
     SCALING(
             "largest model",
             "hidden size in steps of 128; layers from hidden / aspect up to where the next hidden size"
@@ -78,8 +78,7 @@ public enum Formula {
     }
 
     /**
-     * What it gives.
-     *
+     * Its result.
      * @return such as {@code parameters}
      */
     public String title() {
@@ -96,8 +95,7 @@ public enum Formula {
     }
 
     /**
-     * Where it comes from.
-     *
+     * Its source.
      * @return public sources
      */
     public String source() {

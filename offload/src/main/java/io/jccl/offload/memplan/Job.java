@@ -1,14 +1,13 @@
 package io.jccl.offload.memplan;
 
 /**
- * What is to be trained, and on what.
- *
- * @param model the model
- * @param batch what a step works on
- * @param precision number formats
- * @param optimizer the optimizer
- * @param machine what there is
- * @param overheads what is used besides
+ * A model to train and the machine to train it on.
+     * @param model the model
+     * @param batch the batch of a step
+     * @param precision number formats
+     * @param optimizer the optimizer
+     * @param machine the machine
+     * @param overheads memory used in addition to the model
  */
 public record Job(
         Model model,
@@ -18,10 +17,9 @@ public record Job(
         Machine machine,
         Overheads overheads) {
     /**
-     * A job in mixed precision with Adam and the usual overheads, one sample a GPU and step.
-     *
+     * A job in mixed precision with Adam and the usual overheads, one sample per GPU and step.
      * @param model the model
-     * @param machine what there is
+     * @param machine the machine
      * @return the job
      */
     public static Job of(Model model, Machine machine) {

@@ -3,16 +3,16 @@ package io.jccl.offload.memplan;
 import io.jccl.offload.Tier;
 
 /**
- * What there is to train on.
+ * The hardware to train on.
  *
  * @param gpus GPUs per machine
  * @param device bytes of memory per GPU
  * @param host bytes of memory per machine
  * @param nvme bytes of NVMe drives per machine; 0 if there are none
- * @param machines machines, all alike
+ * @param machines number of machines, all equal
  */
 public record Machine(int gpus, long device, long host, long nvme, int machines) {
-    /** Checks the sizes. */
+    /** Checks the arguments. */
     public Machine {
         Checks.range("the number of GPUs per machine", gpus, 1, 1024, "give at least one");
         Checks.range("the number of machines", machines, 1, 1_000_000, "give at least one");
@@ -22,18 +22,16 @@ public record Machine(int gpus, long device, long host, long nvme, int machines)
     }
 
     /**
-     * GPUs in all.
-     *
-     * @return how many
+     * Number of GPUs of all machines.
+     * @return the number
      */
     public int ranks() {
         return Math.multiplyExact(gpus, machines);
     }
 
     /**
-     * How much a tier has.
-     *
-     * @param tier which
+     * The capacity of a tier.
+     * @param tier the tier
      * @return bytes: per GPU for the device, per machine otherwise
      */
     public long capacity(Tier tier) {

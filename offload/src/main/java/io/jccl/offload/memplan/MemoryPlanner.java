@@ -7,16 +7,16 @@ import java.util.Comparator;
 import java.util.List;
 
 /**
- * Says what training needs on each tier, what fits, and the largest model that does.
+ * Computes what training needs on each tier, what fits, and the largest model that fits.
  *
- * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches a step,
+ * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches per step,
  * e bytes per activation; the others as in {@link Model}. {@link Formula} lists the formulas with
  * their sources. Nothing is measured here.
  *
  * <p><b>Threads:</b> any.
  */
 public final class MemoryPlanner {
-    /** Pieces per layer that the search tries. */
+    /** Numbers of pieces per layer that the search tries. */
     private static final int[] PIECES = {1, 2, 4, 8, 16, 32};
 
     /** How far past the first model that does not fit the search looks, per pipeline stage. */
@@ -26,9 +26,8 @@ public final class MemoryPlanner {
 
     /**
      * What the search may try.
-     *
-     * @param host whether host memory may hold anything
-     * @param nvme whether drives may
+     * @param host whether host memory may be used
+     * @param nvme whether drives may be used
      * @param modelParallel whether to try tensor and pipeline parallelism; JCCL itself has neither
      */
     public record Space(boolean host, boolean nvme, boolean modelParallel) {
@@ -46,184 +45,34 @@ public final class MemoryPlanner {
     /**
      * Plans a job.
      *
-     * @param job what, on what
-     * @param t how
-     * @return what it needs, whether it fits or not
-     * @throws IllegalArgumentException if job and techniques do not go together
+     * @param job the job
+     * @param t the techniques
+     * @return its needs, whether they fit or not
+     * @throws IllegalArgumentException if the techniques cannot be used for the job
      */
     public static Plan plan(Job job, Techniques t) {
         check(job, t);
         Model model = job.model();
         int d = job.machine().ranks() / (t.tensor() * t.pipeline());
-        Needs needs = needs(job, t);
+        Needs needs = Needs.of(job, t);
         Batch batch = job.batch();
         return new Plan(
                 job,
                 t,
-                needs.device,
-                needs.host,
-                needs.nvme,
+                needs.device(),
+                needs.host(),
+                needs.nvme(),
                 traffic(job, t, d, needs),
                 Compute.of(
                         model, (long) batch.micro() * batch.accumulation() * d, t.recomputation()));
     }
 
     /**
-     * What the tiers hold.
-     *
-     * @param device each GPU
-     * @param host each machine's memory
-     * @param nvme each machine's drives
-     * @param parameters parameters of the fullest rank
-     * @param layers its layers
-     * @param kept bytes of activations of one layer and micro-batch
-     */
-    private record Needs(
-            Usage device, Usage host, Usage nvme, double parameters, int layers, double kept) {
-        boolean fit() {
-            return device.fits() && host.fits() && nvme.fits();
-        }
-    }
-
-    private static Needs needs(Job job, Techniques t) {
-        Model model = job.model();
-        Machine machine = job.machine();
-        Overheads over = job.overheads();
-        Precision precision = job.precision();
-
-        int ways = t.tensor() * t.pipeline();
-        int d = machine.ranks() / ways;
-        double s = model.sequence();
-        double b = job.batch().micro();
-        double m = job.batch().accumulation();
-        double h = model.hidden();
-        double v = model.vocabulary();
-        double e = precision.parameter();
-
-        // Parameters: of the fullest rank, and of all ranks that hold one copy of the model.
-        int layers = (model.layers() + t.pipeline() - 1) / t.pipeline();
-        boolean piped = t.pipeline() > 1;
-        double ends = piped ? (v + s) * h : model.embeddings();
-        double fullest = (model.layerParameters() * layers + ends) / t.tensor();
-        double all = model.parameters() + (piped && model.tied() ? v * h : 0);
-        double mean = all / ways;
-
-        double byStage1 = t.stage() >= 1 ? 1.0 / d : 1;
-        double byStage2 = t.stage() >= 2 ? 1.0 / d : 1;
-        double byStage3 = t.stage() >= 3 ? 1.0 / d : 1;
-        boolean gathered = byStage3 < 1 || t.parameters() != Tier.DEVICE;
-        boolean scattered = byStage2 < 1 || t.gradients() != Tier.DEVICE;
-        double unit = Math.max(model.layerParameters(), v * h) / t.tensor() / t.pieces();
-
-        int stateBytes = job.optimizer().bytes(precision);
-        int heldGradient = t.optimizer() == Tier.DEVICE ? 0 : precision.offloadedGradient();
-
-        // Activations of one layer and micro-batch: kept, and alive while it is computed again.
-        double attention = (2 * e + 1) * model.heads() * s * s * b / t.tensor();
-        double linear = s * b * h * (e * (8 + 2 * model.ffn()) + 2) / t.tensor();
-        double input = s * b * h * e / t.tensor();
-        double kept =
-                switch (t.recomputation()) {
-                    case NONE -> linear + attention;
-                    case SELECTIVE -> linear;
-                    case FULL -> input;
-                };
-        double again =
-                switch (t.recomputation()) {
-                    case NONE -> 0;
-                    case SELECTIVE -> attention;
-                    case FULL -> linear + attention;
-                };
-        double inFlight = Math.min(t.pipeline(), m);
-        double allKept = kept * layers * inFlight;
-        // The last norm, the output matrix's input, its logits in float32; the first dropout's
-        // mask.
-        double head = piped ? 0 : s * b * (2 * e * h + 4 * v) / t.tensor();
-        double mask = s * b * h * inFlight / t.tensor();
-        double keptHere = t.activations() == Tier.DEVICE ? allKept : Math.min(allKept, 2 * kept);
-
-        // Gradients: of one layer's activations, of the logits.
-        double backward =
-                s * b * h * e * (1 + model.ffn()) / t.tensor()
-                        + (piped ? 0 : s * b * v * e / t.tensor());
-
-        double fetched = gathered ? Math.min(fullest, (1 + over.prefetch()) * unit) * e : 0;
-        double leaving = scattered ? Math.min(fullest, 2 * unit) * precision.gradient() : 0;
-        double nccl = machine.ranks() > 1 ? Overheads.NCCL_BUFFERS : 0;
-
-        Usage device =
-                new Usage(
-                        on(t.parameters(), Tier.DEVICE, e * fullest * byStage3),
-                        on(t.gradients(), Tier.DEVICE, precision.gradient() * fullest * byStage2),
-                        on(t.optimizer(), Tier.DEVICE, stateBytes * fullest * byStage1),
-                        bytes(keptHere + head + mask),
-                        bytes(again + backward + Overheads.WORKSPACE),
-                        bytes(fetched + leaving + nccl),
-                        bytes(over.runtime() + over.deviceWaste() * machine.device()),
-                        machine.device());
-
-        double share = mean * machine.gpus();
-        double parameters = e * share * byStage3;
-        double gradients = precision.gradient() * share * byStage2;
-        double held = heldGradient * share * byStage1;
-        double optimizer = stateBytes * share * byStage1 + held;
-        double activations = allKept * machine.gpus();
-
-        // What passes through host memory on its way between a device and another tier.
-        double staging = 0;
-        if (t.optimizer() != Tier.DEVICE && t.parameters() == Tier.DEVICE) {
-            staging += Math.min(mean * byStage1, 2 * unit) * e;
-        }
-        if (t.optimizer() != Tier.DEVICE && t.gradients() == Tier.DEVICE) {
-            staging += Math.min(mean * byStage1, 2 * unit) * precision.gradient();
-        }
-        if (t.parameters() == Tier.NVME) {
-            staging += Math.min(mean * byStage3, Overheads.NVME_SLOTS * Overheads.NVME_SLOT) * e;
-        }
-        if (t.gradients() == Tier.NVME) {
-            staging +=
-                    Math.min(mean * byStage2, Overheads.NVME_SLOTS * Overheads.NVME_SLOT)
-                            * precision.gradient();
-        }
-        if (t.optimizer() == Tier.NVME) {
-            staging +=
-                    Math.min(mean * byStage1, Overheads.NVME_STATE_SLOTS * Overheads.NVME_SLOT)
-                            * (stateBytes + heldGradient);
-        }
-        if (t.activations() == Tier.NVME) {
-            staging += Math.min(allKept, 2 * kept);
-        }
-        Usage host =
-                new Usage(
-                        on(t.parameters(), Tier.PINNED, parameters),
-                        on(t.gradients(), Tier.PINNED, gradients),
-                        on(t.optimizer(), Tier.PINNED, optimizer),
-                        on(t.activations(), Tier.PINNED, activations),
-                        0,
-                        bytes(staging * machine.gpus()),
-                        bytes(over.hostReserve() + over.hostWaste() * machine.host()),
-                        machine.host());
-        int copies = over.nvmeCopies();
-        Usage nvme =
-                new Usage(
-                        on(t.parameters(), Tier.NVME, parameters * copies),
-                        on(t.gradients(), Tier.NVME, gradients),
-                        on(t.optimizer(), Tier.NVME, (optimizer - held) * copies + held),
-                        on(t.activations(), Tier.NVME, activations),
-                        0,
-                        0,
-                        bytes(over.nvmeWaste() * machine.nvme()),
-                        machine.nvme());
-        return new Needs(device, host, nvme, fullest, layers, kept);
-    }
-
-    /**
      * The largest model of a rule that fits.
-     *
-     * @param job on what; its model is not looked at
-     * @param techniques how
-     * @param ladder the models to try, smallest first, as {@link ScalingRule#ladder} gives them
-     * @return its plan, or that of the smallest model if not even that fits
+     * @param job the job; its model is ignored
+     * @param techniques the techniques
+     * @param ladder the models to try, smallest first, from {@link ScalingRule#ladder}
+     * @return its plan, or that of the smallest model if none fits
      */
     public static Plan largest(Job job, Techniques techniques, List<Model> ladder) {
         check(job, techniques);
@@ -231,18 +80,17 @@ public final class MemoryPlanner {
         int high = ladder.size(); // does not fit
         while (high - low > 1) {
             int middle = (low + high) >>> 1;
-            if (needs(job.with(ladder.get(middle)), techniques).fit()) {
+            if (Needs.of(job.with(ladder.get(middle)), techniques).fit()) {
                 low = middle;
             } else {
                 high = middle;
             }
         }
-        // Depth and width take turns, and a pipeline likes depths that it divides, so that need
-        // does
-        // not rise with every step.
+        // Depth and width grow alternately, and depths that a pipeline divides need less, so needs
+        // do not rise with every step.
         int end = Math.min(ladder.size(), high + LOOK_AHEAD * techniques.pipeline());
         for (int i = high; i < end; i++) {
-            if (needs(job.with(ladder.get(i)), techniques).fit()) {
+            if (Needs.of(job.with(ladder.get(i)), techniques).fit()) {
                 low = i;
             }
         }
@@ -252,7 +100,7 @@ public final class MemoryPlanner {
     /**
      * The largest model under every combination of techniques.
      *
-     * @param job on what; of its model the proportions count
+     * @param job the job; of its model only the proportions are used
      * @param space what to try
      * @return one plan for each combination under which anything fits, fewest and cheapest
      *     techniques first
@@ -270,8 +118,7 @@ public final class MemoryPlanner {
     }
 
     /**
-     * Of the plans of a search those that are worth their techniques: each has a larger model than
-     * all before it.
+     * The plans of a search whose techniques pay: each has a larger model than all before it.
      *
      * @param found plans in order
      * @return some of them, in order
@@ -290,37 +137,31 @@ public final class MemoryPlanner {
 
     /**
      * The combinations under which a job's own model fits.
-     *
-     * @param job what, on what
+     * @param job the job
      * @param space what to try
      * @return their plans, fewest and cheapest techniques first
      */
     public static List<Plan> fitting(Job job, Space space) {
         return combinations(job, space).stream()
-                .filter(t -> needs(job, t).fit())
+                .filter(t -> Needs.of(job, t).fit())
                 .map(t -> plan(job, t))
                 .toList();
     }
 
     /**
-     * What to switch on besides.
-     *
-     * @param job what, on what
-     * @param now what is switched on
+     * Plans that fit with additional techniques.
+     * @param job the job
+     * @param now the techniques in use
      * @param space what to try
-     * @return plans that fit and save everywhere at least as much as now, fewest and cheapest
-     *     techniques first
+     * @return plans that fit and save at least as much everywhere, fewest and cheapest techniques first
      */
     public static List<Plan> next(Job job, Techniques now, Space space) {
         return fitting(job, space).stream().filter(p -> p.techniques().includes(now)).toList();
     }
 
     /**
-     * All combinations of techniques that mean something for a job: no stages with one
-     * data-parallel rank, no gradients further away than their optimizer, no pieces of layers that
-     * stay whole.
-     *
-     * @param job on what
+     * All combinations of techniques that make sense for a job: no stages with one data-parallel rank, no gradients further away than their optimizer, no pieces of layers that stay whole.
+     * @param job the job
      * @param space what to try
      * @return the combinations, fewest and cheapest techniques first
      */
@@ -368,7 +209,7 @@ public final class MemoryPlanner {
             }
         }
         record Priced(Techniques techniques, int count, int cost) {}
-        // Stable: what costs the same stays in the order above.
+        // Stable: equal costs keep the order above.
         return all.stream()
                 .map(t -> new Priced(t, t.count(), t.cost()))
                 .sorted(Comparator.comparingInt(Priced::count).thenComparingInt(Priced::cost))
@@ -405,15 +246,15 @@ public final class MemoryPlanner {
                             + t.pipeline()
                             + " takes "
                             + ways
-                            + " GPUs a copy of the model, which does not divide the "
+                            + " GPUs per copy of the model, which does not divide the "
                             + machine.ranks()
-                            + " GPUs there are; give degrees whose product does");
+                            + " GPUs available; give degrees whose product does");
         }
     }
 
     private static List<Traffic> traffic(Job job, Techniques t, int d, Needs needs) {
-        double parameters = needs.parameters;
-        double kept = needs.kept * needs.layers;
+        double parameters = needs.parameters();
+        double kept = needs.kept() * needs.layers();
         Precision precision = job.precision();
         double m = job.batch().accumulation();
         double e = precision.parameter();
@@ -447,7 +288,7 @@ public final class MemoryPlanner {
                     list,
                     Kind.ALL_REDUCE,
                     "activations (tensor parallel)",
-                    passes * m * needs.layers * 2 * (n - 1) / n * sbh);
+                    passes * m * needs.layers() * 2 * (n - 1) / n * sbh);
         }
         if (t.pipeline() > 1) {
             add(list, Kind.SEND, "activations (pipeline)", 2 * m * sbh / t.tensor());
@@ -494,16 +335,7 @@ public final class MemoryPlanner {
 
     private static void add(List<Traffic> list, Kind kind, String what, double bytes) {
         if (bytes > 0) {
-            list.add(new Traffic(kind, what, bytes(bytes)));
+            list.add(new Traffic(kind, what, Needs.bytes(bytes)));
         }
-    }
-
-    private static long on(Tier where, Tier tier, double bytes) {
-        return where == tier ? bytes(bytes) : 0;
-    }
-
-    /** Whole bytes; what exceeds a long stays the largest one. */
-    private static long bytes(double value) {
-        return value >= 1L << 60 ? 1L << 60 : (long) Math.ceil(value);
     }
 }

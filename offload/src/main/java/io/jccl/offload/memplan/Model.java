@@ -8,8 +8,7 @@ package io.jccl.offload.memplan;
  * + s) h}. For f = 4 that is {@code 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h))}, equation 2 of
  * arXiv 2104.04473. An output matrix of its own (embeddings not tied) adds {@code V h}.
  *
- * <p>An MLP of three matrices (SwiGLU, width w) is given as f = 1.5 w / h: the parameters and FLOPs
- * are exact then, its activations are not counted apart.
+ * <p>An MLP of three matrices (SwiGLU, width w) is given as f = 1.5 w / h: parameters and FLOPs are then exact; its activations are not modelled separately.
  *
  * @param layers transformer layers, l
  * @param hidden hidden size, h
@@ -18,7 +17,7 @@ package io.jccl.offload.memplan;
  * @param sequence tokens per sample, s
  * @param ffn width of the MLP by hidden size, f; 4 in GPT
  * @param tied whether the output matrix is the embedding
- * @param parameters how many there are; what differs from the formula is spread over the layers
+ * @param parameters their number; the difference from the formula is spread over the layers
  */
 public record Model(
         int layers,
@@ -29,7 +28,7 @@ public record Model(
         double ffn,
         boolean tied,
         long parameters) {
-    /** Parameters that a plan can have at most: beyond it, bytes no longer fit 64 bits safely. */
+    /** Most parameters of a plan: beyond this, byte counts could overflow 64 bits. */
     public static final long MAX_PARAMETERS = 1_000_000_000_000_000L;
 
     /** Width of the MLP by hidden size in GPT. */
@@ -41,12 +40,12 @@ public record Model(
     /** The sequence of GPT-3 (arXiv 2005.14165). */
     public static final int GPT_SEQUENCE = 2048;
 
-    /** Checks the sizes. */
+    /** Checks the arguments. */
     public Model {
         Checks.range("the number of layers", layers, 1, 1_000_000, "give the model's layers");
         Checks.range("the hidden size", hidden, 1, 10_000_000, "give the model's width");
         Checks.range("the number of heads", heads, 1, hidden, "give no more heads than hidden");
-        Checks.range("the vocabulary", vocabulary, 1, 100_000_000, "give the tokens it knows");
+        Checks.range("the vocabulary", vocabulary, 1, 100_000_000, "give the number of tokens in it");
         Checks.range("the sequence", sequence, 1, 100_000_000, "give the tokens of a sample");
         Checks.range("the MLP's width by hidden size", ffn, 0.1, 100, "GPT has 4");
         Checks.range(
@@ -54,7 +53,7 @@ public record Model(
                 parameters,
                 1,
                 MAX_PARAMETERS,
-                "give a smaller model, or its right size");
+                "give a smaller model, or its correct size");
         double embeddings = embeddings(hidden, vocabulary, sequence, tied);
         if (parameters <= embeddings) {
             throw new IllegalArgumentException(
@@ -73,7 +72,7 @@ public record Model(
     }
 
     /**
-     * A model whose parameters the formula counts.
+     * A model whose number of parameters follows from the formula.
      *
      * @param layers transformer layers
      * @param hidden hidden size
@@ -121,7 +120,7 @@ public record Model(
     /**
      * A GPT of a number of parameters, its shape by {@link ScalingRule#GPT}.
      *
-     * @param parameters how many; the model has exactly that many
+     * @param parameters the exact number of parameters
      * @return the model
      */
     public static Model ofParameters(long parameters) {
@@ -131,7 +130,7 @@ public record Model(
     /**
      * The same shape with another number of parameters.
      *
-     * @param newParameters how many
+     * @param newParameters the number
      * @return the model
      */
     public Model withParameters(long newParameters) {

@@ -3,7 +3,7 @@ package io.jccl.offload.memplan;
 import java.util.Arrays;
 import java.util.List;
 
-/** Optimizers by what they remember of each parameter. */
+/** Optimizers by their state per parameter. */
 public enum OptimizerKind {
     /** Adam: momentum and variance (arXiv 1412.6980). */
     ADAM("adam", 2),
@@ -32,8 +32,7 @@ public enum OptimizerKind {
     }
 
     /**
-     * The optimizer of a name.
-     *
+     * Finds an optimizer by name.
      * @param label as {@link #label}
      * @return the optimizer
      * @throws IllegalArgumentException if there is none; the message lists them
@@ -52,9 +51,8 @@ public enum OptimizerKind {
     }
 
     /**
-     * Values remembered per parameter.
-     *
-     * @return how many
+     * State values per parameter.
+     * @return the number
      */
     public int moments() {
         return moments;

@@ -1,7 +1,7 @@
 package io.jccl.offload.memplan;
 
 /**
- * What is used besides the model: the same constants for every plan, each with its source.
+ * Memory used in addition to the model: the same constants for every plan, each with its source.
  *
  * @param runtime bytes per GPU of the CUDA context and the loaded kernels
  * @param deviceWaste part of device memory that allocators cannot hand out, 0 to 0.9
@@ -21,13 +21,12 @@ public record Overheads(
         int nvmeCopies,
         int prefetch) {
     /**
-     * Hugging Face's "Model training anatomy" reads 1343 MiB in use after one small tensor was put
-     * on a GPU.
+     * Hugging Face's "Model training anatomy" reports 1343 MiB in use after one small tensor was put on a GPU.
      */
     public static final long CUDA_RUNTIME = 1343L << 20;
 
     /**
-     * The waste that this project's pools are measured to stay under. Caching allocators may do
+     * An upper bound of the measured waste of JCCL's pools. Caching allocators may do
      * worse: arXiv 1910.02054, section 3.2, saw more than 30% in extreme cases.
      */
     public static final double POOL_WASTE = 0.05;
@@ -39,8 +38,7 @@ public record Overheads(
     public static final double FILE_SYSTEM_WASTE = 0.05;
 
     /**
-     * NCCL's channels at most (NCCL_MAX_NCHANNELS: 32 before NCCL 2.24), a buffer of 4 MiB
-     * (NCCL_BUFFSIZE) each way for each.
+     * NCCL's most channels (NCCL_MAX_NCHANNELS: 32 before NCCL 2.24), each with a buffer of 4 MiB (NCCL_BUFFSIZE) per direction.
      */
     public static final long NCCL_BUFFERS = 2L * 32 * (4 << 20);
 
@@ -64,10 +62,10 @@ public record Overheads(
             new Overheads(
                     CUDA_RUNTIME, POOL_WASTE, HOST_RESERVE, POOL_WASTE, FILE_SYSTEM_WASTE, 2, 1);
 
-    /** Nothing but the model. */
+    /** No overheads: the model only. */
     public static final Overheads NONE = new Overheads(0, 0, 0, 0, 0, 1, 1);
 
-    /** Checks the sizes. */
+    /** Checks the arguments. */
     public Overheads {
         Checks.range("the runtime's memory", runtime, 0, 1L << 50, "give bytes per GPU");
         Checks.range("the device's waste", deviceWaste, 0, 0.9, "give a part such as 0.05");

@@ -4,15 +4,15 @@ import io.jccl.offload.Tier;
 import java.util.List;
 
 /**
- * What a job needs with some techniques.
+ * The needs of a job with some techniques.
  *
  * @param job the job
  * @param techniques the techniques
  * @param device what each GPU holds; the fullest one if they differ
  * @param host what each machine's memory holds
- * @param nvme what each machine's drives hold
- * @param traffic what one GPU moves a step
- * @param compute what all compute a step
+     * @param nvme what each machine's drives hold
+     * @param traffic bytes that one GPU moves per step
+     * @param compute operations of all GPUs per step
  */
 public record Plan(
         Job job,
@@ -23,9 +23,8 @@ public record Plan(
         List<Traffic> traffic,
         Compute compute) {
     /**
-     * What a tier holds.
-     *
-     * @param tier which
+     * The use of a tier.
+     * @param tier the tier
      * @return its use
      */
     public Usage usage(Tier tier) {
@@ -46,7 +45,7 @@ public record Plan(
     }
 
     /**
-     * Bytes per parameter of the model state in all tiers of all machines, buffers not counted.
+     * Bytes per parameter of the model state in all tiers of all machines, without buffers.
      *
      * @return bytes
      */

@@ -10,7 +10,7 @@ public enum Precision {
     /**
      * Parameters, gradients and activations in float16; master parameters and moments in float32
      * (arXiv 1710.03740). With Adam 2 + 2 + 12 = 16 bytes per parameter (arXiv 1910.02054, section
-     * 3.1). An optimizer off the device holds the gradients in float32 besides, 20 bytes in all
+     * 3.1). An optimizer off the device also holds the gradients in float32, 20 bytes in total
      * (arXiv 2104.07857, section 3).
      */
     FP16("fp16", 2, 2, 4, 4, 4),
@@ -53,8 +53,7 @@ public enum Precision {
     }
 
     /**
-     * The precision of a name.
-     *
+     * Finds a precision by name.
      * @param label as {@link #label}
      * @return the precision
      * @throws IllegalArgumentException if there is none; the message lists them
@@ -109,7 +108,7 @@ public enum Precision {
     }
 
     /**
-     * The gradient that an optimizer off the device holds besides the one that was computed.
+     * The additional gradient that an optimizer off the device holds.
      *
      * @return bytes; 0 if it uses that one
      */

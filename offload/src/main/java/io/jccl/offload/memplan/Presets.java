@@ -43,8 +43,7 @@ public final class Presets {
     private Presets() {}
 
     /**
-     * The model of a name.
-     *
+     * Finds a model by name.
      * @param name such as {@code gpt3-175b}
      * @return the model
      * @throws IllegalArgumentException if there is none; the message lists them
@@ -63,9 +62,8 @@ public final class Presets {
     }
 
     /**
-     * The names there are.
-     *
-     * @return them, in alphabetical order
+     * All names.
+     * @return the names in alphabetical order
      */
     public static NavigableSet<String> names() {
         return new TreeSet<>(MODELS.keySet());

@@ -3,7 +3,7 @@ package io.jccl.offload.memplan;
 import java.util.Arrays;
 import java.util.List;
 
-/** What of the activations is computed again on the way back (arXiv 2205.05198). */
+/** Which activations are recomputed in the backward pass (arXiv 2205.05198). */
 public enum Recomputation {
     /** Nothing: {@code s b h (34 + 5 a s / h)} bytes per layer in 16 bits. */
     NONE("none"),
@@ -30,8 +30,7 @@ public enum Recomputation {
     }
 
     /**
-     * The recomputation of a name.
-     *
+     * Finds a recomputation by name.
      * @param label as {@link #label}
      * @return the recomputation
      * @throws IllegalArgumentException if there is none; the message lists them

@@ -4,9 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * How a model grows when the largest one is looked for. The hidden size goes up in steps of 128;
- * for each, the depth starts at hidden / aspect and goes up until the next hidden size would give
- * its layers no more parameters. So depth and width grow together, and neighbours differ by little:
+ * How models grow in the search for the largest one. The hidden size grows in steps of 128; for each, the depth starts at hidden / aspect and grows until the next hidden size would give its layers at least as many parameters. Depth and width thus grow together, and neighbours differ little:
  * about 6% at 1e9 parameters, 2% at 15e9.
  *
  * @param aspect hidden size by layers
@@ -26,7 +24,7 @@ public record ScalingRule(
             new ScalingRule(
                     128, 128, Model.GPT_VOCABULARY, Model.GPT_SEQUENCE, Model.GPT_FFN, true);
 
-    /** Hidden sizes are multiples of it, as matrix units like. */
+    /** Hidden sizes are multiples of this, which suits matrix units. */
     private static final int STEP = 128;
 
     /** Checks the ratios. */
@@ -36,9 +34,8 @@ public record ScalingRule(
     }
 
     /**
-     * The rule that goes through a model.
-     *
-     * @param model whose proportions are kept
+     * The rule with the proportions of a model.
+     * @param model the model
      * @return the rule
      */
     public static ScalingRule like(Model model) {
@@ -54,7 +51,7 @@ public record ScalingRule(
     /**
      * All models of the rule, smallest first.
      *
-     * @param most parameters that none exceeds
+     * @param most the largest number of parameters
      * @return the models, with strictly more parameters each
      */
     public List<Model> ladder(long most) {
@@ -84,8 +81,8 @@ public record ScalingRule(
      * A model of a number of parameters: the nearest of the rule, with the difference spread over
      * its layers.
      *
-     * @param parameters how many
-     * @return the model; it has exactly that many
+     * @param parameters the number
+     * @return the model, with exactly that number
      */
     public Model model(long parameters) {
         Checks.range(

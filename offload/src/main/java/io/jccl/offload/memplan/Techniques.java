@@ -5,16 +5,16 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * How memory is saved.
+ * Techniques that save memory.
  *
  * @param stage ZeRO stage: 0 plain data parallelism, 1 shards optimizer state over the
  *     data-parallel ranks, 2 gradients too, 3 parameters too (arXiv 1910.02054)
  * @param optimizer where optimizer state lives
  * @param gradients where gradients live; not further away than the optimizer that reads them
- * @param parameters where parameters live that no layer at work needs
- * @param activations where the activations kept for the way back live
- * @param recomputation what of the activations is computed again instead
- * @param pieces parts that a layer is fetched and computed in, 1 for whole layers (memory-centric
+ * @param parameters where parameters live while no computing layer needs them
+     * @param activations where the activations kept for the backward pass live
+     * @param recomputation which activations are recomputed instead
+     * @param pieces number of parts in which a layer is fetched and computed, 1 for whole layers (memory-centric
  *     tiling, arXiv 2104.07857); more than 1 only if parameters are sharded or offloaded
  * @param tensor tensor-parallel degree, with sequence parallelism (arXiv 2205.05198)
  * @param pipeline pipeline-parallel degree, scheduled 1F1B (arXiv 2104.04473)
@@ -158,7 +158,7 @@ public record Techniques(
     }
 
     /**
-     * What is switched on, by name.
+     * The names of the techniques in use.
      *
      * @return names such as {@code ZeRO-2} and {@code optimizer on host}; empty if plain
      */
@@ -187,9 +187,8 @@ public record Techniques(
     }
 
     /**
-     * How many are switched on. {@link MemoryPlanner} lists what fits by it, then by {@link #cost}.
-     *
-     * @return as many as there are {@link #names}
+     * The number of techniques in use. {@link MemoryPlanner} sorts by it, then by {@link #cost}.
+     * @return the number of {@link #names}
      */
     public int count() {
         return one(tensor > 1)
@@ -204,7 +203,7 @@ public record Techniques(
     }
 
     /**
-     * Whether these save everywhere at least as much as others.
+     * Whether these save at least as much as others everywhere.
      *
      * @param others the others
      * @return true if none of them is weaker here
@@ -222,7 +221,7 @@ public record Techniques(
     }
 
     /**
-     * How much a step pays, for ordering alone. Points by what a technique adds: 1 where it moves
+     * The cost of a step, for ordering only. Points for what a technique adds: 1 where it moves
      * no more than before (stages 1 and 2, gradients behind their optimizer, selective
      * recomputation), 4 where it adds about a third of compute (full recomputation) or a copy over
      * PCIe per step, 5 where a copy or gather stands before every layer, 10 where a drive does; 6 a
@@ -247,7 +246,7 @@ public record Techniques(
     }
 
     /**
-     * What is switched on, for people.
+     * The techniques in use, for display.
      *
      * @return such as {@code ZeRO-2 + optimizer on host}
      */

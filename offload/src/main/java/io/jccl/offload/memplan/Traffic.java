@@ -1,11 +1,10 @@
 package io.jccl.offload.memplan;
 
 /**
- * What one GPU moves a step.
- *
- * @param kind how: a collective, a copy, or a drive
- * @param what of what
- * @param bytes sent by one GPU (collectives and copies), or read or written for it (drives)
+ * Bytes that one GPU moves per step.
+     * @param kind a collective, a copy, or access to a drive
+     * @param what the data
+     * @param bytes sent by one GPU (collectives and copies), or read or written for it (drives)
  */
 public record Traffic(Kind kind, String what, long bytes) {
     /** Ways of moving bytes. A collective's are those of a ring. */
@@ -34,9 +33,8 @@ public record Traffic(Kind kind, String what, long bytes) {
         }
 
         /**
-         * The name for people.
-         *
-         * @return such as {@code allReduce}
+         * The display name.
+     * @return such as {@code allReduce}
          */
         public String label() {
             return label;

@@ -6,11 +6,11 @@ package io.jccl.offload.memplan;
  * @param parameters parameters that the model computes with
  * @param gradients gradients as computed
  * @param optimizer master parameters, moments, and the gradients that an offloaded optimizer holds
- * @param activations what is kept of the way forward
+ * @param activations activations kept from the forward pass
  * @param temporary activations computed again, gradients of activations, workspaces
  * @param communication layers and gradients on their way, slots before NVMe, NCCL's buffers
  * @param reserved runtime, operating system, and what allocators cannot hand out
- * @param capacity what the tier has
+ * @param capacity bytes of the tier
  */
 public record Usage(
         long parameters,
@@ -22,8 +22,7 @@ public record Usage(
         long reserved,
         long capacity) {
     /**
-     * All of it.
-     *
+     * The total.
      * @return bytes
      */
     public long total() {
@@ -42,7 +41,7 @@ public record Usage(
     /**
      * Whether it fits.
      *
-     * @return true if nothing is asked for or it is no more than there is
+     * @return true if nothing is needed, or no more than the capacity
      */
     public boolean fits() {
         return model() == 0 || total() <= capacity;

@@ -4,8 +4,7 @@ import io.jccl.error.JcclException;
 import java.nio.file.Path;
 
 /**
- * A file of a store does not hold what was written to it: it was torn, cut short, changed, or
- * belongs to something else. Nothing was changed.
+ * The content of a store's file is not what was written to it: it was torn, truncated, changed, or belongs to something else. The operation changed nothing.
  */
 public final class CorruptStoreException extends JcclException {
     private static final long serialVersionUID = 1;
@@ -35,8 +34,7 @@ public final class CorruptStoreException extends JcclException {
     }
 
     /**
-     * Which file.
-     *
+     * The file.
      * @return its path
      */
     public String file() {
@@ -44,9 +42,8 @@ public final class CorruptStoreException extends JcclException {
     }
 
     /**
-     * Where in the file.
-     *
-     * @return first byte of what is wrong
+     * The position in the file.
+     * @return the first wrong byte
      */
     public long offset() {
         return offset;

@@ -28,19 +28,19 @@ final class FileBackend implements IoBackend {
     public IoFile open(Path file, NvmeOptions.DirectIo directIo, boolean unnamed)
             throws IOException {
         FileChannel channel = null;
-        String reason = directIo == NvmeOptions.DirectIo.OFF ? "the options ask for it" : null;
+        String reason = directIo == NvmeOptions.DirectIo.OFF ? "the options request it" : null;
         int alignment = PAGE;
         if (reason == null) {
             // getBlockSize is what FileChannel itself requires of addresses and positions.
             long block =
                     Files.getFileStore(Files.exists(file) ? file : parent(file)).getBlockSize();
             if (block < 1 || block > 1 << 16 || Long.bitCount(block) != 1) {
-                reason = "the file system asks for an alignment of " + block + " bytes";
+                reason = "the file system requires an alignment of " + block + " bytes";
             } else {
                 alignment = (int) Math.max(PAGE, block);
                 try {
                     channel = channel(file, true);
-                    // Some file systems refuse only when it comes to the first read.
+                    // Some file systems refuse only the first read.
                     ByteBuffer probe = aligned(alignment, alignment);
                     if (channel.size() >= alignment) {
                         channel.read(probe, 0);

@@ -6,10 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.file.Path;
 
 /**
- * How a store reaches its drive. This is the seam for GPUDirect Storage, whose backend would
- * {@linkplain #reaches reach} the memory of a CUDA device and move blocks between it and the file
- * by {@link MemoryView#address address}; and for tests, which put faults between a store and its
- * files.
+ * A store's access to its drive. This is the extension point for GPUDirect Storage, whose backend would {@linkplain #reaches reach} the memory of a CUDA device and move blocks between it and the file by {@link MemoryView#address address}, and for tests, which inject faults.
  */
 interface IoBackend {
     /** Whether blocks can move between the drive and the memory of this device. */
@@ -19,20 +16,20 @@ interface IoBackend {
      * Opens a file for reads and writes in parallel.
      *
      * @param file created if it is not there
-     * @param directIo whether to go past the page cache
-     * @param unnamed whether to take its name away at once, so that it ends with this process
+     * @param directIo whether to bypass the page cache
+     * @param unnamed whether to unlink it at once, so that it disappears with this process
      */
     IoFile open(Path file, NvmeOptions.DirectIo directIo, boolean unnamed) throws IOException;
 
     /**
-     * Replaces a small file in one step: after a crash it has either the old or the new content.
+     * Atomically replaces a small file: after a crash it has either the old or the new content.
      *
-     * @throws NotReplacedException if it has the old content still
+     * @throws NotReplacedException if it still has the old content
      * @throws IOException if it may have either
      */
     void replace(Path file, ByteBuffer content) throws IOException;
 
-    /** Bytes that could be written to the file system that holds the folder. */
+    /** Free bytes of the folder's file system. */
     long freeSpace(Path folder) throws IOException;
 
     /** The file has its old content. */
@@ -58,19 +55,19 @@ interface IoBackend {
         void write(MemoryView memory, int worker, long at, int length, long position)
                 throws IOException;
 
-        /** Returns once all that was written is on the drive. */
+        /** Returns once everything written is on the drive. */
         void force() throws IOException;
 
-        /** Makes the file this long, and keeps room for it on the drive if that can be had. */
+        /** Extends the file to this length, and reserves the room on the drive if possible. */
         void grow(long size) throws IOException;
 
-        /** Cuts the file off. */
+        /** Truncates the file. */
         void cut(long size) throws IOException;
 
-        /** What addresses and positions have to be multiples of, a power of two. */
+        /** Addresses and positions must be multiples of this power of two. */
         int alignment();
 
-        /** Null if reads and writes go past the page cache, or why not. */
+        /** Why reads and writes go through the page cache; null if they bypass it. */
         @org.jspecify.annotations.Nullable
         String bufferedBecause();
 

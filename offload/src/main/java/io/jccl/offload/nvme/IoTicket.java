@@ -2,25 +2,24 @@ package io.jccl.offload.nvme;
 
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
+import io.jccl.internal.Deadline;
+import io.jccl.internal.Waits;
 import io.jccl.offload.Completion;
 import java.time.Duration;
 import java.util.concurrent.CancellationException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A read or a write of an {@link NvmeStore} that is waiting, under way or over. The buffer has to
- * stay open, and for a write unchanged, until it is done.
+ * A read or a write of an {@link NvmeStore} that is waiting, in progress or done. The buffer must stay open, and for a write unchanged, until it is done.
  *
- * <p>{@linkplain #close Closing} a ticket hands it back to its store for the next operation, so
- * that a loop of reads and writes creates no objects; who does not close it loses only that. A
- * closed ticket must not be used.
+ * <p>{@linkplain #close Closing} a ticket returns it to its store for reuse, so that a loop of reads and writes creates no objects. Closing is optional. A closed ticket must not be used.
  *
  * <p><b>Threads:</b> any.
  */
 public final class IoTicket implements Completion, AutoCloseable {
-    private final NvmeStore store;
+    private final IoQueue queue;
 
-    // What to do: set by the store before any worker sees the ticket.
+    // What to do: set by the queue before any worker sees the ticket.
     boolean write;
     @Nullable Region region;
     @Nullable MemoryView view;
@@ -30,11 +29,11 @@ public final class IoTicket implements Completion, AutoCloseable {
 
     long to;
 
-    // Guarded by the store's queue.
+    // Guarded by the queue.
     int nextBlock;
     int endBlock;
 
-    /** Blocks that are waiting or under way. */
+    /** Blocks that are waiting or in progress. */
     int remaining;
 
     boolean cancelRequested;
@@ -46,8 +45,8 @@ public final class IoTicket implements Completion, AutoCloseable {
     private @Nullable JcclException error;
     private boolean closed;
 
-    IoTicket(NvmeStore store) {
-        this.store = store;
+    IoTicket(IoQueue queue) {
+        this.queue = queue;
     }
 
     synchronized void begin() {
@@ -72,7 +71,7 @@ public final class IoTicket implements Completion, AutoCloseable {
 
     private void checkOpen() {
         if (closed) {
-            throw new IllegalStateException("the ticket was closed before: use it only until then");
+            throw new IllegalStateException("the ticket is closed: it can be used only until it is closed");
         }
     }
 
@@ -86,34 +85,24 @@ public final class IoTicket implements Completion, AutoCloseable {
      * {@inheritDoc}
      *
      * @throws io.jccl.offload.OffloadMemoryException if the drive is full
-     * @throws CorruptStoreException if the file does not hold what was written to it
+     * @throws CorruptStoreException if the content of the file is not what was written to it
      */
     @Override
     public synchronized void await(Duration timeout) {
         checkOpen();
-        boolean interrupted = false;
-        long limit = timeout.toNanos();
-        long start = System.nanoTime();
-        while (!done) {
-            long left = limit - (System.nanoTime() - start);
-            if (left <= 0) {
-                break;
+        long deadline = Deadline.after(timeout);
+        for (long left = 1; !done && left > 0; ) {
+            left = deadline - System.nanoTime();
+            if (left > 0) {
+                Waits.on(this, left);
             }
-            try {
-                wait(left / 1_000_000, (int) (left % 1_000_000));
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
         }
         if (!done) {
             throw new JcclTimeoutException(
                     this
                             + " is not done after "
                             + timeout
-                            + "; it goes on: wait again, or cancel it");
+                            + "; it continues: wait again, or cancel it");
         }
         if (error != null) {
             throw error;
@@ -124,10 +113,8 @@ public final class IoTicket implements Completion, AutoCloseable {
     }
 
     /**
-     * Drops the blocks that are not under way yet; those that are finish, and until then it is not
-     * done. After a cancelled read the buffer has some of the elements. After a cancelled write the
-     * region is incomplete, and cannot be committed before it was written again or {@linkplain
-     * NvmeStore#rollback rolled back}.
+     * Drops the blocks that have not been started; the operation is done when the others have finished. After a cancelled read the buffer has some of the elements. After a cancelled write the
+     * region is incomplete, and cannot be committed until it has been written again or {@linkplain NvmeStore#rollback rolled back}.
      *
      * @return whether blocks were dropped by this or an earlier call
      */
@@ -135,20 +122,19 @@ public final class IoTicket implements Completion, AutoCloseable {
         synchronized (this) {
             checkOpen();
         }
-        return store.cancel(this);
+        return queue.cancel(this);
     }
 
     /**
-     * Why it failed.
-     *
-     * @return null if it has not ended, or ended well
+     * The error of a failed operation.
+     * @return null if it has not ended, or succeeded
      */
     public synchronized @Nullable JcclException error() {
         checkOpen();
         return error;
     }
 
-    /** Hands the ticket back for the next operation; what it stands for goes on until its end. */
+    /** Returns the ticket for reuse; the operation itself continues to its end. */
     @Override
     public void close() {
         boolean reuse;
@@ -157,7 +143,7 @@ public final class IoTicket implements Completion, AutoCloseable {
             closed = true;
         }
         if (reuse) {
-            store.recycle(this);
+            queue.recycle(this);
         }
     }
 

@@ -13,11 +13,11 @@ import java.util.List;
 import java.util.UUID;
 import java.util.zip.CRC32C;
 
-/** The two small things on the drive that say what the blocks are; docs/nvme-tier.md has tables. */
+/** The header of the file of blocks, and the manifest; docs/nvme-tier.md has their formats. */
 final class Manifest {
     static final int VERSION = 1;
 
-    /** What a store says if nothing was committed. */
+    /** The step of a store without a commit. */
     static final long NO_STEP = -1;
 
     private static final long FILE_MAGIC = magic("JCCLNVMD");
@@ -28,11 +28,11 @@ final class Manifest {
 
     private Manifest() {}
 
-    /** What a manifest says of a store. */
+    /** The content of a manifest. */
     record Content(
             UUID id, int blockBytes, int padding, long step, long fileEnd, List<Entry> regions) {}
 
-    /** What it says of a region. */
+    /** A region in a manifest. */
     record Entry(
             String name, DataType type, long count, long base, byte[] states, int[] checksums) {}
 
@@ -60,7 +60,7 @@ final class Manifest {
         into.putInt(36, crc(into, 0, 36));
     }
 
-    /** Checks the first bytes of the file of blocks against what the manifest says. */
+    /** Checks the first bytes of the file of blocks against the manifest. */
     static void checkHeader(Path file, ByteBuffer header, int length, UUID id) {
         header.order(ByteOrder.LITTLE_ENDIAN);
         if (length < HEADER || header.getLong(0) != FILE_MAGIC) {
@@ -81,8 +81,7 @@ final class Manifest {
     }
 
     /**
-     * Checks that a file without a manifest is what a store that died while it was made leaves: a
-     * header, or zeros.
+     * Checks that a file without a manifest is that of a store whose creation was interrupted: a header, or zeros.
      */
     static void checkIsOurs(Path file, ByteBuffer start) {
         start.order(ByteOrder.LITTLE_ENDIAN);
@@ -98,7 +97,7 @@ final class Manifest {
         return new CorruptStoreException(
                 file,
                 0,
-                "this is no file of a store",
+                "this is not a file of a store",
                 "0x" + Long.toHexString(magic(expected)),
                 "0x" + Long.toHexString(found),
                 "name another folder, or move the file away");
@@ -128,7 +127,7 @@ final class Manifest {
         }
     }
 
-    /** What {@link #write} needs. */
+    /** The bytes that {@link #write} needs. */
     static int size(Collection<Region> regions) {
         long size = FIXED + 4;
         for (Region r : regions) {
@@ -142,7 +141,7 @@ final class Manifest {
         return text.getBytes(StandardCharsets.UTF_8);
     }
 
-    /** Writes what the regions are after the next commit. */
+    /** Writes the state of the regions after the next commit. */
     static void write(
             ByteBuffer to,
             UUID id,
@@ -171,14 +170,14 @@ final class Manifest {
         to.flip();
     }
 
-    /** Reads a manifest that is whole, or says what is wrong with it. */
+    /** Reads a manifest, or throws with what is wrong with it. */
     static Content read(Path file) throws IOException {
         long size = Files.size(file);
         if (size < FIXED + 4 || size > Integer.MAX_VALUE - 8) {
             throw new CorruptStoreException(
                     file,
                     Math.min(size, FIXED + 4),
-                    "the manifest was cut short or is no manifest",
+                    "the manifest was cut short or is not a manifest",
                     "at least " + (FIXED + 4) + " bytes",
                     size + " bytes",
                     RESTORE);

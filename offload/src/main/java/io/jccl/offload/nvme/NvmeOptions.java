@@ -7,16 +7,12 @@ import java.util.Objects;
  * How an {@link NvmeStore} uses its drive.
  *
  * @param blockBytes bytes that are read, written and checksummed at once, a power of two from 4 KiB
- *     to 64 MiB. It is fixed when a store is created; later a store is opened with the one it has
- * @param queueDepth blocks that are under way on the drive at once, each in a thread of its own, 1
- *     to 256
- * @param pendingOperations reads and writes that may wait or be under way; whoever asks for one
- *     more waits. 1 or more
- * @param directIo whether to go past the page cache
- * @param scratch if true the file has no name and is gone when the store is closed or the process
- *     dies; nothing can be committed, and data takes its size once instead of twice
- * @param timeout how long to wait for a place in the queue, for writes to end before a commit, and
- *     for reads and writes under way when the store is closed
+ *     to 64 MiB. Fixed when a store is created; an existing store keeps its own
+     * @param queueDepth blocks in progress on the drive at once, each in its own thread, 1 to 256
+     * @param pendingOperations reads and writes that may be waiting or in progress; starting one more blocks the caller. 1 or more
+     * @param directIo whether to bypass the page cache
+     * @param scratch if true, the file has no name and disappears when the store is closed or the process dies; nothing can be committed, and data takes its size once instead of twice
+     * @param timeout how long to wait for a place in the queue, for writes to end before a commit, and for reads and writes in progress when the store is closed
  */
 public record NvmeOptions(
         int blockBytes,
@@ -25,20 +21,20 @@ public record NvmeOptions(
         DirectIo directIo,
         boolean scratch,
         Duration timeout) {
-    /** Whether reads and writes go past the page cache (O_DIRECT). */
+    /** Whether reads and writes bypass the page cache (O_DIRECT). */
     public enum DirectIo {
         /** Yes, where the file system allows it. */
         AUTO,
-        /** Yes; a store on a file system that refuses is not opened. */
+        /** Yes; on a file system that does not allow it, opening fails. */
         REQUIRED,
         /** No. */
         OFF
     }
 
-    /** Block size where nothing is asked for. */
+    /** The default block size. */
     static final int DEFAULT_BLOCK = 1 << 20;
 
-    /** Blocks in flight where nothing is asked for. */
+    /** The default number of blocks in flight. */
     static final int DEFAULT_DEPTH = 8;
 
     /**
@@ -55,7 +51,7 @@ public record NvmeOptions(
                     false,
                     Duration.ofSeconds(60));
 
-    /** Checks the numbers. */
+    /** Checks the arguments. */
     public NvmeOptions {
         if (blockBytes < 4096 || blockBytes > 64 << 20 || Integer.bitCount(blockBytes) != 1) {
             throw new IllegalArgumentException(
@@ -109,8 +105,7 @@ public record NvmeOptions(
 
     /**
      * With or without O_DIRECT.
-     *
-     * @param choice which
+     * @param choice whether to use it
      * @return the changed copy
      */
     public NvmeOptions withDirectIo(DirectIo choice) {
@@ -118,9 +113,8 @@ public record NvmeOptions(
     }
 
     /**
-     * For data that need not survive, or for state that must.
-     *
-     * @param choice whether it need not
+     * For data that may be lost, or for state that must survive.
+     * @param choice whether it may be lost
      * @return the changed copy
      */
     public NvmeOptions withScratch(boolean choice) {
@@ -129,7 +123,7 @@ public record NvmeOptions(
     }
 
     /**
-     * With another time to wait.
+     * With another timeout.
      *
      * @param time more than 0
      * @return the changed copy

@@ -4,7 +4,6 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
-import io.jccl.internal.Deadline;
 import io.jccl.offload.Budgets;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
@@ -14,7 +13,6 @@ import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
-import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -25,55 +23,26 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Named regions of elements in a folder on a local drive, read into pinned memory and written from
- * it by several threads at once, past the page cache where the file system allows it.
+ * Named regions of elements in a folder on a local drive, read into pinned memory and written from it by several threads at once. The page cache is bypassed where the file system allows it.
  *
- * <p><b>Checks:</b> every block has a CRC32C (RFC 3720, appendix B.4), taken when it is written and
- * verified when it is read.
+ * <p><b>Checks:</b> every block has a CRC32C (RFC 3720, appendix B.4), computed when it is written and verified when it is read.
  *
  * <p><b>Steps:</b> the file has two slots for each block. Writes go to the slot that the last
- * commit does not point to; {@link #commit} flushes the file, then replaces the manifest, which
- * says for each block which slot holds it, in one step. A process that dies at any time leaves the
- * state of the last commit, and {@link #open} finds it. Until then {@link #rollback} brings it
- * back, so that a step that failed can be repeated. A region so takes twice its size on the drive;
+ * commit does not point to; {@link #commit} flushes the file, then atomically replaces the manifest, which has the slot of each block. A process that dies at any time leaves the state of the last commit, which {@link #open} restores. {@link #rollback} restores it in a running process, so that a failed step can be repeated. A region therefore takes twice its size on the drive;
  * a {@linkplain NvmeOptions#scratch scratch} store has one slot, no commits, and leaves nothing
  * behind.
  *
- * <p><b>Fast path:</b> a block moves between the drive and the buffer without a copy if the
- * operation covers all of it (operations that begin at a multiple of {@link #blockBytes()} and end
- * at one, or at the region's end do), its size is a multiple of {@link #padding()}, and so is its
- * address: pools make such buffers with {@link io.jccl.offload.PoolOptions#withAlignment
- * withAlignment(4096)}. Others are copied once through memory of the store's own; a block of which
- * only a part is written is read first.
+ * <p><b>Fast path:</b> a block moves between the drive and the buffer without a copy if the operation covers the whole block (it does if it begins at a multiple of {@link #blockBytes()} and ends at one or at the region's end), and if both the block's size and its address are multiples of {@link #padding()}: pools allocate such buffers with {@link io.jccl.offload.PoolOptions#withAlignment
+ * withAlignment(4096)}. Other blocks are copied once through the store's own memory; a block that is written in part is read first.
  *
- * <p><b>Threads:</b> any. Operations on the same elements have no order unless the first is awaited
- * before the second begins.
+ * <p><b>Threads:</b> any. Operations on the same elements are unordered unless the first is awaited before the second begins.
  */
 public final class NvmeStore implements TierStore, AutoCloseable {
-    /** Buffers whose views are kept; in 4 ways, so that a few that collide do not fight. */
-    private static final int VIEWS = 1024;
-
-    private static final int WAYS = 4;
-
     private final StoreFiles files;
-    private final NvmeOptions options;
-    private final long timeoutNanos;
-    private final Thread[] workers;
+    private final IoQueue queue;
 
-    /** What operations and commits wait on; guards all below. Taken before a ticket or a region. */
-    private final Object queue = new Object();
-
-    private final ArrayDeque<IoTicket> waiting;
-    private final ArrayDeque<IoTicket> spare;
-    private final @Nullable MemoryView[] views = new MemoryView[VIEWS];
-    private int evict;
-    private int pending;
-    private int pendingWrites;
-    private boolean committing;
-    private boolean closed;
-
-    /** Why nothing can be written any more. */
-    private @Nullable JcclException broken;
+    // Guarded by regions, a lock that is not held while waiting. Commits and new regions are also in
+    // the queue's exclusive section, so that a commit saves all regions.
 
     private final Map<String, Region> regions = new LinkedHashMap<>();
 
@@ -81,32 +50,27 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     private final Map<Long, ArrayDeque<Long>> holes = new HashMap<>();
 
     private long step;
-    private long bytesRead;
-    private long bytesWritten;
-    private long copiedBlocks;
 
     /**
-     * What a store has done since it was opened.
+     * Statistics since a store was opened.
      *
      * @param bytesRead bytes of elements read
      * @param bytesWritten bytes of elements written
-     * @param copiedBlocks blocks that had to be copied on their way
-     * @param fileBytes bytes that the file of blocks takes
+     * @param copiedBlocks blocks that had to be copied in memory
+     * @param fileBytes size of the file of blocks
      */
     public record Stats(long bytesRead, long bytesWritten, long copiedBlocks, long fileBytes) {}
 
     /**
-     * Opens the store in a folder, in the state of its last commit, or makes one.
+     * Opens the store in a folder, in the state of its last commit, or creates one.
      *
      * @param folder an existing folder on the drive
      * @param budgets what tier {@link Tier#NVME} may hold
      * @param options how to use the drive
      * @return the store
-     * @throws CorruptStoreException if a file in it is torn, cut short, changed or of something
-     *     else
+     * @throws CorruptStoreException if a file in it is torn, truncated, changed or does not belong to a store
      * @throws OffloadMemoryException if the drive or the budget has no room for it
-     * @throws JcclException if the folder is missing or cannot be written, or another process, or
-     *     this one, has the store open
+     * @throws JcclException if the folder is missing or cannot be written, or the store is open in this or another process
      */
     public static NvmeStore open(Path folder, Budgets budgets, NvmeOptions options) {
         return open(folder, budgets, options, new FileBackend());
@@ -117,9 +81,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
         boolean done = false;
         try {
             NvmeStore store = new NvmeStore(files, options);
-            for (Thread t : store.workers) {
-                t.start();
-            }
+            store.queue.start();
             done = true;
             return store;
         } finally {
@@ -131,8 +93,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
 
     private NvmeStore(StoreFiles files, NvmeOptions options) {
         this.files = files;
-        this.options = options;
-        this.timeoutNanos = Deadline.nanos(options.timeout());
+        this.queue = new IoQueue(files, options, this.toString());
         Manifest.Content content = files.restored;
         step = content == null ? Manifest.NO_STEP : content.step();
         if (content != null) {
@@ -144,31 +105,19 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                 regions.put(e.name(), r);
             }
         }
-        waiting = new ArrayDeque<>(options.pendingOperations() + 1);
-        spare = new ArrayDeque<>(options.pendingOperations() + 1);
-        workers = new Thread[options.queueDepth()];
-        for (int w = 0; w < workers.length; w++) {
-            Worker worker = new Worker(w);
-            workers[w] =
-                    Thread.ofPlatform()
-                            .daemon()
-                            .name("jccl-nvme-" + files.folder.getFileName() + "-" + w)
-                            .unstarted(worker);
-        }
     }
 
     // Regions.
 
     /**
-     * Finds a region, or makes one, which is zeros. It is there after a crash once it was part of a
-     * commit.
+     * Finds a region, or creates one filled with zeros. A new region survives a crash once it was part of a commit.
      *
-     * @param name what it is called, up to 1024 characters
+     * @param name its name, up to 1024 characters
      * @param type element type
      * @param count number of elements, 0 or more
      * @return the region
      * @throws OffloadMemoryException if the drive or the budget has no room for it
-     * @throws IllegalArgumentException if there is one of that name with another type or count
+     * @throws IllegalArgumentException if it exists with another type or count
      */
     public Region region(String name, DataType type, long count) {
         if (name.isEmpty() || name.length() > 1024) {
@@ -180,45 +129,52 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             throw new IllegalArgumentException(
                     "count is " + count + ", expected 0 to " + Long.MAX_VALUE / 64);
         }
-        synchronized (queue) {
-            checkOpen();
-            awaitIdle(false, "making region '" + name + "'");
-            Region known = regions.get(name);
-            if (known != null) {
-                if (known.type != type || known.count != count) {
-                    throw new IllegalArgumentException(
-                            "region '"
-                                    + name
-                                    + "' has "
-                                    + known.count
-                                    + " x "
-                                    + known.type.label()
-                                    + ", but "
-                                    + count
-                                    + " x "
-                                    + type.label()
-                                    + " were asked for: take another name, or the same shape");
-                }
-                return known;
+        queue.enter(false, "making region '" + name + "'");
+        try {
+            synchronized (regions) {
+                return findOrMake(name, type, count);
             }
-            checkWritable();
-            Region.blocks(type, count, files.blockBytes);
-            int slots = isScratch() ? 1 : 2;
-            long bytes = slots * Region.slotBytes(type, count, files.padding);
-            ArrayDeque<Long> hole = holes.get(bytes);
-            Long base = hole == null ? null : hole.pollLast();
-            if (base == null) {
-                base = files.grow(name, bytes);
-            }
-            Region r = new Region(this, name, type, count, base, slots);
-            regions.put(name, r);
-            return r;
+        } finally {
+            queue.leave();
         }
     }
 
+    private Region findOrMake(String name, DataType type, long count) {
+        Region known = regions.get(name);
+        if (known != null) {
+            if (known.type != type || known.count != count) {
+                throw new IllegalArgumentException(
+                        "region '"
+                                + name
+                                + "' has "
+                                + known.count
+                                + " x "
+                                + known.type.label()
+                                + ", but "
+                                + count
+                                + " x "
+                                + type.label()
+                                + " were requested: use another name, or the same type and count");
+            }
+            return known;
+        }
+        queue.checkWritable();
+        Region.blocks(type, count, files.blockBytes);
+        int slots = isScratch() ? 1 : 2;
+        long bytes = slots * Region.slotBytes(type, count, files.padding);
+        ArrayDeque<Long> hole = holes.get(bytes);
+        Long base = hole == null ? null : hole.pollLast();
+        if (base == null) {
+            base = files.grow(name, bytes);
+        }
+        Region r = new Region(this, name, type, count, base, slots);
+        regions.put(name, r);
+        return r;
+    }
+
     void free(Region region) {
-        synchronized (queue) {
-            if (!closed && regions.remove(region.name, region) && region.slotBytes > 0) {
+        synchronized (regions) {
+            if (regions.remove(region.name, region) && region.slotBytes > 0) {
                 holes.computeIfAbsent(region.slotBytes, b -> new ArrayDeque<>()).add(region.base);
             }
         }
@@ -230,12 +186,12 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * All regions, in the order in which they were made.
+     * All regions, in the order of their creation.
      *
      * @return a copy
      */
     public List<Region> regions() {
-        synchronized (queue) {
+        synchronized (regions) {
             return List.copyOf(regions.values());
         }
     }
@@ -243,28 +199,26 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     // Operations.
 
     /**
-     * Starts to read elements: those that were written last, committed or not. Waits while as many
-     * operations are pending as the options allow.
+     * Starts to read elements: the ones written last, committed or not. Waits while the maximum number of operations is pending.
      *
      * @param region of this store
-     * @param firstElement index in it of the first
-     * @param pinned where to, as many as it holds; of the region's type, in host memory
+     * @param firstElement index of the first element in the region
+     * @param pinned the target, whose count is the number of elements; of the region's type, in host memory
      * @return the read
-     * @throws JcclTimeoutException if the queue stays full for as long as the options say
+     * @throws JcclTimeoutException if the queue stays full for the options' timeout
      */
     public IoTicket read(Region region, long firstElement, Buffer pinned) {
         return submit(false, region, firstElement, pinned);
     }
 
     /**
-     * Starts to write elements. What the last commit has stays as it is. Waits while as many
-     * operations are pending as the options allow, and while a commit is under way.
+     * Starts to write elements. The content of the last commit is kept. Waits while the maximum number of operations is pending, and while a commit is in progress.
      *
      * @param region of this store
-     * @param firstElement index in it of the first
-     * @param pinned where from, as many as it holds; of the region's type, in host memory
+     * @param firstElement index of the first element in the region
+     * @param pinned the source, whose count is the number of elements; of the region's type, in host memory
      * @return the write
-     * @throws JcclTimeoutException if the queue stays full for as long as the options say
+     * @throws JcclTimeoutException if the queue stays full for the options' timeout
      */
     public IoTicket write(Region region, long firstElement, Buffer pinned) {
         return submit(true, region, firstElement, pinned);
@@ -306,236 +260,20 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                             + count);
         }
         if (region.isClosed()) {
-            throw new IllegalStateException(region + " was closed before");
+            throw new IllegalStateException(region + " is closed");
         }
         MemorySegment memory = buffer.asSegment();
-        int size = region.type.size();
-        synchronized (queue) {
-            checkOpen();
-            long start = System.nanoTime();
-            boolean interrupted = false;
-            while (pending >= options.pendingOperations() || (write && committing)) {
-                interrupted |= pause(start, "the queue of ");
-                checkOpen();
-            }
-            if (interrupted) {
-                Thread.currentThread().interrupt();
-            }
-            if (write) {
-                checkWritable();
-            }
-            IoTicket t = spare.pollLast();
-            if (t == null) {
-                t = new IoTicket(this);
-            }
-            t.write = write;
-            t.region = region;
-            t.from = first * size;
-            t.to = (first + count) * size;
-            t.nextBlock = (int) (t.from / files.blockBytes);
-            t.endBlock = count == 0 ? t.nextBlock : (int) ((t.to - 1) / files.blockBytes) + 1;
-            t.remaining = t.endBlock - t.nextBlock;
-            t.cancelRequested = false;
-            t.failure = null;
-            t.begin();
-            if (t.remaining == 0) {
-                t.end();
-                return t;
-            }
-            t.view = view(buffer, memory);
-            pending++;
-            pendingWrites += write ? 1 : 0;
-            waiting.addLast(t);
-            queue.notifyAll();
-            return t;
-        }
-    }
-
-    /** Waits on the queue, and returns whether the thread was interrupted. */
-    @SuppressWarnings("WaitNotInLoop") // its callers loop
-    private boolean pause(long start, String what) {
-        long left = timeoutNanos - (System.nanoTime() - start);
-        if (left <= 0) {
-            throw new JcclTimeoutException(
-                    what
-                            + this
-                            + " does not move for "
-                            + options.timeout()
-                            + ": "
-                            + pending
-                            + " operations are pending, "
-                            + pendingWrites
-                            + " of them writes");
-        }
-        try {
-            queue.wait(left / 1_000_000, (int) (left % 1_000_000));
-            return false;
-        } catch (InterruptedException e) {
-            return true;
-        }
-    }
-
-    /** Waits until no commit is under way, and no write either if they matter. */
-    private void awaitIdle(boolean writes, String what) {
-        long start = System.nanoTime();
-        boolean interrupted = false;
-        while (committing || (writes && pendingWrites > 0)) {
-            interrupted |= pause(start, what + ": ");
-            checkOpen();
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    private MemoryView view(Buffer buffer, MemorySegment memory) {
-        int home = (System.identityHashCode(buffer) * WAYS) & (VIEWS - 1);
-        for (int i = home; i < home + WAYS; i++) {
-            MemoryView v = views[i];
-            if (v != null && v.isOf(buffer, memory)) {
-                return v;
-            }
-        }
-        MemoryView fresh = new MemoryView(buffer, workers.length, files.blockBytes);
-        views[home + (evict++ & (WAYS - 1))] = fresh;
-        return fresh;
-    }
-
-    boolean cancel(IoTicket t) {
-        synchronized (queue) {
-            if (drop(t)) {
-                t.cancelRequested = true;
-                if (t.remaining == 0) {
-                    end(t);
-                }
-            }
-            return t.cancelRequested;
-        }
-    }
-
-    /** Drops the blocks that are not under way, and returns whether there were any. */
-    private boolean drop(IoTicket t) {
-        int dropped = t.endBlock - t.nextBlock;
-        if (dropped == 0) {
-            return false;
-        }
-        waiting.removeFirstOccurrence(t);
-        if (t.write) {
-            Objects.requireNonNull(t.region).incomplete(t.nextBlock, t.endBlock);
-        }
-        t.nextBlock = t.endBlock;
-        t.remaining -= dropped;
-        return true;
-    }
-
-    private void end(IoTicket t) {
-        pending--;
-        pendingWrites -= t.write ? 1 : 0;
-        t.view = null;
-        if (t.end()) {
-            spare.addLast(t);
-        }
-        queue.notifyAll();
-    }
-
-    void recycle(IoTicket t) {
-        synchronized (queue) {
-            if (spare.size() < options.pendingOperations()) {
-                spare.addLast(t);
-            }
-        }
-    }
-
-    /** A thread that moves one block at a time. */
-    private final class Worker implements Runnable {
-        private final BlockMover mover;
-
-        Worker(int number) {
-            mover = new BlockMover(files, number);
-        }
-
-        @Override
-        public void run() {
-            while (true) {
-                IoTicket t;
-                int block;
-                synchronized (queue) {
-                    while (waiting.isEmpty() && !closed) {
-                        try {
-                            queue.wait();
-                        } catch (InterruptedException e) {
-                            // Only close() ends this thread.
-                        }
-                    }
-                    if (waiting.isEmpty()) {
-                        return;
-                    }
-                    t = waiting.getFirst();
-                    block = t.nextBlock++;
-                    if (t.nextBlock == t.endBlock) {
-                        waiting.removeFirst();
-                    }
-                }
-                Region region = Objects.requireNonNull(t.region);
-                JcclException failure = null;
-                region.enter(block, t.write);
-                boolean copied = false;
-                try {
-                    copied = mover.move(t, region, block, Objects.requireNonNull(t.view));
-                } catch (JcclException e) {
-                    failure = e;
-                } catch (IOException e) {
-                    failure =
-                            files.failed(
-                                    e,
-                                    region.length(block),
-                                    (t.write ? "writing" : "reading")
-                                            + " block "
-                                            + block
-                                            + " of "
-                                            + region
-                                            + " in "
-                                            + files.data
-                                            + " fails");
-                } catch (RuntimeException | Error e) {
-                    failure = new JcclException("moving a block of " + region + " fails: " + e, e);
-                } finally {
-                    region.leave(block);
-                }
-                if (failure != null && t.write) {
-                    region.incomplete(block, block + 1);
-                }
-                synchronized (queue) {
-                    copiedBlocks += copied ? 1 : 0;
-                    if (failure != null) {
-                        if (t.failure == null) {
-                            t.failure = failure;
-                        }
-                        drop(t);
-                    }
-                    if (--t.remaining == 0) {
-                        if (t.write) {
-                            bytesWritten += t.to - t.from;
-                        } else {
-                            bytesRead += t.to - t.from;
-                        }
-                        end(t);
-                    }
-                }
-            }
-        }
+        return queue.submit(write, region, first, buffer, memory);
     }
 
     // Steps.
 
     /**
-     * Makes what was written since the last commit the state that a crash leaves. Waits for the
-     * writes that are pending.
+     * Commits what was written since the last commit: it survives a crash from now on. Waits for pending writes.
      *
-     * @param step what {@link #committedStep} says from now on: more than it does now, and 0 or
-     *     more
+     * @param step the new value of {@link #committedStep}: 0 or more, and more than the current one
      * @throws IllegalStateException if a write failed or was cancelled and its elements were not
-     *     written again: then {@link #rollback} and repeat the step
+     *     written again: call {@link #rollback} and repeat the step
      * @throws OffloadMemoryException if the drive has no room for the manifest; nothing is
      *     committed then, and the commit can be repeated
      * @throws JcclException if the drive fails; unless the message says otherwise nothing is
@@ -546,11 +284,22 @@ public final class NvmeStore implements TierStore, AutoCloseable {
             throw new IllegalStateException(
                     "a scratch store has no steps: open the store without scratch to commit");
         }
-        Collection<Region> all;
-        synchronized (queue) {
-            checkOpen();
-            checkWritable();
-            awaitIdle(true, "the commit of step " + step);
+        queue.enter(true, "the commit of step " + step);
+        try {
+            queue.checkWritable();
+            save(step, committable(step));
+            synchronized (regions) {
+                this.step = step;
+            }
+        } finally {
+            queue.leave();
+        }
+    }
+
+    /** All regions, if they and the step can be committed. */
+    private List<Region> committable(long step) {
+        List<Region> all;
+        synchronized (regions) {
             if (step <= this.step || step < 0) {
                 throw new IllegalArgumentException(
                         "step is "
@@ -558,104 +307,91 @@ public final class NvmeStore implements TierStore, AutoCloseable {
                                 + ", expected more than the last committed, "
                                 + (this.step < 0 ? "none" : this.step));
             }
-            for (Region r : regions.values()) {
-                int block = r.firstIncomplete();
-                if (block >= 0) {
-                    throw new IllegalStateException(
-                            "step "
-                                    + step
-                                    + " cannot be committed: a write to block "
-                                    + block
-                                    + " of "
-                                    + r
-                                    + " failed or was cancelled: rollback() and repeat the step");
-                }
-            }
-            committing = true;
             all = List.copyOf(regions.values());
         }
-        JcclException unusable = null;
-        boolean done = false;
-        try {
-            try {
-                files.file.force();
-            } catch (IOException e) {
-                // The system may have dropped what it could not write; nothing tells which blocks.
-                all.forEach(Region::distrust);
-                throw files.failed(
-                        e,
-                        0,
-                        "flushing "
-                                + files.data
-                                + " fails, step "
+        for (Region r : all) {
+            int block = r.firstIncomplete();
+            if (block >= 0) {
+                throw new IllegalStateException(
+                        "step "
                                 + step
-                                + " is not committed: rollback() and repeat the step");
-            }
-            Path target = files.manifestFile();
-            ByteBuffer bytes = files.manifest(all, step);
-            try {
-                files.backend.replace(target, bytes);
-            } catch (IoBackend.NotReplacedException e) {
-                throw files.failed(
-                        e,
-                        bytes.limit(),
-                        "writing " + target + " fails, step " + step + " is not committed");
-            } catch (IOException e) {
-                unusable =
-                        files.failed(
-                                e,
-                                bytes.limit(),
-                                "whether step "
-                                        + step
-                                        + " is committed will be known once the store in "
-                                        + files.folder
-                                        + " is opened again, since flushing the folder fails");
-                throw unusable;
-            }
-            all.forEach(Region::committed);
-            done = true;
-        } finally {
-            synchronized (queue) {
-                if (done) {
-                    this.step = step;
-                }
-                if (unusable != null) {
-                    broken = unusable;
-                }
-                committing = false;
-                queue.notifyAll();
+                                + " cannot be committed: a write to block "
+                                + block
+                                + " of "
+                                + r
+                                + " failed or was cancelled: rollback() and repeat the step");
             }
         }
+        return all;
+    }
+
+    private void save(long step, List<Region> all) {
+        try {
+            files.file.force();
+        } catch (IOException e) {
+            // The system may have dropped what it could not write, and does not say which blocks.
+            all.forEach(Region::distrust);
+            throw files.failed(
+                    e,
+                    0,
+                    "flushing "
+                            + files.data
+                            + " failed, step "
+                            + step
+                            + " is not committed: rollback() and repeat the step");
+        }
+        Path target = files.manifestFile();
+        ByteBuffer bytes = files.manifest(all, step);
+        try {
+            files.backend.replace(target, bytes);
+        } catch (IoBackend.NotReplacedException e) {
+            throw files.failed(
+                    e,
+                    bytes.limit(),
+                    "writing " + target + " failed, step " + step + " is not committed");
+        } catch (IOException e) {
+            JcclException unusable =
+                    files.failed(
+                            e,
+                            bytes.limit(),
+                            "flushing the folder failed: whether step "
+                                    + step
+                                    + " is committed is known only after the store in "
+                                    + files.folder
+                                    + " has been opened again");
+            queue.refuseWrites(unusable);
+            throw unusable;
+        }
+        all.forEach(Region::committed);
     }
 
     /**
-     * Forgets what was written since the last commit: reads give what that has. Waits for the
-     * writes that are pending.
+     * Discards what was written since the last commit: reads return the committed content. Waits for pending writes.
      */
     public void rollback() {
         if (isScratch()) {
             throw new IllegalStateException("a scratch store has no steps to roll back to");
         }
-        synchronized (queue) {
-            checkOpen();
-            checkWritable();
-            awaitIdle(true, "the rollback");
-            regions.values().forEach(Region::rolledBack);
+        queue.enter(true, "the rollback");
+        try {
+            queue.checkWritable();
+            regions().forEach(Region::rolledBack);
+        } finally {
+            queue.leave();
         }
     }
 
     /**
-     * The last whole step.
-     *
-     * @return what it was called at its commit; empty if nothing was committed yet
+     * The last committed step.
+     * @return its number; empty if nothing was committed yet
      */
     public OptionalLong committedStep() {
-        synchronized (queue) {
+        synchronized (regions) {
             return step < 0 ? OptionalLong.empty() : OptionalLong.of(step);
         }
     }
 
-    // What there is to know.
+    // Properties.
 
     /**
      * Bytes that are read, written and checksummed at once.
@@ -667,7 +403,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * What blocks on the drive are rounded up to.
+     * Blocks on the drive are padded to a multiple of this.
      *
      * @return bytes, a power of two
      */
@@ -685,8 +421,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * Where it is.
-     *
+     * The location.
      * @return the folder, without symbolic links
      */
     public Path folder() {
@@ -698,82 +433,32 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * What the store has done.
-     *
-     * @return numbers of this moment
+     * Statistics so far.
+     * @return a snapshot
      */
     public Stats stats() {
-        synchronized (queue) {
-            return new Stats(bytesRead, bytesWritten, copiedBlocks, files.fileEnd());
-        }
-    }
-
-    private void checkOpen() {
-        if (closed) {
-            throw new IllegalStateException("the store in " + files.folder + " is closed");
-        }
-    }
-
-    private void checkWritable() {
-        JcclException why = broken;
-        if (why != null) {
-            throw new JcclException(
-                    "the store in " + files.folder + " has to be opened again: " + why.getMessage(),
-                    why);
-        }
+        return queue.stats();
     }
 
     /**
-     * Ends the store. Operations that are not under way are cancelled; for those that are it waits
-     * as long as the options say. What was not committed is lost. Closing twice does nothing.
+     * Closes the store. Waiting operations are cancelled; those in progress are awaited for up to the options' timeout. Uncommitted data is lost. Closing twice does nothing.
      *
-     * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be freed
-     *     then; the store is closed nevertheless
+     * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be freed; the store is closed nevertheless
      */
     @Override
     public void close() {
-        boolean interrupted = false;
-        synchronized (queue) {
-            if (closed) {
-                return;
-            }
-            long start = System.nanoTime();
-            while (committing && System.nanoTime() - start < timeoutNanos) {
-                try {
-                    queue.wait(100);
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                }
-            }
-            closed = true;
-            while (!waiting.isEmpty()) {
-                cancel(waiting.getFirst());
-            }
-            queue.notifyAll();
+        if (!queue.close()) {
+            return;
         }
-        int hanging = 0;
         long start = System.nanoTime();
-        for (Thread t : workers) {
-            long left = Math.max(1, timeoutNanos - (System.nanoTime() - start));
-            try {
-                if (!t.join(java.time.Duration.ofNanos(left))) {
-                    hanging++;
-                }
-            } catch (InterruptedException e) {
-                interrupted = true;
-                hanging++;
-            }
-        }
+        int hanging = queue.join();
         files.close();
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
         if (hanging > 0) {
             throw new JcclTimeoutException(
                     hanging
-                            + " operations hang in the drive of "
+                            + " operations still hang in the drive of "
                             + files.folder
-                            + " for "
+                            + " after "
                             + TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start)
                             + " ms: do not free their buffers");
         }

@@ -5,10 +5,9 @@ import io.jccl.device.DataType;
 import io.jccl.offload.TierStore;
 
 /**
- * Elements of one type in an {@link NvmeStore}. Before they are written they are zeros.
+ * Elements of one type in an {@link NvmeStore}. They are zeros until they are written.
  *
- * <p><b>Threads:</b> any. Operations on elements that overlap have no order, unless the first is
- * awaited before the second begins.
+ * <p><b>Threads:</b> any. Operations on overlapping elements are unordered unless the first is awaited before the second begins.
  */
 public final class Region implements TierStore.Place {
     // What is known of a block.
@@ -82,8 +81,7 @@ public final class Region implements TierStore.Place {
     }
 
     /**
-     * What it is called.
-     *
+     * The name.
      * @return the name
      */
     public String name() {
@@ -109,7 +107,7 @@ public final class Region implements TierStore.Place {
     }
 
     /**
-     * Size of all elements; on the drive they take more, see {@link NvmeStore}.
+     * Size of all elements. They take more on the drive, see {@link NvmeStore}.
      *
      * @return bytes
      */
@@ -136,13 +134,12 @@ public final class Region implements TierStore.Place {
                             + pinned.count()
                             + " elements, "
                             + this
-                            + "; both need the same: for a part of them name its first element");
+                            + "; both need the same: for a part of the region give its first element");
         }
     }
 
     /**
-     * In a scratch store gives its room to regions that are made later; all operations on it have
-     * to be over. In a store that commits it does nothing: the elements stay.
+     * In a scratch store, frees the room for new regions; all operations on the region must be done. In a store that commits it does nothing: the elements stay.
      */
     @Override
     public void close() {

@@ -22,7 +22,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a store has in its folder: the file of blocks, the manifest and the lock.
+ * The files of a store in its folder: the file of blocks, the manifest and the lock.
  *
  * <p><b>Threads:</b> {@link #grow}, {@link #fileEnd} and {@link #close} are called one at a time;
  * the rest by any.
@@ -33,8 +33,7 @@ final class StoreFiles {
     private static final String LOCK = "lock";
 
     /**
-     * Folders that are open in this process. The system's locks are no help here: closing any
-     * channel of a file gives up the locks that this process has on it.
+     * Folders that are open in this process. File locks do not help here: closing any channel of a file releases all locks of this process on it.
      */
     private static final Set<Path> OPEN = ConcurrentHashMap.newKeySet();
 
@@ -45,7 +44,7 @@ final class StoreFiles {
     final int blockBytes;
     final int padding;
 
-    /** What the last commit left; null in a new store. */
+    /** The state of the last commit; null in a new store. */
     final Manifest.@Nullable Content restored;
 
     private final Budgets budgets;
@@ -54,7 +53,7 @@ final class StoreFiles {
     private long fileEnd;
     private long taken;
 
-    /** Opens what is in a folder, or makes it; see {@link NvmeStore#open}. */
+    /** Opens the files in a folder, or creates them; see {@link NvmeStore#open}. */
     static StoreFiles open(Path folder, Budgets budgets, NvmeOptions options, IoBackend backend) {
         Objects.requireNonNull(budgets, "budgets");
         Objects.requireNonNull(options, "options");
@@ -62,7 +61,7 @@ final class StoreFiles {
             throw new JcclException(
                     "folder "
                             + folder
-                            + (Files.exists(folder) ? " is no folder" : " does not exist")
+                            + (Files.exists(folder) ? " is not a folder" : " does not exist")
                             + ": name an existing one on the drive that is to hold tier NVME");
         }
         Path real;
@@ -142,7 +141,7 @@ final class StoreFiles {
             try {
                 c.close();
             } catch (Exception e) {
-                // Something else went wrong before, and that is what the caller hears of.
+                // An earlier error is reported to the caller.
             }
         }
     }
@@ -228,12 +227,12 @@ final class StoreFiles {
         }
     }
 
-    /** Compares what is there with the manifest, before anything is opened for writing. */
+    /** Compares the files with the manifest before anything is opened for writing. */
     private void checkDataFile(Path manifestFile, Manifest.@Nullable Content content)
             throws IOException {
         long size = Files.exists(data) ? Files.size(data) : -1;
         if (content == null) {
-            // A store that died while it was made has a header and no manifest yet.
+            // A store whose creation was interrupted has a header and no manifest.
             if (size > 1 << 16) {
                 throw new CorruptStoreException(
                         manifestFile,
@@ -301,7 +300,7 @@ final class StoreFiles {
         taken += bytes;
     }
 
-    /** The exception for an error of the system. */
+    /** The exception for an error of the operating system. */
     JcclException failed(IOException e, long bytes, String what) {
         long free = -1;
         try {
@@ -327,14 +326,14 @@ final class StoreFiles {
                         + (e.getMessage() == null ? e : e.getMessage())
                         + " (tier NVME, "
                         + bytes
-                        + " bytes asked for, "
+                        + " bytes requested, "
                         + free
                         + " free on the drive)",
                 e);
     }
 
-    /** Makes the file larger, and returns where it ended. */
-    long grow(String name, long bytes) {
+    /** Extends the file, and returns its previous end. */
+    synchronized long grow(String name, long bytes) {
         String what = "region '" + name + "' in " + data;
         take(bytes, what);
         boolean done = false;
@@ -363,7 +362,7 @@ final class StoreFiles {
         return base;
     }
 
-    long fileEnd() {
+    synchronized long fileEnd() {
         return fileEnd;
     }
 

@@ -4,8 +4,7 @@ import io.jccl.device.Buffer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Whole steps of one state, left out when a gradient is infinite or NaN: the norm of all gradients
- * is taken first, and only then is anything written.
+ * Whole steps of one state, skipped when a gradient is infinite or NaN: the norm of all gradients is computed before anything is written.
  *
  * <p><b>Threads:</b> one at a time.
  */
@@ -17,7 +16,7 @@ public final class CheckedStep {
     private double lastNorm;
 
     /**
-     * Puts together what a step needs; none of it is closed here.
+     * Combines an optimizer, its state and threads; none of them is closed by this class.
      *
      * @param optimizer the rule
      * @param state parameters and moments
@@ -33,14 +32,12 @@ public final class CheckedStep {
      * Checks, unscales, clips and steps.
      *
      * @param gradients of all parameters: float32, bfloat16 or float16
-     * @param target where the new parameters go besides, or null
-     * @param step the number of this step, 1 or more; a step left out does not count
+     * @param target a second target for the new parameters, or null
+     * @param step the number of this step, 1 or more; a skipped step does not count
      * @param learningRate 0 or more
-     * @param lossScale what the loss was multiplied by; 1 for none
-     * @param maxNorm largest norm of the unscaled gradients, to which they are scaled down;
-     *     infinity for none
-     * @return whether the step was taken; if not, a gradient is infinite or NaN (or becomes so by
-     *     unscaling), and nothing has been written
+     * @param lossScale the factor that the loss was multiplied by; 1 for none
+     * @param maxNorm largest norm of the unscaled gradients, to which they are clipped; infinity for no clipping
+     * @return whether the step was taken; if not, a gradient is infinite or NaN (or became so by unscaling), and nothing was written
      * @throws IllegalArgumentException if a value is out of range, or types, counts or moments do
      *     not fit
      * @throws IllegalStateException if a buffer or the workers are closed
@@ -74,7 +71,7 @@ public final class CheckedStep {
     /**
      * The norm of the unscaled gradients of the last step, before clipping.
      *
-     * @return 0 or more, infinite or NaN if a gradient was; 0 before the first step
+     * @return 0 or more, infinite or NaN if a gradient was infinite or NaN; 0 before the first step
      */
     public double lastNorm() {
         return lastNorm;

@@ -8,26 +8,21 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The Euclidean norm of all gradients, gathered piece by piece as they arrive, and with it whether
- * all are finite: an infinity or NaN anywhere makes the norm not finite, and nothing else does,
- * since squares are added up in float64.
+ * The Euclidean norm of all gradients, accumulated part by part as they arrive. It also shows whether all gradients are finite: the norm is infinite or NaN exactly if a gradient is, since squares are summed in float64.
  *
- * <p>The result depends on the values and on how they are cut into parts, not on the order in which
- * parts arrive, on the number of threads or on the width of vectors: within a part, chunks of 65536
- * elements are added in order; parts are added by their number.
+ * <p>The result depends only on the values and on how they are divided into parts, not on the order in which parts arrive, the number of threads or the width of vectors: within a part, chunks of 65536 elements are added in order; parts are added by their number.
  *
  * <p><b>Threads:</b> any thread may call; different parts may be added at once.
  */
 public final class GradientNorm {
-    /** What {@code torch.nn.utils.clip_grad_norm_} adds to the norm before it divides. */
+    /** Added to the norm before dividing, as in {@code torch.nn.utils.clip_grad_norm_}. */
     private static final double CLIP_EPSILON = 1e-6;
 
     private final double[] sums;
 
     /**
-     * A norm of some parts.
-     *
-     * @param parts into how many pieces the gradients are cut, 1 or more; such as one a layer
+     * Creates a norm.
+     * @param parts number of parts of the gradients, 1 or more, such as one per layer
      * @throws IllegalArgumentException if it is less than 1
      */
     public GradientNorm(int parts) {
@@ -38,7 +33,7 @@ public final class GradientNorm {
         reset();
     }
 
-    /** Forgets all parts, for the next step. */
+    /** Clears all parts for the next step. */
     public void reset() {
         synchronized (sums) {
             Arrays.fill(sums, -1);
@@ -51,7 +46,7 @@ public final class GradientNorm {
      * @param part its number, 0 or more; adding it again replaces it
      * @param gradients float32, bfloat16 or float16
      * @throws IndexOutOfBoundsException if there is no such part
-     * @throws IllegalArgumentException if the type is another
+     * @throws IllegalArgumentException if the type is not supported
      */
     public void add(int part, Buffer gradients) {
         Objects.checkIndex(part, sums.length);
@@ -66,13 +61,13 @@ public final class GradientNorm {
     }
 
     /**
-     * Adds one part, on several threads; the same bits as on one.
+     * Adds one part, on several threads; the result is bit-identical to that on one thread.
      *
      * @param workers the threads
      * @param part its number, 0 or more; adding it again replaces it
      * @param gradients float32, bfloat16 or float16
      * @throws IndexOutOfBoundsException if there is no such part
-     * @throws IllegalArgumentException if the type is another
+     * @throws IllegalArgumentException if the type is not supported
      * @throws IllegalStateException if the workers are closed
      */
     public void add(Workers workers, int part, Buffer gradients) {
@@ -87,8 +82,7 @@ public final class GradientNorm {
     }
 
     /**
-     * The sum of all squares. With gradients sharded over ranks, add up that of all ranks and take
-     * the root.
+     * The sum of all squares. If gradients are sharded over ranks, sum it over the ranks and take the square root.
      *
      * @return 0 or more, infinite or NaN if a gradient is
      * @throws IllegalStateException if a part is missing
@@ -112,7 +106,7 @@ public final class GradientNorm {
     }
 
     /**
-     * The norm, of the gradients as they are: divide by the loss scale.
+     * The norm of the gradients as given; divide it by the loss scale.
      *
      * @return 0 or more, infinite or NaN if a gradient is
      * @throws IllegalStateException if a part is missing
@@ -122,12 +116,11 @@ public final class GradientNorm {
     }
 
     /**
-     * What gradients are to be multiplied by, to take off the loss scale and, if their norm is too
-     * large then, to clip it: {@code min(1, maxNorm / (norm + 1e-6)) / lossScale}, as {@code
+     * The factor that unscales gradients and, if their norm is then too large, clips them: {@code min(1, maxNorm / (norm + 1e-6)) / lossScale}, as {@code
      * torch.nn.utils.clip_grad_norm_} does.
      *
-     * @param norm of the gradients as they are, loss scale included
-     * @param lossScale what the loss was multiplied by; 1 for none
+     * @param norm of the gradients as given, including the loss scale
+     * @param lossScale the factor that the loss was multiplied by; 1 for none
      * @param maxNorm largest norm; infinity for no clipping
      * @return the factor for {@link Optimizer#step}; NaN if the norm is not finite: skip the step
      * @throws IllegalArgumentException if lossScale or maxNorm is not positive
@@ -135,7 +128,7 @@ public final class GradientNorm {
     public static double factor(double norm, double lossScale, double maxNorm) {
         if (!(lossScale > 0 && lossScale <= Float.MAX_VALUE)) {
             throw new IllegalArgumentException(
-                    "the loss scale is " + lossScale + ", expected a finite number more than 0");
+                    "the loss scale is " + lossScale + ", expected a finite number above 0");
         }
         if (!(maxNorm > 0)) {
             throw new IllegalArgumentException(

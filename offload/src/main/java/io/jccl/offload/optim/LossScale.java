@@ -1,8 +1,7 @@
 package io.jccl.offload.optim;
 
 /**
- * The factor on the loss that keeps small gradients in float16's range (arXiv 1710.03740, section
- * 3.2): it shrinks when gradients overflow, and grows again after enough steps without.
+ * The loss scale, which keeps small gradients in float16's range (arXiv 1710.03740, section 3.2): it shrinks when gradients overflow, and grows again after enough steps without overflow.
  *
  * <p><b>Threads:</b> one at a time.
  */
@@ -17,11 +16,11 @@ public final class LossScale {
     private int good;
 
     /**
-     * A scale that adapts itself.
+     * Creates an adaptive scale.
      *
      * @param initial its first value
-     * @param growth what it is multiplied by when it grows, 1 or more
-     * @param backoff what it is multiplied by after an overflow, more than 0 and at most 1
+     * @param growth growth factor, 1 or more
+     * @param backoff factor after an overflow, above 0 and at most 1
      * @param interval steps without overflow until it grows, 1 or more
      * @throws IllegalArgumentException if a value is out of range
      */
@@ -65,7 +64,7 @@ public final class LossScale {
     }
 
     /**
-     * A scale that stays.
+     * Creates a constant scale.
      *
      * @param value the factor; 1 for none
      * @return a scale
@@ -76,7 +75,7 @@ public final class LossScale {
     }
 
     /**
-     * What the loss is to be multiplied by now.
+     * The current factor for the loss.
      *
      * @return the factor
      */
@@ -100,8 +99,7 @@ public final class LossScale {
     }
 
     /**
-     * Steps without overflow since the scale changed; with {@link #value} all that changes, to be
-     * saved.
+     * Steps without overflow since the scale changed. Together with {@link #value} this is the state to save.
      *
      * @return 0 or more
      */
@@ -110,10 +108,9 @@ public final class LossScale {
     }
 
     /**
-     * Sets what was saved.
-     *
-     * @param newValue the factor, as {@link #value} gave it
-     * @param newGoodSteps as {@link #goodSteps} gave it
+     * Restores a saved state.
+     * @param newValue the factor, from {@link #value}
+     * @param newGoodSteps from {@link #goodSteps}
      * @throws IllegalArgumentException if a value is out of range
      */
     public void restore(double newValue, int newGoodSteps) {

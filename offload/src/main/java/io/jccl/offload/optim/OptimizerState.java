@@ -43,15 +43,14 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * Views memory that the caller allocated, such as from a pool of pinned memory. Moments must be
+     * Wraps memory that the caller allocated, for example from a pool of pinned memory. Moments must be
      * zero before the first step.
      *
      * @param parameters float32 in host memory
-     * @param moments as many buffers as the optimizer keeps, of the type and count of the
-     *     parameters, which share no memory
+     * @param moments one buffer for each moment of the optimizer, with the type and count of the parameters; buffers must not share memory
      * @return the state; closing it does not close the buffers
      * @throws IllegalArgumentException if type, count or number are wrong, or memory is shared
-     * @throws UnsupportedOperationException if memory is not the host's
+     * @throws UnsupportedOperationException if the memory is not host memory
      */
     public static OptimizerState of(Buffer parameters, Buffer... moments) {
         if (moments.length > 2) {
@@ -96,11 +95,11 @@ public final class OptimizerState implements AutoCloseable {
     /**
      * Allocates parameters and moments, all zero.
      *
-     * @param optimizer says how many moments
-     * @param device where, the host
+     * @param optimizer determines the number of moments
+     * @param device the host
      * @param count number of parameters
      * @return the state; closing it frees the memory
-     * @throws UnsupportedOperationException if the device's memory is not the host's
+     * @throws UnsupportedOperationException if the device's memory is not host memory
      */
     public static OptimizerState allocate(Optimizer optimizer, Device device, long count) {
         Buffer[] moments = new Buffer[optimizer.moments()];
@@ -155,8 +154,7 @@ public final class OptimizerState implements AutoCloseable {
 
     /**
      * A moment: 0 is the mean of gradients or the momentum, 1 the mean of their squares.
-     *
-     * @param index which
+     * @param index its index
      * @return float32 in host memory
      * @throws IndexOutOfBoundsException if there is none
      */
@@ -165,11 +163,8 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * Writes everything to a file: first to a neighbour with {@code .part} added to its name, which
-     * takes the place of the file once it is on the disk. A process that ends before leaves the old
-     * file.
-     *
-     * @param file where
+     * Saves everything to a file: first to a temporary file with {@code .part} added to its name, which replaces the file once it is on the disk. A process that ends before leaves the old file.
+     * @param file the target
      * @param step the last step that was taken, 0 for none
      * @throws IOException if writing fails, such as on a full disk
      * @throws IllegalArgumentException if step is negative
@@ -244,22 +239,21 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * Reads everything back. The file is checked as a whole before anything is changed.
-     *
-     * @param file that {@link #save} has written, of a state with the same count and moments
+     * Restores everything. The whole file is checked before anything is changed.
+     * @param file written by {@link #save} for a state with the same count and moments
      * @return the last step that was taken
-     * @throws IOException if the file cannot be read, is torn or foreign, or of another state
+     * @throws IOException if the file cannot be read, is torn, is not a state, or is of another state
      */
     public long restore(Path file) throws IOException {
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {
             ByteBuffer block = ByteBuffer.allocateDirect(BLOCK).order(ByteOrder.LITTLE_ENDIAN);
             if (c.size() < HEADER) {
                 throw new IOException(
-                        file + " is no optimizer state: it has " + c.size() + " bytes");
+                        file + " is not an optimizer state: it has " + c.size() + " bytes");
             }
             read(c, block, 0, HEADER, file);
             if (block.getLong(0) != MAGIC) {
-                throw new IOException(file + " is no optimizer state: it begins otherwise");
+                throw new IOException(file + " is not an optimizer state: it has another header");
             }
             long step = block.getLong(24);
             if (block.getLong(8) != moments() || block.getLong(16) != count()) {

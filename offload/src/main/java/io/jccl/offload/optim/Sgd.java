@@ -16,7 +16,7 @@ package io.jccl.offload.optim;
  * @param momentum in [0, 1); 0 means none, and no state
  * @param dampening in [0, 1]; 0 without momentum
  * @param weightDecay 0 or more
- * @param nesterov whether to look ahead, which needs momentum and no dampening
+ * @param nesterov whether to use Nesterov momentum, which needs momentum and no dampening
  */
 public record Sgd(double momentum, double dampening, double weightDecay, boolean nesterov)
         implements Optimizer {

@@ -8,16 +8,11 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A fixed set of threads for steps and norms. The calling thread is one of them, so {@code of(1)}
- * starts none.
+ * A fixed team of threads for steps and norms. The calling thread is one of them, so {@code of(1)} starts none.
  *
- * <p>Each thread takes a contiguous share in chunks of 65536 elements, which suits memory that was
- * first touched in the same order, and then what others have not begun yet. Threads that find
- * nothing to do spin for some microseconds, unless there are more of them than processors, and then
- * park. Nothing is allocated for a step.
+ * <p>Each thread takes a contiguous share in chunks of 65536 elements, which suits memory that was first touched in the same order, and then chunks that others have not started yet. Idle threads spin for some microseconds, unless there are more of them than processors, and then park. Nothing is allocated for a step.
  *
- * <p><b>Threads:</b> any thread may call; work is done one call at a time, others wait. Closing
- * waits for the call in progress.
+ * <p><b>Threads:</b> any thread may call; calls are run one at a time. Closing waits for the call in progress.
  */
 public final class Workers implements AutoCloseable {
     /** Elements that a thread takes at a time: some 10 microseconds' worth. */
@@ -51,9 +46,7 @@ public final class Workers implements AutoCloseable {
 
     /**
      * Starts threads.
-     *
-     * @param threads how many work, the calling one included: 1 to 1024. As many as there are cores
-     *     is the usual choice; memory bandwidth is often used up by fewer
+     * @param threads number of threads, including the calling one: 1 to 1024. The number of cores is the usual choice; fewer often saturate memory bandwidth
      * @return the workers
      * @throws IllegalArgumentException if the number is out of range
      */
@@ -62,7 +55,7 @@ public final class Workers implements AutoCloseable {
     }
 
     /**
-     * Number of threads that work, the calling one included.
+     * Number of threads, including the calling one.
      *
      * @return 1 or more
      */
@@ -94,7 +87,7 @@ public final class Workers implements AutoCloseable {
         }
     }
 
-    /** Sum of the squares; the same bits for any number of threads. */
+    /** Sum of the squares; bit-identical for any number of threads. */
     double sumOfSquares(Buffer gradients) {
         lock.lock();
         try {
@@ -109,7 +102,7 @@ public final class Workers implements AutoCloseable {
 
     private void run(Work work, long count) {
         if (closed) {
-            throw new IllegalStateException("the workers are closed; make new ones");
+            throw new IllegalStateException("the workers are closed; create new ones");
         }
         long chunks = (count + CHUNK - 1) / CHUNK;
         if (threads == 1 || chunks < 2) {
@@ -149,7 +142,7 @@ public final class Workers implements AutoCloseable {
         }
     }
 
-    /** Ends the threads, after the call in progress. Closing twice does nothing. */
+    /** Ends the threads after the call in progress. Closing twice does nothing. */
     @Override
     public void close() {
         lock.lock();

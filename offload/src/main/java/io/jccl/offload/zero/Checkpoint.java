@@ -44,7 +44,7 @@ final class Checkpoint {
     }
 
     /** Some elements of a layer. */
-    record Range(Layer layer, long from, long count) {}
+    record Range(ShardedLayer layer, long from, long count) {}
 
     /** What a file says of itself. */
     record Header(
@@ -173,7 +173,7 @@ final class Checkpoint {
         for (Range r : h.ranges) {
             out.writeUTF(r.layer.name());
             out.writeInt(r.layer.tensors().size());
-            for (Layer.Tensor t : r.layer.tensors()) {
+            for (ShardedLayer.Tensor t : r.layer.tensors()) {
                 out.writeUTF(t.name());
                 out.writeLong(t.count());
             }
@@ -244,11 +244,11 @@ final class Checkpoint {
         for (int i = 0; i < layers; i++) {
             String name = in.readUTF();
             int count = in.readInt();
-            List<Layer.Tensor> tensors = new ArrayList<>();
+            List<ShardedLayer.Tensor> tensors = new ArrayList<>();
             for (int t = 0; t < count; t++) {
-                tensors.add(new Layer.Tensor(in.readUTF(), in.readLong()));
+                tensors.add(new ShardedLayer.Tensor(in.readUTF(), in.readLong()));
             }
-            ranges.add(new Range(new Layer(name, tensors), in.readLong(), in.readLong()));
+            ranges.add(new Range(new ShardedLayer(name, tensors), in.readLong(), in.readLong()));
         }
         return new Header(id, steps, scale, good, rank, size, optimizer, moments, ranges);
     }
@@ -267,7 +267,7 @@ final class Checkpoint {
     }
 
     /** The newest step that is whole, of this model. */
-    static Checkpoint newest(Path folder, List<Layer> layers, String optimizer, int moments)
+    static Checkpoint newest(Path folder, List<ShardedLayer> layers, String optimizer, int moments)
             throws IOException {
         List<Path> found = new ArrayList<>();
         if (Files.isDirectory(folder)) {
@@ -304,7 +304,7 @@ final class Checkpoint {
         throw new IOException(folder + " has no whole step to load: " + why);
     }
 
-    private static void check(Shard s, List<Layer> layers, String optimizer, int moments)
+    private static void check(Shard s, List<ShardedLayer> layers, String optimizer, int moments)
             throws IOException {
         Header h = s.header;
         if (!h.optimizer.equals(optimizer) || h.moments != moments) {
@@ -338,7 +338,7 @@ final class Checkpoint {
     }
 
     /** The first elements that no file has; empty if there are none. */
-    private String missing(List<Layer> layers) {
+    private String missing(List<ShardedLayer> layers) {
         for (int i = 0; i < layers.size(); i++) {
             long at = 0;
             long count = layers.get(i).count();

@@ -14,7 +14,7 @@ import org.jspecify.annotations.Nullable;
 final class Part {
     private final ZeroConfig config;
     final int index;
-    final Layer layer;
+    final ShardedLayer layer;
     final long count;
     final long padded;
     final long block;

@@ -7,6 +7,7 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import java.lang.foreign.MemorySegment;
+import io.jccl.internal.Deadline;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -18,7 +19,7 @@ import org.jspecify.annotations.Nullable;
  * was dropped behind an error: a dropped one is never counted.
  */
 final class Ranks {
-    static final Duration FOREVER = Duration.ofDays(36_500);
+    static final Duration FOREVER = Deadline.FOREVER;
 
     static final double FINE = 0;
     static final double FAILED = 1;

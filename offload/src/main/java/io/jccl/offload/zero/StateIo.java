@@ -54,7 +54,7 @@ final class StateIo {
             for (Part p : parts) {
                 whole.zero();
                 long at = 0;
-                for (Layer.Tensor t : p.layer.tensors()) {
+                for (ShardedLayer.Tensor t : p.layer.tensors()) {
                     initializer.fill(p.layer.name(), t.name(), whole.slice(at, t.count()));
                     at += t.count();
                 }
@@ -110,7 +110,7 @@ final class StateIo {
                     }
                 }
                 long at = 0;
-                for (Layer.Tensor t : p.layer.tensors()) {
+                for (ShardedLayer.Tensor t : p.layer.tensors()) {
                     visitor.visit(p.layer.name(), t.name(), values.slice(at, t.count()));
                     at += t.count();
                 }

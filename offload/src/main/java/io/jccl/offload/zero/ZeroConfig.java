@@ -15,7 +15,7 @@ import java.util.Set;
 /** What the caller asks for on one rank, checked, and what follows from it. */
 record ZeroConfig(
         Communicator comm,
-        List<Layer> layers,
+        List<ShardedLayer> layers,
         Optimizer optimizer,
         ZeroOptions options,
         LossScale scale,
@@ -31,12 +31,12 @@ record ZeroConfig(
         checkDevice(comm, options, tiers.engine().device());
     }
 
-    private static void checkNames(List<Layer> layers) {
+    private static void checkNames(List<ShardedLayer> layers) {
         if (layers.isEmpty()) {
             throw new IllegalArgumentException("there are no layers, expected at least one");
         }
         Set<String> names = new HashSet<>();
-        for (Layer l : layers) {
+        for (ShardedLayer l : layers) {
             if (!names.add(l.name())) {
                 throw new IllegalArgumentException(
                         "two layers are named " + l.name() + ", expected names that differ");

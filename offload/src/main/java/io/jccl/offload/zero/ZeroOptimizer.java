@@ -100,7 +100,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      */
     public static ZeroOptimizer create(
             Communicator comm,
-            List<Layer> layers,
+            List<ShardedLayer> layers,
             Optimizer optimizer,
             ZeroOptions options,
             LossScale scale,
@@ -141,7 +141,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      *
      * @return as they were passed to {@link #create}
      */
-    public List<Layer> layers() {
+    public List<ShardedLayer> layers() {
         return config.layers();
     }
 
@@ -160,7 +160,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      * ranks gather and release in the same order.
      *
      * @param layer index of the layer
-     * @return its parameters, to read only, until {@link #release}: {@link Layer#count} elements
+     * @return its parameters, to read only, until {@link #release}: {@link ShardedLayer#count} elements
      * @throws IllegalStateException if too many layers are held
      * @throws JcclException if a rank failed or a store cannot be read; in the latter case the call
      *     can be made again
@@ -212,7 +212,7 @@ public final class ZeroOptimizer implements AutoCloseable {
      * first call it is zero, unless earlier micro-steps have added to it.
      *
      * @param layer index of the layer
-     * @return its gradients, until {@link #reduce}: {@link Layer#count} elements
+     * @return its gradients, until {@link #reduce}: {@link ShardedLayer#count} elements
      * @throws IllegalStateException if the layer had all its micro-steps
      */
     public Buffer gradients(int layer) {

@@ -5,7 +5,7 @@
  * <p>Every rank runs this:
  *
  * <pre>{@code
- * List<Layer> layers = List.of(Layer.of("embed", 51_200), Layer.of("block0", 1 << 20), ...);
+ * List<ShardedLayer> layers = List.of(ShardedLayer.of("embed", 51_200), ShardedLayer.of("block0", 1 << 20), ...);
  * ZeroOptions options = ZeroOptions.stage(3)
  *         .withTypes(DataType.BFLOAT16, DataType.FLOAT32)
  *         .withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED);

@@ -41,19 +41,19 @@ final class Demo {
     static final int OUT = 3;
     static final int BATCH = 4;
 
-    static final List<Layer> LAYERS =
+    static final List<ShardedLayer> LAYERS =
             List.of(
-                    new Layer(
+                    new ShardedLayer(
                             "first",
                             List.of(
-                                    new Layer.Tensor("w", IN * HIDDEN),
-                                    new Layer.Tensor("b", HIDDEN))),
-                    new Layer(
+                                    new ShardedLayer.Tensor("w", IN * HIDDEN),
+                                    new ShardedLayer.Tensor("b", HIDDEN))),
+                    new ShardedLayer(
                             "second",
                             List.of(
-                                    new Layer.Tensor("w", HIDDEN * OUT),
-                                    new Layer.Tensor("b", OUT))),
-                    Layer.of("gain", 1));
+                                    new ShardedLayer.Tensor("w", HIDDEN * OUT),
+                                    new ShardedLayer.Tensor("b", OUT))),
+                    ShardedLayer.of("gain", 1));
 
     static final CommunicatorOptions IN_RANK_ORDER =
             CommunicatorOptions.DEFAULT
@@ -325,7 +325,7 @@ final class Demo {
     }
 
     static float[] parameters(ZeroOptimizer zero) {
-        float[] all = new float[(int) LAYERS.stream().mapToLong(Layer::count).sum()];
+        float[] all = new float[(int) LAYERS.stream().mapToLong(ShardedLayer::count).sum()];
         int[] at = {0};
         zero.forEachParameter((layer, tensor, values) -> {
             for (long i = 0; i < values.count(); i++) {
@@ -353,10 +353,10 @@ final class Demo {
         Buffer[] sum = new Buffer[n];
         Device host = Device.host();
         for (int i = 0; i < n; i++) {
-            Layer layer = LAYERS.get(i);
+            ShardedLayer layer = LAYERS.get(i);
             state[i] = OptimizerState.allocate(optimizer, host, layer.count());
             long at = 0;
-            for (Layer.Tensor t : layer.tensors()) {
+            for (ShardedLayer.Tensor t : layer.tensors()) {
                 for (long j = 0; j < t.count(); j++) {
                     state[i].parameters().set(at++, initial(seed, layer.name(), t.name(), j));
                 }
@@ -392,7 +392,7 @@ final class Demo {
                 Numbers.copy(state[i].parameters(), p[i]);
             }
         }
-        float[] all = new float[(int) LAYERS.stream().mapToLong(Layer::count).sum()];
+        float[] all = new float[(int) LAYERS.stream().mapToLong(ShardedLayer::count).sum()];
         int at = 0;
         for (OptimizerState st : state) {
             for (long j = 0; j < st.count(); j++) {

@@ -121,7 +121,7 @@ class ZeroCheckpointTest {
         }
     }
 
-    private static String fails(Path folder, Optimizer optimizer, List<Layer> layers) {
+    private static String fails(Path folder, Optimizer optimizer, List<ShardedLayer> layers) {
         try (Communicator comm = Communicator.local(1).getFirst();
                 Demo.Memory memory = new Demo.Memory(Map.of());
                 ZeroOptimizer zero =
@@ -207,13 +207,13 @@ class ZeroCheckpointTest {
         String message = fails(folder, new AdamW(0.9, 0.99, 1e-8, 0.1), Demo.LAYERS);
         assertTrue(message.contains("optimizer adam with 2"), message);
         assertTrue(message.contains("expected adamw"), message);
-        message = fails(folder, Adam.defaults(), List.of(Layer.of("first", 42)));
+        message = fails(folder, Adam.defaults(), List.of(ShardedLayer.of("first", 42)));
         assertTrue(message.contains("3 layers, the model 1"), message);
         message =
                 fails(
                         folder,
                         Adam.defaults(),
-                        List.of(Demo.LAYERS.get(0), Layer.of("second", 24), Demo.LAYERS.get(2)));
+                        List.of(Demo.LAYERS.get(0), ShardedLayer.of("second", 24), Demo.LAYERS.get(2)));
         assertTrue(message.contains("its layer 1"), message);
     }
 

@@ -412,8 +412,8 @@ class ZeroFaultTest {
         contains(() -> o.withMaxNorm(0), "0.0", "infinity");
         contains(() -> o.withTypes(DataType.INT8, DataType.INT8), "int8");
         contains(() -> o.withTypes(DataType.FLOAT16, DataType.BFLOAT16), "bfloat16", "half");
-        contains(() -> new Layer("x", List.of()), "x", "no tensors");
-        contains(() -> Layer.of("x", 0), "0 elements");
+        contains(() -> new ShardedLayer("x", List.of()), "x", "no tensors");
+        contains(() -> ShardedLayer.of("x", 0), "0 elements");
         contains(() -> Demo.LAYERS.getFirst().offset("q"), "no tensor q");
     }
 

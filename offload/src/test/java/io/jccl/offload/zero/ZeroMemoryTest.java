@@ -29,8 +29,8 @@ import org.junit.jupiter.params.provider.EnumSource;
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
 class ZeroMemoryTest {
     /** Multiples of 64 bytes for each rank, so that blocks of a pool are no larger than asked. */
-    private static final List<Layer> LAYERS =
-            List.of(Layer.of("a", 4 * 64), Layer.of("b", 4 * 640), Layer.of("c", 4 * 128));
+    private static final List<ShardedLayer> LAYERS =
+            List.of(ShardedLayer.of("a", 4 * 64), ShardedLayer.of("b", 4 * 640), ShardedLayer.of("c", 4 * 128));
 
     private static final long ALL = 4 * (64 + 640 + 128);
     private static final long LARGEST = 4 * 640;
@@ -110,7 +110,7 @@ class ZeroMemoryTest {
     @CsvSource({"0, 3", "1, 3", "2, 3", "3, 3", "3, 4"})
     void theOtherTiersHoldTheRest(int stage, int ranks) {
         long block = 0;
-        for (Layer l : LAYERS) {
+        for (ShardedLayer l : LAYERS) {
             block += (l.count() + ranks - 1) / ranks;
         }
         long all = block * ranks; // with padding

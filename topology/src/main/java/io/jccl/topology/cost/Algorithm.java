@@ -1,6 +1,6 @@
 package io.jccl.topology.cost;
 
-/** How ranks work together. */
+/** Algorithms of collective operations. */
 public enum Algorithm {
     /** Data goes round rings. */
     RING,
@@ -13,7 +13,7 @@ public enum Algorithm {
     NVLS,
     /** {@link #NVLS} inside each machine, double binary trees over the network. */
     NVLS_TREE,
-    /** Parallel aggregated trees: allGather and reduceScatter, one GPU a machine. */
+    /** Parallel aggregated trees: allGather and reduceScatter with one GPU per machine. */
     PAT,
     /** Every pair that has data to exchange does so directly. */
     DIRECT

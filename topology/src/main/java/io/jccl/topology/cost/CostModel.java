@@ -6,13 +6,11 @@ import io.jccl.topology.plan.Cluster;
 import java.util.List;
 
 /**
- * Predicts times as latency + size / bandwidth, for each algorithm and protocol, with NCCL's
- * published constants over the bandwidths of our own plans.
+ * Predicts times as latency + size / bandwidth for each algorithm and protocol, from NCCL's published constants and the bandwidths of JCCL's plans.
  *
  * <p>Immutable, and safe for use by many threads.
  *
- * <p>Source: NCCL 2.30, src/graph/tuning.cc. All numbers stand in the resource {@code
- * nccl.properties} of this package, each with its source.
+ * <p>Source: NCCL 2.30, src/graph/tuning.cc. All constants are in the resource {@code nccl.properties} of this package, each with its source.
  */
 public final class CostModel {
     /** Smallest size of {@link #crossovers}. */
@@ -39,12 +37,11 @@ public final class CostModel {
     }
 
     /**
-     * What the model knows of an operation on some GPUs of a machine, for predictions of many
-     * sizes.
+     * Prepares predictions of many sizes for an operation on some GPUs of a machine.
      *
      * @param t the machine
-     * @param gpus those that take part, by rank: places in {@link Topology#gpus()}
-     * @param op what is done
+     * @param gpus the participating GPUs, by rank: indices in {@link Topology#gpus()}
+     * @param op the operation
      * @return latency and bandwidth of every algorithm and protocol
      * @throws IllegalArgumentException if there are fewer than two GPUs, or a number is wrong
      */
@@ -56,8 +53,8 @@ public final class CostModel {
      * The same for a cluster.
      *
      * @param c the machines
-     * @param gpus those of each machine that take part
-     * @param op what is done
+     * @param gpus the participating GPUs of each machine
+     * @param op the operation
      * @return latency and bandwidth of every algorithm and protocol
      */
     public Tuning tune(Cluster c, List<Integer> gpus, Operation op) {
@@ -68,8 +65,8 @@ public final class CostModel {
      * Predicts a time for each algorithm and protocol that can be used.
      *
      * @param t the machine
-     * @param gpus those that take part, by rank
-     * @param op what is done
+     * @param gpus the participating GPUs, by rank
+     * @param op the operation
      * @param bytes size, see {@link Prediction}
      * @return the predictions, fastest first
      */
@@ -81,8 +78,8 @@ public final class CostModel {
      * The same for a cluster.
      *
      * @param c the machines
-     * @param gpus those of each machine that take part
-     * @param op what is done
+     * @param gpus the participating GPUs of each machine
+     * @param op the operation
      * @param bytes size, see {@link Prediction}
      * @return the predictions, fastest first
      */
@@ -91,11 +88,11 @@ public final class CostModel {
     }
 
     /**
-     * The fastest way.
+     * The fastest algorithm and protocol.
      *
      * @param t the machine
-     * @param gpus those that take part, by rank
-     * @param op what is done
+     * @param gpus the participating GPUs, by rank
+     * @param op the operation
      * @param bytes size, see {@link Prediction}
      * @return the prediction
      */
@@ -107,8 +104,8 @@ public final class CostModel {
      * The same for a cluster.
      *
      * @param c the machines
-     * @param gpus those of each machine that take part
-     * @param op what is done
+     * @param gpus the participating GPUs of each machine
+     * @param op the operation
      * @param bytes size, see {@link Prediction}
      * @return the prediction
      */
@@ -117,11 +114,11 @@ public final class CostModel {
     }
 
     /**
-     * Where the choice changes, from {@value #MIN_BYTES} bytes to 16 GiB.
+     * Sizes at which the fastest choice changes, from {@value #MIN_BYTES} bytes to 16 GiB.
      *
      * @param t the machine
-     * @param gpus those that take part, by rank
-     * @param op what is done
+     * @param gpus the participating GPUs, by rank
+     * @param op the operation
      * @return ranges of sizes, ascending, without gaps
      */
     public List<Crossover> crossovers(Topology t, List<Integer> gpus, Operation op) {
@@ -132,8 +129,8 @@ public final class CostModel {
      * The same for a cluster.
      *
      * @param c the machines
-     * @param gpus those of each machine that take part
-     * @param op what is done
+     * @param gpus the participating GPUs of each machine
+     * @param op the operation
      * @return ranges of sizes, ascending, without gaps
      */
     public List<Crossover> crossovers(Cluster c, List<Integer> gpus, Operation op) {

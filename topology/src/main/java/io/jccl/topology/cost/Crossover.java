@@ -12,7 +12,7 @@ import java.util.Objects;
  * @param protocol the choice
  */
 public record Crossover(long fromBytes, long toBytes, Algorithm algorithm, Protocol protocol) {
-    /** Checks that nothing is missing. */
+    /** Checks that no argument is null. */
     public Crossover {
         Objects.requireNonNull(algorithm, "algorithm");
         Objects.requireNonNull(protocol, "protocol");

@@ -142,7 +142,7 @@ final class Parameters {
         return e.name().toLowerCase(Locale.ROOT);
     }
 
-    /** Hands out each key once, so that what is left over is not known. */
+    /** Returns each key once, so that the remaining keys are the unknown ones. */
     private static final class Reader {
         private final String name;
         private final Map<String, String> left = new HashMap<>();

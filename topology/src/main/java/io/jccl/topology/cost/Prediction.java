@@ -4,12 +4,12 @@ import io.jccl.topology.Operation;
 import java.util.Objects;
 
 /**
- * How long an operation would take one way.
+ * The predicted time of an operation with one algorithm and protocol.
  *
- * @param op what is done
+ * @param op the operation
  * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
- * @param algorithm how
- * @param protocol how
+ * @param algorithm the algorithm
+     * @param protocol the protocol
  * @param timeUs microseconds
  * @param algbwGBps {@code bytes} over time, GB/s (10^9 bytes)
  * @param busbwGBps that times {@link Operation#busFactor}
@@ -22,7 +22,7 @@ public record Prediction(
         double timeUs,
         double algbwGBps,
         double busbwGBps) {
-    /** Checks that nothing is missing. */
+    /** Checks that no argument is null. */
     public Prediction {
         Objects.requireNonNull(op, "op");
         Objects.requireNonNull(algorithm, "algorithm");

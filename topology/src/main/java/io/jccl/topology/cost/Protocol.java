@@ -1,6 +1,6 @@
 package io.jccl.topology.cost;
 
-/** How the receiver of data learns that it has come. */
+/** NCCL's protocols: how a receiver learns that data has arrived. */
 public enum Protocol {
     /** A flag with every 4 bytes: lowest latency, at most half of the bandwidth. */
     LL,

@@ -1,6 +1,6 @@
 package io.jccl.topology.cost;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
@@ -22,7 +22,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 
-/** Makes a {@link Tuning}: plans, and what NCCL's model makes of their bandwidths. */
+/** Computes a {@link Tuning}: plans, and latency and bandwidth by NCCL's model. */
 final class Tuner {
     private final Parameters p;
     private final Topology t;
@@ -36,7 +36,7 @@ final class Tuner {
     private final List<Tuning.Way> ways = new ArrayList<>();
     private boolean nvlink;
 
-    /** GB/s that the NICs of a machine carry; infinite for one machine. */
+    /** GB/s of the NICs of a machine; infinite for one machine. */
     private final double nics;
 
     private int nicCount;
@@ -108,7 +108,7 @@ final class Tuner {
 
     /** Bus bandwidth of a plan; 0 if there is none. */
     private double planned(Plans plans) {
-        // What goes on inside the machines is the same for all operations of a kind.
+        // The traffic inside a machine is the same for all operations of a kind.
         Plan plan = plans.of(t, op, gpus, 0).orElse(null);
         if (plan == null) {
             return 0;
@@ -130,7 +130,7 @@ final class Tuner {
         return true;
     }
 
-    /** What is left of a plan's rates, as traffic through host bridges needs more of its links. */
+    /** The share of a plan's rates that remains, since traffic through host bridges takes more of its links. */
     private double usable(Plan plan) {
         double[] load = new double[2 * t.links().size()];
         for (Channel c : plan.channels()) {
@@ -154,8 +154,8 @@ final class Tuner {
 
     private boolean bridged(Hop hop) {
         for (int arc : hop.route().arcs()) {
-            if (t.nodes().get(t.head(arc)) instanceof Hub hub
-                    && (hub.kind() == Hub.Kind.HOST_BRIDGE || hub.kind() == Hub.Kind.NUMA)) {
+            if (t.nodes().get(t.head(arc)) instanceof Switch sw
+                    && (sw.kind() == Switch.Kind.HOST_BRIDGE || sw.kind() == Switch.Kind.NUMA)) {
                 return true;
             }
         }
@@ -200,7 +200,7 @@ final class Tuner {
         return sum;
     }
 
-    /** What a NIC carries: NCCL's planning figure as it is, a line rate less its overhead. */
+    /** The rate of a NIC: NCCL's planning figure as it is, or the line rate less its overhead. */
     private double rate(Nic nic) {
         if (nic.gbps() == 0) {
             return LinkModel.DEFAULT_NIC; // as the planner takes it
@@ -237,7 +237,7 @@ final class Tuner {
         return p.base[a.ordinal()][protocol.ordinal()];
     }
 
-    /** A step between machines; with one GPU each nothing hides it, so it is that of a tree. */
+    /** A step between machines; with one GPU per machine nothing overlaps it, so it costs as much as in a tree. */
     private double between(Algorithm a, Protocol protocol) {
         return step(Parameters.Way.NET, local == 1 ? Algorithm.TREE : a, protocol);
     }
@@ -344,8 +344,8 @@ final class Tuner {
         for (int gpu : gpus) {
             double width = 0;
             for (Link link : t.links(gpu)) {
-                if (t.nodes().get(link.opposite(gpu)) instanceof Hub hub
-                        && hub.kind() == Hub.Kind.NVSWITCH) {
+                if (t.nodes().get(link.opposite(gpu)) instanceof Switch sw
+                        && sw.kind() == Switch.Kind.NVSWITCH) {
                     width += link.gbps();
                 }
             }

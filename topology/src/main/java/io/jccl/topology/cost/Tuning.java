@@ -6,19 +6,18 @@ import java.util.Comparator;
 import java.util.List;
 
 /**
- * Latency and bandwidth of each way to do an operation on some GPUs: what {@link CostModel} needs
- * plans for. Predictions from it cost well below a microsecond each.
+ * Latency and bandwidth of an operation on some GPUs, for each algorithm and protocol. A prediction takes well below a microsecond.
  *
  * <p>Immutable, and safe for use by many threads.
  */
 public final class Tuning {
     /**
-     * A way to do it.
+     * An algorithm and protocol.
      *
-     * @param algorithm how
-     * @param protocol how
-     * @param latencyUs time for no data, microseconds
-     * @param algbwGBps bytes per time for infinitely many, GB/s (10^9 bytes)
+     * @param algorithm the algorithm
+     * @param protocol the protocol
+     * @param latencyUs time for an empty operation, microseconds
+     * @param algbwGBps bandwidth for very large sizes, GB/s (10^9 bytes)
      */
     public record Way(Algorithm algorithm, Protocol protocol, double latencyUs, double algbwGBps) {}
 
@@ -48,16 +47,16 @@ public final class Tuning {
     }
 
     /**
-     * All ways that there are.
+     * All algorithms and protocols that can be used.
      *
-     * @return the ways, by algorithm and protocol
+     * @return one entry for each algorithm and protocol
      */
     public List<Way> ways() {
         return ways;
     }
 
     /**
-     * Predicts a time for each way.
+     * Predicts a time for each algorithm and protocol.
      *
      * @param bytes size, see {@link Prediction}
      * @return the predictions, fastest first
@@ -73,7 +72,7 @@ public final class Tuning {
     }
 
     /**
-     * The fastest way.
+     * The fastest algorithm and protocol.
      *
      * @param bytes size, see {@link Prediction}
      * @return the prediction
@@ -84,7 +83,7 @@ public final class Tuning {
     }
 
     /**
-     * Where the choice changes, to the byte.
+     * Sizes at which the fastest choice changes, to the byte.
      *
      * @param min smallest size, at least 1
      * @param max largest size
@@ -94,7 +93,7 @@ public final class Tuning {
         check(min);
         if (max < min) {
             throw new IllegalArgumentException(
-                    "largest size is " + max + ", and must be at least the smallest, " + min);
+                    "largest size is " + max + ", expected at least the smallest, " + min);
         }
         List<Crossover> ranges = new ArrayList<>();
         long start = min;
@@ -183,7 +182,7 @@ public final class Tuning {
 
     private static void check(long bytes) {
         if (bytes < 1) {
-            throw new IllegalArgumentException("size is " + bytes + ", and must be at least 1");
+            throw new IllegalArgumentException("size is " + bytes + ", expected at least 1");
         }
     }
 

@@ -1,7 +1,7 @@
 package io.jccl.topology.draw;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
@@ -26,7 +26,7 @@ public final class Dot {
      * Draws a machine.
      *
      * @param topology the machine
-     * @param plan what to draw over it, made for this machine; null for nothing
+     * @param plan a plan of this machine to draw over it; null for none
      * @return a directed graph in DOT
      */
     public static String of(Topology topology, @Nullable Plan plan) {
@@ -36,7 +36,7 @@ public final class Dot {
     /**
      * Draws one machine of a cluster.
      *
-     * @param plan what is drawn over it: the part of each rail that lies inside a machine
+     * @param plan the plan, of which the part of each rail inside a machine is drawn
      * @return a directed graph in DOT
      */
     public static String of(ClusterPlan plan) {
@@ -53,8 +53,8 @@ public final class Dot {
                     switch (node) {
                         case Gpu gpu -> "#e6f4d7";
                         case Nic nic -> "#dff1f4";
-                        case Hub hub ->
-                                switch (hub.kind()) {
+                        case Switch sw ->
+                                switch (sw.kind()) {
                                     case NVSWITCH -> "#eef7e2";
                                     case PCIE_SWITCH -> "#e8eefb";
                                     case HOST_BRIDGE -> "#f1ecfa";
@@ -85,7 +85,7 @@ public final class Dot {
             for (Hop hop : channel.hops()) {
                 out.append("  n").append(hop.from()).append(" -> n").append(hop.to());
                 out.append(" [constraint=false, color=\"");
-                out.append(Svg.COLOURS.get(i % Svg.COLOURS.size())).append("\"];\n");
+                out.append(SvgStyle.COLOURS.get(i % SvgStyle.COLOURS.size())).append("\"];\n");
             }
         }
         return out.append("}\n").toString();

@@ -10,9 +10,7 @@ import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A page about a machine and a plan: the picture of {@link Svg} with a box to tick for each
- * channel, tables of channels, of predictions and of links, and the warnings. One file that needs
- * nothing else, light or dark as the reader has it. Names are escaped.
+ * A page about a machine and a plan: the picture of {@link Svg} with a check box for each channel, tables of channels, of predictions and of links, and the warnings. The page is one self-contained file and follows the browser's light or dark setting. Names are escaped.
  *
  * <p>All methods may be called by any thread.
  */
@@ -60,7 +58,7 @@ public final class Html {
      * Makes a page.
      *
      * @param topology the machine
-     * @param plan what to draw over it, made for this machine; null for nothing
+     * @param plan a plan of this machine to draw over it; null for none
      * @return an HTML document
      */
     public static String of(Topology topology, @Nullable Plan plan) {
@@ -72,11 +70,11 @@ public final class Html {
     }
 
     /**
-     * Makes a page with more on it.
+     * Makes a page with predictions and warnings.
      *
      * @param topology the machine
-     * @param plan what to draw over it, made for this machine; null for nothing
-     * @param predictions a table, its first row the headings; may be empty
+     * @param plan a plan of this machine to draw over it; null for none
+     * @param predictions a table whose first row has the headings; may be empty
      * @param warnings what to warn of
      * @return an HTML document
      */
@@ -102,8 +100,8 @@ public final class Html {
     /**
      * Makes a page about one machine of a cluster.
      *
-     * @param plan what is drawn over it: the part of each rail that lies inside a machine
-     * @param predictions a table, its first row the headings; may be empty
+     * @param plan the plan, of which the part of each rail inside a machine is drawn
+     * @param predictions a table whose first row has the headings; may be empty
      * @param warnings what to warn of
      * @return an HTML document
      */
@@ -190,7 +188,7 @@ public final class Html {
             RenderedChannel c = channels.get(i);
             out.append("<tr><td><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
             out.append(i).append("\"/> <span class=\"key\" style=\"background:");
-            out.append(Svg.COLOURS.get(i % Svg.COLOURS.size())).append("\"></span> ");
+            out.append(SvgStyle.COLOURS.get(i % SvgStyle.COLOURS.size())).append("\"></span> ");
             out.append(Text.xml(c.title())).append("</label></td><td>");
             out.append(Text.xml(c.path())).append("</td></tr>\n");
         }

@@ -1,6 +1,6 @@
 package io.jccl.topology.draw;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Node;
@@ -10,14 +10,11 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Where everything is drawn. GPUs and NICs stand in a row, each beside those that are near it;
- * below them lie the PCIe switches, host bridges and NUMA nodes as bars, each as wide as what hangs
- * on it, so that every link of that tree is a vertical line. NVLinks leave the GPUs on the other
- * side: into a bar for the NVSwitches, or as arches from GPU to GPU. Many GPUs on NVSwitches stand
- * in two rows, with the bar between them and the lower half as the mirror image of the upper one.
+ * Positions in a picture. GPUs and NICs form a row, each next to those that are near it; below them are the PCIe switches, host bridges and NUMA nodes as bars, each as wide as its subtree, so that every link of that tree is a vertical line. NVLinks leave the GPUs on the other
+ * side: into a bar for the NVSwitches, or as arches from GPU to GPU. Many GPUs on NVSwitches form two rows, with the bar between them and the lower half as the mirror image of the upper one.
  */
 final class Layout {
-    /** More GPUs and NICs than this, and they stand in two rows. */
+    /** More GPUs and NICs than this form two rows. */
     private static final int ONE_ROW = 26;
 
     private static final double MARGIN = 24;
@@ -76,7 +73,7 @@ final class Layout {
         this.lanes = lanes;
         int n = topology.nodes().size();
         int leaves = topology.gpus().size() + topology.nics().size();
-        boolean switched = topology.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.NVSWITCH);
+        boolean switched = topology.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH);
         boolean many = leaves > 14;
         leafWidth = many ? 52 : 76;
         gap = many ? 8 : 16;
@@ -115,20 +112,21 @@ final class Layout {
         for (int i = 0; i < parent.length; i++) {
             children.add(new ArrayList<>());
         }
-        for (Hub.Kind kind : List.of(Hub.Kind.NUMA, Hub.Kind.HOST_BRIDGE, Hub.Kind.PCIE_SWITCH)) {
+        for (Switch.Kind kind : List.of(Switch.Kind.NUMA, Switch.Kind.HOST_BRIDGE, Switch.Kind.PCIE_SWITCH)) {
             List<Integer> queue = new ArrayList<>();
-            for (Hub hub : topology.hubs()) {
-                if (hub.kind() == kind && parent[hub.id()] == -2) {
-                    parent[hub.id()] = -1;
-                    roots.add(hub.id());
-                    queue.add(hub.id());
+            for (Switch sw : topology.switches()) {
+                if (sw.kind() == kind && parent[sw.id()] == -2) {
+                    parent[sw.id()] = -1;
+                    roots.add(sw.id());
+                    queue.add(sw.id());
                 }
             }
             for (int i = 0; i < queue.size(); i++) {
                 hang(queue.get(i), queue);
             }
         }
-        // A GPU that has both hangs on its PCIe switch, beside its NIC, rather than on its CPU.
+        // A GPU with both links is drawn below its PCIe switch, next to its NIC, rather than below
+        // its CPU.
         for (Link link : topology.links()) {
             int leaf = Math.min(link.a(), link.b());
             if (link.kind() == LinkKind.C2C && parent[leaf] == -2) {
@@ -149,7 +147,7 @@ final class Layout {
     }
 
     private void hang(int at, List<Integer> queue) {
-        if (!(topology.nodes().get(at) instanceof Hub)) {
+        if (!(topology.nodes().get(at) instanceof Switch)) {
             return;
         }
         for (Link link : topology.links(at)) {
@@ -163,53 +161,53 @@ final class Layout {
         }
     }
 
-    /** Whether it has a place of its own, outside the tree. */
+    /** Whether it is drawn outside the tree. */
     private static boolean aside(Node node) {
-        return node instanceof Hub hub
-                && (hub.kind() == Hub.Kind.NVSWITCH || hub.kind() == Hub.Kind.NETWORK);
+        return node instanceof Switch sw
+                && (sw.kind() == Switch.Kind.NVSWITCH || sw.kind() == Switch.Kind.NETWORK);
     }
 
     /**
-     * Orders subtrees: by their first GPU, or else their first NIC; hubs that lead nowhere last.
+     * Orders subtrees: by their first GPU, or else their first NIC; switches that lead nowhere last.
      */
     private int firstLeaf(int node) {
-        int first = topology.nodes().get(node) instanceof Hub ? Integer.MAX_VALUE : node;
+        int first = topology.nodes().get(node) instanceof Switch ? Integer.MAX_VALUE : node;
         for (int child : children.get(node)) {
             first = Math.min(first, firstLeaf(child));
         }
         return first;
     }
 
-    /** How far from the row of GPUs; alike for all host bridges and for all NUMA nodes. */
+    /** Distance from the row of GPUs; equal for all host bridges and for all NUMA nodes. */
     private void findLevels() {
         int bridges = 1;
         for (int root : roots) {
             rise(root);
         }
-        for (Hub hub : topology.hubs()) {
-            if (hub.kind() == Hub.Kind.HOST_BRIDGE) {
-                bridges = Math.max(bridges, level[hub.id()]);
+        for (Switch sw : topology.switches()) {
+            if (sw.kind() == Switch.Kind.HOST_BRIDGE) {
+                bridges = Math.max(bridges, level[sw.id()]);
             }
         }
         int top = bridges;
-        for (Hub hub : topology.hubs()) {
-            if (hub.kind() == Hub.Kind.HOST_BRIDGE) {
-                level[hub.id()] = bridges;
-            } else if (!aside(hub)) {
-                top = Math.max(top, level[hub.id()]);
+        for (Switch sw : topology.switches()) {
+            if (sw.kind() == Switch.Kind.HOST_BRIDGE) {
+                level[sw.id()] = bridges;
+            } else if (!aside(sw)) {
+                top = Math.max(top, level[sw.id()]);
             }
         }
         boolean overBridges =
-                topology.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.HOST_BRIDGE);
-        for (Hub hub : topology.hubs()) {
-            if (hub.kind() == Hub.Kind.NUMA) {
-                level[hub.id()] = Math.max(level[hub.id()], overBridges ? bridges + 1 : top);
+                topology.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.HOST_BRIDGE);
+        for (Switch sw : topology.switches()) {
+            if (sw.kind() == Switch.Kind.NUMA) {
+                level[sw.id()] = Math.max(level[sw.id()], overBridges ? bridges + 1 : top);
             }
         }
     }
 
     private int rise(int node) {
-        int most = topology.nodes().get(node) instanceof Hub ? 1 : 0;
+        int most = topology.nodes().get(node) instanceof Switch ? 1 : 0;
         for (int child : children.get(node)) {
             most = Math.max(most, rise(child) + 1);
         }
@@ -218,7 +216,7 @@ final class Layout {
     }
 
     private int leavesBelow(int node) {
-        if (!(topology.nodes().get(node) instanceof Hub)) {
+        if (!(topology.nodes().get(node) instanceof Switch)) {
             return 1;
         }
         int sum = 0;
@@ -246,7 +244,7 @@ final class Layout {
         for (int l : level) {
             levels = Math.max(levels, l);
         }
-        boolean switched = topology.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.NVSWITCH);
+        boolean switched = topology.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH);
         double treeHeight = levels * LEVEL;
         double widest = 0;
         double upperLeaves;
@@ -270,16 +268,16 @@ final class Layout {
         }
         width = Math.max(widest + MARGIN, 420);
         double bars = barTop;
-        long numa = topology.hubs().stream().filter(h -> h.kind() == Hub.Kind.NUMA).count();
+        long numa = topology.switches().stream().filter(h -> h.kind() == Switch.Kind.NUMA).count();
         if (numa > 2) {
             height += 40;
         }
-        for (Hub hub : topology.hubs()) {
-            if (hub.kind() == Hub.Kind.NVSWITCH) {
-                boxes[hub.id()] = new Box(MARGIN, bars, width - 2 * MARGIN, barHeight, true);
+        for (Switch sw : topology.switches()) {
+            if (sw.kind() == Switch.Kind.NVSWITCH) {
+                boxes[sw.id()] = new Box(MARGIN, bars, width - 2 * MARGIN, barHeight, true);
                 bars += barHeight + 8;
-            } else if (hub.kind() == Hub.Kind.NETWORK) {
-                boxes[hub.id()] =
+            } else if (sw.kind() == Switch.Kind.NETWORK) {
+                boxes[sw.id()] =
                         new Box(MARGIN, height - MARGIN + 12, width - 2 * MARGIN, BAR, true);
                 height += BAR + LEVEL / 2;
             }
@@ -296,7 +294,7 @@ final class Layout {
     }
 
     private double subtree(int node, double x, double leafTop, boolean up) {
-        if (!(topology.nodes().get(node) instanceof Hub)) {
+        if (!(topology.nodes().get(node) instanceof Switch)) {
             boxes[node] = new Box(x, leafTop, leafWidth, LEAF_HEIGHT, up);
             return x + leafWidth;
         }
@@ -324,8 +322,8 @@ final class Layout {
     }
 
     private boolean arched(Link link) {
-        return !(topology.nodes().get(link.a()) instanceof Hub)
-                && !(topology.nodes().get(link.b()) instanceof Hub);
+        return !(topology.nodes().get(link.a()) instanceof Switch)
+                && !(topology.nodes().get(link.b()) instanceof Switch);
     }
 
     private double rise(Box a, Box b) {

@@ -1,7 +1,7 @@
 package io.jccl.topology.draw;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
@@ -22,18 +22,11 @@ import org.jspecify.annotations.Nullable;
 /**
  * A picture of a machine as SVG: GPUs and NICs, the switches, bridges and NUMA nodes between them,
  * links coloured by kind and labelled with GB/s (10^9 bytes per second) per direction, and a plan's
- * channels drawn over it. The same input gives the same picture. It needs nothing from outside and
- * adapts to a dark background. Names are escaped.
+ * channels drawn over it. The same input gives the same picture. The picture is self-contained and adapts to a dark background. Names are escaped.
  *
  * <p>All methods may be called by any thread.
  */
 public final class Svg {
-    /** Colours of channels, which return after the last; told apart on light and on dark. */
-    static final List<String> COLOURS =
-            List.of(
-                    "#d1495b", "#2f7fd0", "#e08e0b", "#2a9d6f", "#8f5bd0", "#c94f9d", "#0f9bb0",
-                    "#8a7a12", "#c4622d", "#5468d4", "#6b9b1e", "#a0616a");
-
     /** Rings and trees with more hops than this in all are drawn without arrow heads. */
     private static final int ARROWS = 1200;
 
@@ -59,7 +52,7 @@ public final class Svg {
      * Draws a machine.
      *
      * @param topology the machine
-     * @param plan what to draw over it, made for this machine; null for nothing
+     * @param plan a plan of this machine to draw over it; null for none
      * @return an SVG document
      */
     public static String of(Topology topology, @Nullable Plan plan) {
@@ -69,20 +62,20 @@ public final class Svg {
     /**
      * Draws one machine of a cluster.
      *
-     * @param plan what is drawn over it: the part of each rail that lies inside a machine
+     * @param plan the plan, of which the part of each rail inside a machine is drawn
      * @return an SVG document
      */
     public static String of(ClusterPlan plan) {
         return of(plan.cluster().machine(), RenderedChannel.of(plan), true);
     }
 
-    /** The same with the list of channels left out, where there is another one. */
+    /** The same, without the list of channels if the caller has its own. */
     static String of(Topology topology, List<RenderedChannel> channels, boolean listChannels) {
         return new Svg(topology, channels, listChannels).draw();
     }
 
     private String draw() {
-        // A page has these words in its own heading.
+        // A page shows these in its own heading.
         double top = listChannels ? 58 : 0;
         double legendTop = top + layout.height();
         String legend = legend(legendTop);
@@ -92,7 +85,7 @@ public final class Svg {
         out.append(n(layout.width())).append("\" height=\"").append(n(height));
         out.append("\" role=\"img\" class=\"jccl-topo\">\n");
         out.append("<title>").append(Text.xml(topology.name())).append("</title>\n");
-        style();
+        SvgStyle.add(out);
         markers();
         out.append("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n");
         if (listChannels) {
@@ -117,13 +110,13 @@ public final class Svg {
         for (Link link : topology.links()) {
             label(link);
         }
-        for (Hub hub : topology.hubs()) {
-            Layout.Box box = layout.box(hub.id());
+        for (Switch sw : topology.switches()) {
+            Layout.Box box = layout.box(sw.id());
             int fits = Math.max(4, (int) (box.width() / 6.6));
-            out.append("<text class=\"rate hub\" x=\"").append(n(box.x() + 8)).append("\" y=\"");
-            double y = hub.kind() == Hub.Kind.NVSWITCH ? box.y() + 14 : box.centre() + 4;
+            out.append("<text class=\"rate switch\" x=\"").append(n(box.x() + 8)).append("\" y=\"");
+            double y = sw.kind() == Switch.Kind.NVSWITCH ? box.y() + 14 : box.centre() + 4;
             out.append(n(y)).append("\">");
-            out.append(Text.xml(Text.cut(hub.name(), fits))).append("</text>\n");
+            out.append(Text.xml(Text.cut(sw.name(), fits))).append("</text>\n");
         }
         out.append("</g>\n</g>\n").append(legend).append("</svg>\n");
         return out.toString();
@@ -140,69 +133,12 @@ public final class Svg {
         return number + " " + what + (number == 1 ? "" : "s");
     }
 
-    private void style() {
-        out.append("<style>\n");
-        out.append(
-                """
-                .jccl-topo text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:#1d2530}
-                .jccl-topo .bg{fill:#ffffff}
-                .jccl-topo .title{font-size:17px;font-weight:600}
-                .jccl-topo .small{font-size:12px;fill:#5b6675}
-                .jccl-topo .name{font-weight:600;text-anchor:middle}
-                .jccl-topo .sub{font-size:10px;text-anchor:middle;fill:#5b6675}
-                .jccl-topo .rate{font-size:10px;fill:#3b4654;stroke:#ffffff;stroke-width:3px;paint-order:stroke;stroke-linejoin:round}
-                .jccl-topo .hub{font-size:11px}
-                .jccl-topo .box{stroke-width:1.2}
-                .jccl-topo .gpu{fill:#e6f4d7;stroke:#5e9414}
-                .jccl-topo .nic{fill:#dff1f4;stroke:#2b8796}
-                .jccl-topo .nvswitch{fill:#eef7e2;stroke:#76b900}
-                .jccl-topo .pcie_switch{fill:#e8eefb;stroke:#5478c4}
-                .jccl-topo .host_bridge{fill:#f1ecfa;stroke:#8a6cc0}
-                .jccl-topo .numa{fill:#f4f1ea;stroke:#9a8a63}
-                .jccl-topo .network{fill:#dff1f4;stroke:#2b8796}
-                .jccl-topo .l-nvlink{stroke:#9fcf4a}
-                .jccl-topo .l-c2c{stroke:#3aa88f}
-                .jccl-topo .l-pcie{stroke:#9db5e6}
-                .jccl-topo .l-host_bridge{stroke:#bfaae2}
-                .jccl-topo .l-smp{stroke:#d9a35b}
-                .jccl-topo .l-network{stroke:#6fbccb}
-                .jccl-topo .link,.jccl-topo .hop{fill:none;stroke-linecap:round;stroke-linejoin:round}
-                .jccl-topo .hop{stroke-width:1.6}
-                .jccl-topo .whole{stroke-width:3;stroke-opacity:.55}
-                @media (prefers-color-scheme:dark){
-                .jccl-topo text{fill:#e6eaf0}
-                .jccl-topo .bg{fill:#12161c}
-                .jccl-topo .small,.jccl-topo .sub{fill:#9aa6b5}
-                .jccl-topo .rate{fill:#c3ccd8;stroke:#12161c}
-                .jccl-topo .gpu{fill:#22330f;stroke:#86c232}
-                .jccl-topo .nic,.jccl-topo .network{fill:#10303a;stroke:#4fb3c4}
-                .jccl-topo .nvswitch{fill:#1b2a0c;stroke:#76b900}
-                .jccl-topo .pcie_switch{fill:#18233d;stroke:#6f93e0}
-                .jccl-topo .host_bridge{fill:#261d38;stroke:#a98be0}
-                .jccl-topo .numa{fill:#2a261b;stroke:#b8a679}
-                .jccl-topo .l-nvlink{stroke:#5f8f16}
-                .jccl-topo .l-c2c{stroke:#1f7f6a}
-                .jccl-topo .l-pcie{stroke:#3f5ea5}
-                .jccl-topo .l-host_bridge{stroke:#6a4fa0}
-                .jccl-topo .l-smp{stroke:#94662a}
-                .jccl-topo .l-network{stroke:#2b7785}
-                }
-                """);
-        // Colours of channels come last, so that they win.
-        for (int i = 0; i < COLOURS.size(); i++) {
-            out.append(".jccl-topo .c").append(i).append("{stroke:").append(COLOURS.get(i));
-            out.append("}\n.jccl-topo .f").append(i).append("{fill:").append(COLOURS.get(i));
-            out.append("}\n");
-        }
-        out.append("</style>\n");
-    }
-
     private void markers() {
         if (channels.isEmpty()) {
             return;
         }
         out.append("<defs>\n");
-        for (int i = 0; i < Math.min(COLOURS.size(), channels.size()); i++) {
+        for (int i = 0; i < Math.min(SvgStyle.COLOURS.size(), channels.size()); i++) {
             out.append("<marker id=\"arrow").append(i);
             out.append("\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"4.4\"");
             out.append(" markerHeight=\"4.4\" orient=\"auto\"><path class=\"f").append(i);
@@ -239,7 +175,7 @@ public final class Svg {
         if (listChannels && !channels.isEmpty()) {
             int most = (int) ((layout.width() - 90) / 6.1);
             for (int i = 0; i < Math.min(LISTED, channels.size()); i++) {
-                int colour = i % COLOURS.size();
+                int colour = i % SvgStyle.COLOURS.size();
                 body.append("<line class=\"hop c").append(colour).append("\" x1=\"24\" y1=\"");
                 body.append(n(y)).append("\" x2=\"48\" y2=\"").append(n(y));
                 body.append("\" stroke-width=\"2.5\"/>\n");
@@ -357,15 +293,15 @@ public final class Svg {
                 switch (node) {
                     case Gpu g -> "gpu";
                     case Nic nic -> "nic";
-                    case Hub hub -> lower(hub.kind());
+                    case Switch sw -> lower(sw.kind());
                 };
         out.append("<g id=\"node").append(node.id()).append("\"><title>");
         out.append(Text.xml(about(node))).append("</title><rect class=\"box ").append(kind);
         out.append("\" x=\"").append(n(box.x())).append("\" y=\"").append(n(box.y()));
         out.append("\" width=\"").append(n(box.width())).append("\" height=\"");
-        out.append(n(box.height())).append("\" rx=\"").append(node instanceof Hub ? 4 : 7);
+        out.append(n(box.height())).append("\" rx=\"").append(node instanceof Switch ? 4 : 7);
         out.append("\"/>");
-        if (!(node instanceof Hub)) {
+        if (!(node instanceof Switch)) {
             String below = below(node);
             double y = box.centre() + (below.isEmpty() ? 4 : -2);
             fitted("name", box, y, Text.cut(node.name(), 14), 12);
@@ -391,7 +327,7 @@ public final class Svg {
             case Gpu gpu -> gpu.model() == null ? "" : shortModel(gpu.model());
             case Nic nic ->
                     nic.device() != null && !nic.device().equals(nic.name()) ? nic.device() : "";
-            case Hub hub -> "";
+            case Switch sw -> "";
         };
     }
 
@@ -420,7 +356,7 @@ public final class Svg {
                 add(b, "", nic.device());
                 add(b, "", nic.gbps() > 0 ? Text.gbps(nic.gbps()) + " GB/s" : null);
             }
-            case Hub hub -> add(b, "", lower(hub.kind()).replace('_', ' '));
+            case Switch sw -> add(b, "", lower(sw.kind()).replace('_', ' '));
         }
         return b.toString();
     }
@@ -432,11 +368,11 @@ public final class Svg {
     }
 
     private void channel(int place, RenderedChannel channel) {
-        int colour = place % COLOURS.size();
+        int colour = place % SvgStyle.COLOURS.size();
         out.append("<g id=\"channel").append(place).append("\"><title>");
         out.append(Text.xml(channel.title())).append("</title>\n");
         if (channel.all()) {
-            // Every pair at once would be a black patch: the links that are used.
+            // Hops of all pairs would cover each other: draw the links that are used.
             Set<Integer> used = new TreeSet<>();
             channel.hops().forEach(h -> h.route().arcs().forEach(arc -> used.add(arc >> 1)));
             for (int link : used) {
@@ -486,11 +422,11 @@ public final class Svg {
             double y1 = line.y1();
             double y2 = line.y2();
             // Inside a bar a channel keeps to its lane.
-            if (!flat && topology.nodes().get(topology.head(arc)) instanceof Hub hub) {
-                y2 = layout.box(hub.id()).centre() + lane(hub, dy);
+            if (!flat && topology.nodes().get(topology.head(arc)) instanceof Switch sw) {
+                y2 = layout.box(sw.id()).centre() + lane(sw, dy);
             }
-            if (!flat && topology.nodes().get(topology.tail(arc)) instanceof Hub hub) {
-                y1 = layout.box(hub.id()).centre() + lane(hub, dy);
+            if (!flat && topology.nodes().get(topology.tail(arc)) instanceof Switch sw) {
+                y1 = layout.box(sw.id()).centre() + lane(sw, dy);
             }
             // A GPU's own line is used both ways: out on the left, in on the right.
             double side = i == 0 ? -0.8 : i == arcs.size() - 1 ? 0.8 : 0;
@@ -503,9 +439,9 @@ public final class Svg {
         return d.toString();
     }
 
-    private double lane(Hub hub, double dy) {
-        double most = layout.box(hub.id()).height() / 2 - 3;
-        return hub.kind() == Hub.Kind.NVSWITCH
+    private double lane(Switch sw, double dy) {
+        double most = layout.box(sw.id()).height() / 2 - 3;
+        return sw.kind() == Switch.Kind.NVSWITCH
                 ? Math.clamp(dy * 1.2, -most, most)
                 : Math.clamp(dy, -most, most);
     }

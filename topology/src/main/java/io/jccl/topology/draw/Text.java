@@ -1,5 +1,6 @@
 package io.jccl.topology.draw;
 
+import io.jccl.topology.internal.Xml;
 import java.util.Locale;
 
 /** Text from dumps, which may hold anything, made fit for XML, HTML and DOT. */
@@ -11,20 +12,7 @@ final class Text {
 
     /** For element content and attribute values of XML and HTML. */
     static String xml(String text) {
-        String plain = plain(text);
-        StringBuilder b = new StringBuilder(plain.length() + 16);
-        for (int i = 0; i < plain.length(); i++) {
-            char c = plain.charAt(i);
-            switch (c) {
-                case '&' -> b.append("&amp;");
-                case '<' -> b.append("&lt;");
-                case '>' -> b.append("&gt;");
-                case '"' -> b.append("&quot;");
-                case '\'' -> b.append("&#39;");
-                default -> b.append(c);
-            }
-        }
-        return b.toString();
+        return Xml.escape(plain(text)).replace("'", "&#39;");
     }
 
     /** A quoted string of the DOT language. */

@@ -12,7 +12,7 @@ final class CpuMask {
 
     private CpuMask() {}
 
-    /** The list of a mask; null if it is none. */
+    /** The list of a mask; null if it is not a mask. */
     static @Nullable String toList(String mask) {
         BitSet set = new BitSet();
         String[] groups = mask.strip().split(",", -1);
@@ -40,7 +40,7 @@ final class CpuMask {
         return list.toString();
     }
 
-    /** Adds the CPUs of a list; false if it is none. */
+    /** Adds the CPUs of a list; false if it is not a list. */
     static boolean addList(String list, BitSet to) {
         for (String part : list.split(",", -1)) {
             String[] ends = part.strip().split("-", 2);

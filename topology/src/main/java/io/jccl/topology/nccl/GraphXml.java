@@ -1,7 +1,7 @@
 package io.jccl.topology.nccl;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Topology;
@@ -16,30 +16,22 @@ import java.util.Locale;
 import java.util.Set;
 
 /**
- * NCCL's graph XML, which {@code NCCL_GRAPH_FILE} names: it makes NCCL use a plan's rings.
+ * NCCL's graph XML, the file of {@code NCCL_GRAPH_FILE}: it makes NCCL use a plan's rings.
  *
- * <p>How NCCL takes it (2.30, src/graph/search.cc, {@code ncclTopoCompute}; src/init.cc): each
- * graph has an id, 0 for rings, 1 for trees, 2 to 4 for CollNet and NVLS. One that is in the file
- * is taken as it is, unchecked; for one that is not NCCL searches as usual. It then uses as many
- * channels as the ring graph or the tree graph has, whichever has fewer. So both are written, with
- * the same orders: within a machine NCCL's tree is a chain, which the order of a ring gives.
- * CollNet and NVLS are left to NCCL.
+ * <p>How NCCL uses it (2.30, src/graph/search.cc, {@code ncclTopoCompute}; src/init.cc): each
+ * graph has an id, 0 for rings, 1 for trees, 2 to 4 for CollNet and NVLS. A graph in the file is used as it is, unchecked; for the others NCCL searches as usual. NCCL then uses as many channels as the ring graph or the tree graph has, whichever has fewer. Therefore both are written, with the same orders: within a machine NCCL's tree is a chain, in the order of a ring. CollNet and NVLS are left to NCCL.
  *
- * <p>All channels of a graph have one bandwidth, and NCCL gives each the same share of the data. A
- * plan's channels that differ are written several times each, in proportion as well as {@value
- * #MAX_CHANNELS} channels allow; so is a channel of more than {@value #MAX_CHANNEL_GBPS} GB/s,
- * which one thread block does not fill (NCCL doubles such channels, {@code ncclTopoDupChannels}).
+ * <p>All channels of a graph have one bandwidth, and NCCL gives each the same share of the data. Channels of different bandwidths are written several times each, as nearly in proportion as {@value #MAX_CHANNELS} channels allow; the same is done for a channel of more than {@value #MAX_CHANNEL_GBPS} GB/s,
+ * which one thread block cannot saturate (NCCL duplicates such channels, {@code ncclTopoDupChannels}).
  *
- * <p>The file is for a job on exactly the plan's GPUs, on one machine. GPUs are named by {@code
- * dev}, their nvidia-smi index, and so it does not matter which rank has which GPU.
+ * <p>The file is for a job on exactly the plan's GPUs, on one machine. GPUs are identified by {@code dev}, their nvidia-smi index, so it does not matter which rank uses which GPU.
  *
- * <p><b>Not yet run on a GPU:</b> that NCCL takes these files, and what bandwidth it then reaches,
- * is known from its source only.
+ * <p><b>Not yet run on a GPU:</b> that NCCL accepts these files is known from its source only, and the bandwidth it then reaches has not been measured.
  *
  * <p>Stateless, and safe for use by many threads.
  */
 public final class GraphXml {
-    /** Most channels of a graph: NCCL's ring search has this limit, as it doubles them after. */
+    /** Most channels of a graph: the limit of NCCL's ring search, which doubles them afterwards. */
     static final int MAX_CHANNELS = 32;
 
     /** See {@code ncclTopoDupChannels}. */
@@ -65,8 +57,7 @@ public final class GraphXml {
      *
      * @param plan rings; or trees that are chains from the root, which make a tree graph only
      * @return the XML
-     * @throws IllegalArgumentException if the plan has channels of which NCCL's graph XML has no
-     *     counterpart, or too many
+     * @throws IllegalArgumentException if the plan has too many channels, or channels without a counterpart in NCCL's graph XML
      */
     public static String write(Plan plan) {
         if (plan.channels().isEmpty()) {
@@ -167,7 +158,7 @@ public final class GraphXml {
                 if (!all || n > MAX_CHANNELS) {
                     continue;
                 }
-                // What a thread block cannot carry does not count.
+                // Bandwidth that a thread block cannot carry does not count.
                 double total = n * Math.min(speed, MAX_CHANNEL_GBPS);
                 if (total > bestTotal * (1 + 1e-9)
                         || (total > bestTotal * (1 - 1e-9) && speed > best)) {
@@ -183,7 +174,7 @@ public final class GraphXml {
         return (int) Math.min(gbps / speed + 1e-6, 2 * MAX_CHANNELS);
     }
 
-    /** The type of the way a hop takes, in NCCL's terms. */
+    /** NCCL's path type of a hop. */
     private static PathType type(Topology t, Hop hop) {
         int switches = 0;
         PathType type = PathType.PIX;
@@ -192,9 +183,9 @@ public final class GraphXml {
             if (kind == LinkKind.NVLINK && type == PathType.PIX) {
                 type = PathType.NVL;
             }
-            if (t.nodes().get(t.head(arc)) instanceof Hub hub) {
-                switches += hub.kind() == Hub.Kind.PCIE_SWITCH ? 1 : 0;
-                if (hub.kind() == Hub.Kind.NUMA || hub.kind() == Hub.Kind.HOST_BRIDGE) {
+            if (t.nodes().get(t.head(arc)) instanceof Switch sw) {
+                switches += sw.kind() == Switch.Kind.PCIE_SWITCH ? 1 : 0;
+                if (sw.kind() == Switch.Kind.NUMA || sw.kind() == Switch.Kind.HOST_BRIDGE) {
                     type = type == PathType.SYS ? type : PathType.PHB;
                 }
             }

@@ -1,6 +1,8 @@
 package io.jccl.topology.nccl;
 
-/** What both files have in common. */
+import io.jccl.topology.internal.Xml;
+
+/** What writers of NCCL's two XML files share. */
 final class NcclXml {
     /** NCCL refuses a file with a longer value. */
     static final int MAX_VALUE = 250;
@@ -9,25 +11,11 @@ final class NcclXml {
 
     /** A value between double quotes. Characters that XML cannot have become question marks. */
     static String escape(String value) {
-        StringBuilder s = new StringBuilder();
+        StringBuilder legal = new StringBuilder();
         value.codePoints()
-                .forEach(c -> {
-                    switch (c) {
-                        case '&' -> s.append("&amp;");
-                        case '<' -> s.append("&lt;");
-                        case '>' -> s.append("&gt;");
-                        case '"' -> s.append("&quot;");
-                        case '\n', '\r', '\t' -> s.append(' ');
-                        default -> {
-                            boolean legal =
-                                    c >= ' '
-                                            && (c < 0xD800 || c > 0xDFFF)
-                                            && c != 0xFFFE
-                                            && c != 0xFFFF;
-                            s.appendCodePoint(legal ? c : '?');
-                        }
-                    }
-                });
+                .map(c -> c == '\n' || c == '\r' || c == '\t' ? ' ' : isLegal(c) ? c : '?')
+                .forEach(legal::appendCodePoint);
+        String s = Xml.escape(legal.toString());
         if (s.length() > MAX_VALUE) {
             throw new IllegalArgumentException(
                     "'"
@@ -36,6 +24,10 @@ final class NcclXml {
                             + MAX_VALUE
                             + " characters that NCCL reads: shorten the name");
         }
-        return s.toString();
+        return s;
+    }
+
+    private static boolean isLegal(int c) {
+        return c >= ' ' && (c < 0xD800 || c > 0xDFFF) && c != 0xFFFE && c != 0xFFFF;
     }
 }

@@ -1,22 +1,18 @@
 package io.jccl.topology.nccl;
 
-import io.jccl.topology.Hub;
-import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;
 import io.jccl.topology.nccl.XmlTree.Element;
-import io.jccl.topology.tree.PciTree;
-import io.jccl.topology.tree.PciTree.Cpu;
-import io.jccl.topology.tree.PciTree.Item;
-import io.jccl.topology.tree.PciTree.Kind;
-import java.util.ArrayList;
+import io.jccl.topology.internal.PciTree;
+import io.jccl.topology.internal.PciTree.Cpu;
+import io.jccl.topology.internal.PciTree.Item;
+import io.jccl.topology.internal.PciTree.Kind;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -30,71 +26,18 @@ final class XmlTopologyReader {
     static final String NAME = "jccl_name";
     static final String BRIDGE = "jccl_bridge";
 
-    /** Attributes that mean something, or that NCCL writes and that mean nothing here. */
-    private static final Map<String, Set<String>> KNOWN =
-            Map.of(
-                    "system",
-                    Set.of("version", "name"),
-                    "cpu",
-                    Set.of(
-                            "numaid",
-                            "affinity",
-                            "arch",
-                            "vendor",
-                            "familyid",
-                            "modelid",
-                            "host_hash",
-                            NAME),
-                    "pci",
-                    Set.of(
-                            "busid",
-                            "class",
-                            "vendor",
-                            "device",
-                            "subsystem_vendor",
-                            "subsystem_device",
-                            "link_speed",
-                            "link_width",
-                            NAME,
-                            BRIDGE),
-                    "gpu",
-                    Set.of("dev", "sm", "rank", "gdr", "mlopart", NAME),
-                    "nvlink",
-                    Set.of("target", "count", "tclass"),
-                    "c2c",
-                    Set.of("bw", "count"),
-                    "pcilink",
-                    Set.of("target"),
-                    "nic",
-                    Set.of(),
-                    "net",
-                    Set.of(
-                            "name", "dev", "speed", "port", "guid", "latency", "maxconn", "gdr",
-                            "coll", "net", "gin", "rma", "rail", "plane", "keep", NAME));
-
-    /** What may stand in what. */
-    private static final Map<String, Set<String>> CHILDREN =
-            Map.of(
-                    "system", Set.of("cpu"),
-                    "cpu", Set.of("pci", "nic"),
-                    "pci", Set.of("pci", "gpu", "nic", "pcilink"),
-                    "gpu", Set.of("nvlink", "c2c"),
-                    "nic", Set.of("net"));
-
     private static final Pattern BUS_ID =
             Pattern.compile("[0-9a-f]{1,8}:[0-9a-f]{1,4}:[0-9a-f]{1,2}(\\.[0-9a-f])?");
-    private static final int MAX_LINKS = 999;
     private static final int MAX_LANES = 4096;
 
-    /** In MB/s and Mbit/s: far above what there is, far below an overflow. */
-    private static final int MAX_RATE = 1_000_000_000;
+    /** In MB/s and Mbit/s: far above real rates, far below an overflow. */
+    static final int MAX_RATE = 1_000_000_000;
 
     private final XmlTree in;
     private final PciTree tree = new PciTree();
+    private final XmlLinks links;
     private final Map<String, Integer> hosts = new HashMap<>();
     private final Set<String> busIds = new HashSet<>();
-    private final Map<String, Item> gpuByBusId = new HashMap<>();
-    private final Map<Item, Element> gpuElements = new LinkedHashMap<>();
     private final Map<Item, Cpu> homes = new HashMap<>();
     private final Map<Item, Integer> devs = new HashMap<>();
     private final Map<Item, Element> nets = new HashMap<>();
@@ -104,6 +47,7 @@ final class XmlTopologyReader {
 
     XmlTopologyReader(boolean lenient) {
         in = new XmlTree(lenient);
+        links = new XmlLinks(in, tree);
     }
 
     Topology read(String xml, String name) {
@@ -123,13 +67,13 @@ final class XmlTopologyReader {
                                     + system.name()
                                     + ">, expected <system>, the root of NCCL's topology XML");
         }
-        check(system);
+        XmlSchema.check(in, system);
         if (!"1".equals(system.get("version"))) {
             in.bad(
                     system,
                     "version of <system> is "
-                            + quoted(system.get("version"))
-                            + ", expected \"1\", the only one there is");
+                            + XmlTree.quoted(system.get("version"))
+                            + ", expected \"1\", the only one supported");
         }
         for (Element child : system.children()) {
             if (child.name().equals("cpu")) {
@@ -142,49 +86,22 @@ final class XmlTopologyReader {
         number();
         String given = system.get("name");
         Topology.Builder b = tree.build(!name.isEmpty() ? name : given == null ? "" : given);
-        links(b);
+        links.add(b);
         for (Warning warning : in.warnings()) {
             b.warn(warning);
         }
         return b.build();
     }
 
-    /** Warns of what is not known. */
-    private void check(Element e) {
-        for (String attribute : e.attributes().keySet()) {
-            if (!Objects.requireNonNull(KNOWN.get(e.name())).contains(attribute)) {
-                in.warnOnce(
-                        e,
-                        "attribute "
-                                + XmlTree.shorten(attribute)
-                                + " of <"
-                                + e.name()
-                                + "> is not known here, and ignored");
-            }
-        }
-        Set<String> allowed = CHILDREN.getOrDefault(e.name(), Set.of());
-        for (Element child : e.children()) {
-            if (!allowed.contains(child.name())) {
-                in.warnOnce(
-                        child,
-                        "element <"
-                                + child.name()
-                                + "> in <"
-                                + e.name()
-                                + "> is not known here, and ignored");
-            }
-        }
-    }
-
     private void cpu(Element e) {
-        check(e);
+        XmlSchema.check(in, e);
         String hash = e.get("host_hash");
         int host = hosts.computeIfAbsent(hash == null ? "" : hash, h -> hosts.size());
-        Integer numa = number(e, "numaid", -1, 1 << 20, true);
+        Integer numa = in.number(e, "numaid", -1, 1 << 20, true);
         Cpu cpu = new Cpu(host, numa == null ? -1 : numa);
         for (Cpu other : tree.cpus) {
             if (other.host == cpu.host && other.numa == cpu.numa) {
-                in.bad(e, "a second <cpu> with numaid " + cpu.numa + ": expected one a NUMA node");
+                in.bad(e, "a second <cpu> with numaid " + cpu.numa + ": expected one per NUMA node");
             }
         }
         cpu.name = e.get(NAME);
@@ -194,8 +111,8 @@ final class XmlTopologyReader {
             in.warnOnce(e, "<cpu> has no arch: the link between CPUs is a guess");
         } else {
             String vendor = Objects.requireNonNullElse(e.get("vendor"), "").strip();
-            Integer family = number(e, "familyid", 0, 1 << 20, false);
-            Integer model = number(e, "modelid", 0, 1 << 20, false);
+            Integer family = in.number(e, "familyid", 0, 1 << 20, false);
+            Integer model = in.number(e, "modelid", 0, 1 << 20, false);
             cpu.smp =
                     LinkModel.smp(
                             arch, vendor, family == null ? 0 : family, model == null ? 0 : model);
@@ -229,7 +146,7 @@ final class XmlTopologyReader {
         return bridge;
     }
 
-    /** Where a {@code pci} right below a {@code cpu} hangs. */
+    /** The parent's items for a {@code pci} directly below a {@code cpu}. */
     private List<Item> below(Element e, Cpu cpu) {
         String name = e.get(BRIDGE);
         if (name == null) {
@@ -246,14 +163,14 @@ final class XmlTopologyReader {
     }
 
     private void pci(Element e, Cpu cpu, @Nullable List<Item> parent) {
-        check(e);
+        XmlSchema.check(in, e);
         String busId = e.get("busid");
         String id = busId == null ? null : busId.strip().toLowerCase(Locale.ROOT);
         if (id == null || !BUS_ID.matcher(id).matches()) {
             in.bad(
                     e,
                     "busid of <pci> is "
-                            + quoted(busId)
+                            + XmlTree.quoted(busId)
                             + ", expected a PCI address such as \"0000:07:00.0\"");
             id = null;
         } else if (!busIds.add(cpu.host + "/" + canonical(id))) {
@@ -261,12 +178,12 @@ final class XmlTopologyReader {
                     e,
                     "busid "
                             + id
-                            + " stands at two <pci>: expected each once; the second is left out");
+                            + " appears at two <pci>: expected each once; the second is left out");
             return;
         }
-        List<Element> gpus = children(e, "gpu");
-        List<Element> nics = children(e, "nic");
-        List<Element> below = children(e, "pci");
+        List<Element> gpus = e.children("gpu");
+        List<Element> nics = e.children("nic");
+        List<Element> below = e.children("pci");
         String kind = e.get("class");
         if (kind == null) {
             in.bad(
@@ -285,7 +202,7 @@ final class XmlTopologyReader {
             item = new Item(Kind.SWITCH);
             item.name = e.get(NAME);
         }
-        // That domain is for addresses that are made up.
+        // Domain ffff is for made-up addresses.
         item.busId = id == null || id.startsWith("ffff:") ? null : id;
         bandwidth(e, item);
         homes.put(item, cpu);
@@ -312,7 +229,7 @@ final class XmlTopologyReader {
                 for (Element nic : nics) {
                     nic(nic, cpu, item.items, item.gbps, item.source);
                 }
-                if (!children(e, "pcilink").isEmpty()) {
+                if (!e.children("pcilink").isEmpty()) {
                     in.warnOnce(
                             e, "<pcilink>, a direct link between PCIe switches, is not modelled");
                 }
@@ -328,7 +245,7 @@ final class XmlTopologyReader {
     }
 
     private void bandwidth(Element e, Item item) {
-        Integer width = number(e, "link_width", 0, MAX_LANES, false);
+        Integer width = in.number(e, "link_width", 0, MAX_LANES, false);
         int lanes = width == null || width == 0 ? 16 : width; // as NCCL does
         String speed = e.get("link_speed");
         double gigatransfers = 0;
@@ -345,8 +262,8 @@ final class XmlTopologyReader {
                     e.line(),
                     e.column(),
                     "link_speed of <pci> is "
-                            + quoted(speed)
-                            + ", expected such as \"16.0 GT/s PCIe\"; taken for PCIe 3.0, as NCCL"
+                            + XmlTree.quoted(speed)
+                            + ", expected a speed such as \"16.0 GT/s PCIe\"; PCIe 3.0 is assumed, as NCCL"
                             + " does");
             gbps = LinkModel.pcie(8, lanes);
             item.source = Source.DEFAULT;
@@ -357,9 +274,7 @@ final class XmlTopologyReader {
     }
 
     private void gpu(Element pci, List<Element> gpus, Item item, @Nullable String busId, Cpu cpu) {
-        if (busId != null) {
-            gpuByBusId.put(cpu.host + "/" + canonical(busId), item);
-        }
+        links.gpu(item, cpu, busId);
         if (gpus.isEmpty()) {
             // Files for virtual machines have none: NCCL adds it.
             in.warnOnce(
@@ -372,26 +287,26 @@ final class XmlTopologyReader {
         if (gpus.size() > 1) {
             in.bad(gpus.get(1), "a second <gpu> in a <pci>: parts of a GPU are not supported");
         }
-        check(e);
+        XmlSchema.check(in, e);
         item.name = e.get(NAME);
-        Integer dev = number(e, "dev", 0, 1 << 20, false);
+        Integer dev = in.number(e, "dev", 0, 1 << 20, false);
         if (dev != null) {
             devs.put(item, dev);
         }
-        Integer sm = number(e, "sm", 0, 10_000, false);
+        Integer sm = in.number(e, "sm", 0, 10_000, false);
         if (sm == null) {
             in.warnOnce(e, "<gpu> without sm: the bandwidth of its NVLinks is a guess");
         } else {
             item.sm = sm;
             item.smSource = Source.DEVICE;
         }
-        gpuElements.put(item, e);
+        links.element(item, e);
     }
 
     private void nic(Element e, Cpu cpu, List<Item> at, double gbps, Source source) {
-        check(e);
-        for (Element net : children(e, "net")) {
-            check(net);
+        XmlSchema.check(in, e);
+        for (Element net : e.children("net")) {
+            XmlSchema.check(in, net);
             Item nic = new Item(Kind.NIC);
             nic.device = net.get("name");
             nic.name = net.get(NAME);
@@ -404,11 +319,11 @@ final class XmlTopologyReader {
             if (nic.device == null) {
                 in.bad(net, "<net> without name: expected such as \"mlx5_0\"");
             }
-            Integer speed = number(net, "speed", -1, MAX_RATE, false);
+            Integer speed = in.number(net, "speed", -1, MAX_RATE, false);
             nic.port = speed == null || speed <= 0 ? 0 : speed / 8000.0; // Mbit/s
             nic.gbps = gbps;
             nic.source = source;
-            Integer dev = number(net, "dev", 0, 1 << 20, false);
+            Integer dev = in.number(net, "dev", 0, 1 << 20, false);
             if (dev != null) {
                 devs.put(nic, dev);
             }
@@ -419,7 +334,7 @@ final class XmlTopologyReader {
         }
     }
 
-    /** Numbers and orders GPUs and NICs, and refuses names that stand twice. */
+    /** Numbers and orders GPUs and NICs, and rejects duplicate names. */
     private void number() {
         boolean several = hosts.size() > 1;
         Set<Integer> used = new HashSet<>();
@@ -431,12 +346,12 @@ final class XmlTopologyReader {
             if (used.add(dev)) {
                 gpu.index = dev;
             } else {
-                Element e = Objects.requireNonNull(gpuElements.get(gpu));
+                Element e = links.element(gpu);
                 in.bad(
                         e,
                         "dev "
                                 + dev
-                                + " stands at two <gpu>: expected a number of its own for each");
+                                + " appears at two <gpu>: expected a different number for each");
             }
         }
         if (several) {
@@ -445,7 +360,7 @@ final class XmlTopologyReader {
                     0,
                     "the file has "
                             + hosts.size()
-                            + " machines: their GPUs are numbered through, machine by machine");
+                            + " machines: their GPUs are numbered consecutively, machine by machine");
         }
         Comparator<Item> byHost = Comparator.comparingInt(i -> home(i).host);
         Comparator<Item> byDev =
@@ -468,132 +383,14 @@ final class XmlTopologyReader {
                 in.bad(
                         Objects.requireNonNull(nets.get(nic)),
                         "the name "
-                                + quoted(nic.name)
-                                + " stands at two <net>: expected one of its own for each");
+                                + XmlTree.quoted(nic.name)
+                                + " appears at two <net>: expected a different name for each");
             }
         }
     }
 
     private Cpu home(Item item) {
         return Objects.requireNonNull(homes.get(item));
-    }
-
-    private void links(Topology.Builder b) {
-        int nvswitch = -1;
-        Map<Item, Map<Item, Integer>> peers = new LinkedHashMap<>();
-        for (Map.Entry<Item, Element> entry : gpuElements.entrySet()) {
-            Item gpu = entry.getKey();
-            int toSwitch = 0;
-            int toCpu = 0;
-            for (Element e : entry.getValue().children()) {
-                if (e.name().equals("c2c")) {
-                    c2c(b, e, gpu);
-                }
-                if (!e.name().equals("nvlink")) {
-                    continue;
-                }
-                check(e);
-                Integer count = number(e, "count", 1, MAX_LINKS, true);
-                String target = e.get("target");
-                String kind = e.get("tclass");
-                if (kind == null) {
-                    in.bad(
-                            e,
-                            "tclass of <nvlink> is missing: expected \"0x068000\" for an NVSwitch,"
-                                    + " \"0x030200\" for a GPU");
-                    continue;
-                }
-                if (count == null) {
-                    continue;
-                }
-                if (kind.startsWith("0x03")) {
-                    Item peer =
-                            target == null
-                                    ? null
-                                    : gpuByBusId.get(
-                                            home(gpu).host
-                                                    + "/"
-                                                    + canonical(
-                                                            target.strip()
-                                                                    .toLowerCase(Locale.ROOT)));
-                    if (peer == null || peer == gpu) {
-                        in.bad(
-                                e,
-                                "target of <nvlink> is "
-                                        + quoted(target)
-                                        + ", which is "
-                                        + (peer == null ? "no GPU of this file" : "the GPU itself")
-                                        + ": expected another GPU's bus id; if the file is of a job"
-                                        + " on some of the machine's GPUs, read it leniently, and"
-                                        + " the links to the others are left out");
-                        continue;
-                    }
-                    peers.computeIfAbsent(gpu, g -> new LinkedHashMap<>())
-                            .merge(peer, count, Integer::sum);
-                } else if (kind.startsWith("0x068001")) {
-                    toCpu += count;
-                } else {
-                    toSwitch += count;
-                }
-            }
-            double each = LinkModel.nvlink(gpu.sm);
-            Source source = gpu.sm == 0 ? Source.DEFAULT : Source.NCCL_MODEL;
-            if (toSwitch > 0) {
-                if (nvswitch < 0) {
-                    nvswitch = b.addHub(tree.unique("nvswitch"), Hub.Kind.NVSWITCH);
-                }
-                b.link(gpu.id, nvswitch, LinkKind.NVLINK, toSwitch, toSwitch * each, source);
-            }
-            if (toCpu > 0) {
-                b.link(gpu.id, home(gpu).id, LinkKind.NVLINK, toCpu, toCpu * each, source);
-            }
-        }
-        peers.forEach((gpu, to) -> to.forEach((peer, count) -> pair(b, peers, gpu, peer, count)));
-    }
-
-    private void pair(
-            Topology.Builder b,
-            Map<Item, Map<Item, Integer>> peers,
-            Item gpu,
-            Item peer,
-            int count) {
-        Integer back = peers.getOrDefault(peer, Map.of()).get(gpu);
-        if (back != null && peer.id < gpu.id) {
-            return; // done from the other end
-        }
-        int links = count;
-        if (back == null || back != count) {
-            links = back == null ? count : Math.min(count, back);
-            in.bad(
-                    Objects.requireNonNull(gpuElements.get(gpu)),
-                    nameOf(gpu)
-                            + " has "
-                            + count
-                            + " NVLinks to "
-                            + nameOf(peer)
-                            + ", which has "
-                            + (back == null ? 0 : back)
-                            + " back: expected as many; "
-                            + links
-                            + " are taken");
-        }
-        double each = Math.min(LinkModel.nvlink(gpu.sm), LinkModel.nvlink(peer.sm));
-        Source source = gpu.sm == 0 || peer.sm == 0 ? Source.DEFAULT : Source.NCCL_MODEL;
-        b.link(gpu.id, peer.id, LinkKind.NVLINK, links, links * each, source);
-    }
-
-    private static String nameOf(Item gpu) {
-        return gpu.name != null ? gpu.name : "GPU" + gpu.index;
-    }
-
-    private void c2c(Topology.Builder b, Element e, Item gpu) {
-        check(e);
-        Integer count = number(e, "count", 1, MAX_LINKS, true);
-        Integer bw = number(e, "bw", 1, MAX_RATE, true);
-        if (count != null && bw != null) {
-            double gbps = (double) bw * count / 1000; // MB/s
-            b.link(gpu.id, home(gpu).id, LinkKind.C2C, count, gbps, Source.DEVICE);
-        }
     }
 
     /** The CPUs of a mask such as {@code 0000ffff,0000ffff}, as a list. */
@@ -607,57 +404,11 @@ final class XmlTopologyReader {
             in.bad(
                     e,
                     "affinity of <cpu> is "
-                            + quoted(mask)
+                            + XmlTree.quoted(mask)
                             + ", expected a mask of hexadecimal digits such as"
                             + " \"0000ffff,0000ffff\"");
         }
         return list;
-    }
-
-    private List<Element> children(Element e, String name) {
-        List<Element> all = new ArrayList<>();
-        for (Element child : e.children()) {
-            if (child.name().equals(name)) {
-                all.add(child);
-            }
-        }
-        return all;
-    }
-
-    /** A number, decimal or with 0x before it; null if it is missing or none. */
-    private @Nullable Integer number(
-            Element e, String attribute, int min, int max, boolean required) {
-        String text = e.get(attribute);
-        if (text == null || text.isBlank()) {
-            if (required) {
-                in.bad(e, "<" + e.name() + "> has no " + attribute + ": expected a number");
-            }
-            return null;
-        }
-        try {
-            String plain = text.strip().toLowerCase(Locale.ROOT);
-            long value =
-                    plain.startsWith("0x")
-                            ? Long.parseLong(plain.substring(2), 16)
-                            : Long.parseLong(plain);
-            if (value >= min && value <= max) {
-                return (int) value;
-            }
-        } catch (NumberFormatException x) {
-            // Said below.
-        }
-        in.bad(
-                e,
-                attribute
-                        + " of <"
-                        + e.name()
-                        + "> is "
-                        + quoted(text)
-                        + ", expected a number of "
-                        + min
-                        + " to "
-                        + max);
-        return null;
     }
 
     /** Bus ids as NCCL compares them: nvidia-smi writes longer domains. */
@@ -668,9 +419,5 @@ final class XmlTopologyReader {
         return "0".repeat(Math.max(0, 4 - plain.length()))
                 + plain
                 + (colon < 0 ? "" : busId.substring(colon));
-    }
-
-    private static String quoted(@Nullable String value) {
-        return value == null ? "missing" : '"' + XmlTree.shorten(value) + '"';
     }
 }

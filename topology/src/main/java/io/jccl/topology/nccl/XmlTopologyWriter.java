@@ -1,7 +1,7 @@
 package io.jccl.topology.nccl;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
@@ -105,16 +105,16 @@ final class XmlTopologyWriter {
     }
 
     String write() {
-        List<Hub> numas = t.hubs().stream().filter(h -> h.kind() == Hub.Kind.NUMA).toList();
-        for (Hub numa : numas) {
+        List<Switch> numas = t.switches().stream().filter(h -> h.kind() == Switch.Kind.NUMA).toList();
+        for (Switch numa : numas) {
             placed[numa.id()] = true;
         }
         numas.forEach(numa -> grow(numa.id()));
         List<Integer> orphans = orphans();
         check();
         open(0, "system", "version", "1", "name", t.name().isEmpty() ? null : t.name());
-        Map<Hub, Integer> numbers = numbers(numas);
-        for (Hub numa : numas) {
+        Map<Switch, Integer> numbers = numbers(numas);
+        for (Switch numa : numas) {
             int number = numbers.getOrDefault(numa, 0);
             cpu(number, numa, tops(numa.id()));
         }
@@ -143,7 +143,7 @@ final class XmlTopologyWriter {
             placed[below] = true;
             up[below] = link;
             down.get(node).add(link);
-            if (t.nodes().get(below) instanceof Hub) {
+            if (t.nodes().get(below) instanceof Switch) {
                 grow(below);
             }
         }
@@ -153,8 +153,8 @@ final class XmlTopologyWriter {
     private List<Integer> orphans() {
         List<Integer> tops = new ArrayList<>();
         List<Node> order = new ArrayList<>();
-        for (Hub.Kind kind : List.of(Hub.Kind.HOST_BRIDGE, Hub.Kind.PCIE_SWITCH)) {
-            t.hubs().stream().filter(h -> h.kind() == kind).forEach(order::add);
+        for (Switch.Kind kind : List.of(Switch.Kind.HOST_BRIDGE, Switch.Kind.PCIE_SWITCH)) {
+            t.switches().stream().filter(h -> h.kind() == kind).forEach(order::add);
         }
         order.addAll(t.gpus());
         order.addAll(t.nics());
@@ -176,12 +176,12 @@ final class XmlTopologyWriter {
             boolean known =
                     switch (link.kind()) {
                         case PCIE, HOST_BRIDGE -> true;
-                        case SMP -> is(a, Hub.Kind.NUMA) && is(b, Hub.Kind.NUMA);
-                        case C2C -> gpuTo(a, b, Hub.Kind.NUMA);
+                        case SMP -> is(a, Switch.Kind.NUMA) && is(b, Switch.Kind.NUMA);
+                        case C2C -> gpuTo(a, b, Switch.Kind.NUMA);
                         case NVLINK ->
                                 (a instanceof Gpu && b instanceof Gpu)
-                                        || gpuTo(a, b, Hub.Kind.NVSWITCH)
-                                        || gpuTo(a, b, Hub.Kind.NUMA);
+                                        || gpuTo(a, b, Switch.Kind.NVSWITCH)
+                                        || gpuTo(a, b, Switch.Kind.NUMA);
                         case NETWORK -> true; // the network is no part of the machine
                     };
             if (!known) {
@@ -197,12 +197,12 @@ final class XmlTopologyWriter {
         }
     }
 
-    private static boolean gpuTo(Node a, Node b, Hub.Kind kind) {
+    private static boolean gpuTo(Node a, Node b, Switch.Kind kind) {
         return (a instanceof Gpu && is(b, kind)) || (b instanceof Gpu && is(a, kind));
     }
 
-    private static boolean is(Node node, Hub.Kind kind) {
-        return node instanceof Hub hub && hub.kind() == kind;
+    private static boolean is(Node node, Switch.Kind kind) {
+        return node instanceof Switch sw && sw.kind() == kind;
     }
 
     private List<Integer> tops(int node) {
@@ -210,23 +210,23 @@ final class XmlTopologyWriter {
     }
 
     /** NUMA numbers: those at the end of the names if they differ, else counted. */
-    private static Map<Hub, Integer> numbers(List<Hub> numas) {
-        Map<Hub, Integer> numbers = new LinkedHashMap<>();
-        for (Hub numa : numas) {
+    private static Map<Switch, Integer> numbers(List<Switch> numas) {
+        Map<Switch, Integer> numbers = new LinkedHashMap<>();
+        for (Switch numa : numas) {
             Matcher m = NUMBER.matcher(numa.name());
             numbers.put(numa, m.find() ? Integer.parseInt(m.group(1)) : -1);
         }
         Set<Integer> different = new HashSet<>(numbers.values());
         if (different.size() < numas.size() || different.contains(-1)) {
             int next = 0;
-            for (Hub numa : numas) {
+            for (Switch numa : numas) {
                 numbers.put(numa, next++);
             }
         }
         return numbers;
     }
 
-    private void cpu(int number, @Nullable Hub numa, List<Integer> tops) {
+    private void cpu(int number, @Nullable Switch numa, List<Integer> tops) {
         double smp = LinkModel.DEFAULT_SMP;
         String name = null;
         if (numa != null) {
@@ -261,7 +261,7 @@ final class XmlTopologyWriter {
                 name);
         for (int top : tops) {
             Node node = t.nodes().get(top);
-            if (is(node, Hub.Kind.HOST_BRIDGE)) {
+            if (is(node, Switch.Kind.HOST_BRIDGE)) {
                 for (int below : tops(top)) {
                     device(4, below, node.name(), numa);
                 }
@@ -291,7 +291,7 @@ final class XmlTopologyWriter {
     }
 
     /** Writes what hangs below a CPU, a bridge or a switch. */
-    private void device(int indent, int id, @Nullable String bridge, @Nullable Hub numa) {
+    private void device(int indent, int id, @Nullable String bridge, @Nullable Switch numa) {
         Link link = up[id];
         double gbps = link == null ? LinkModel.PCIE_3_X16 : link.gbps();
         int lanes = 16;
@@ -328,7 +328,7 @@ final class XmlTopologyWriter {
                 "link_width",
                 "" + lanes,
                 XmlTopologyReader.NAME,
-                node instanceof Hub ? node.name() : null,
+                node instanceof Switch ? node.name() : null,
                 XmlTopologyReader.BRIDGE,
                 bridge);
         switch (node) {
@@ -338,14 +338,14 @@ final class XmlTopologyWriter {
                 net(indent + 4, nic);
                 close(indent + 2, "nic");
             }
-            case Hub hub -> {
-                for (int below : tops(hub.id())) {
-                    if (is(t.nodes().get(below), Hub.Kind.HOST_BRIDGE)) {
+            case Switch sw -> {
+                for (int below : tops(sw.id())) {
+                    if (is(t.nodes().get(below), Switch.Kind.HOST_BRIDGE)) {
                         throw new IllegalArgumentException(
                                 "host bridge "
                                         + t.nodes().get(below).name()
                                         + " hangs below "
-                                        + hub.name()
+                                        + sw.name()
                                         + ": expected it at a NUMA node");
                     }
                     device(indent + 2, below, null, numa);
@@ -370,7 +370,7 @@ final class XmlTopologyWriter {
                 device.equals(nic.name()) ? null : nic.name());
     }
 
-    private void gpu(int indent, Gpu gpu, @Nullable Hub numa) {
+    private void gpu(int indent, Gpu gpu, @Nullable Switch numa) {
         // gdr is left out: NCCL finds out by itself, but believes a file that says so.
         open(
                 indent,
@@ -390,12 +390,12 @@ final class XmlTopologyWriter {
                 own(gpu, to, numa, "an NVLink");
                 // All NVSwitches are one.
                 counts.merge(
-                        to instanceof Hub ? -1 - kind(to) : to.id(), link.count(), Integer::sum);
+                        to instanceof Switch ? -1 - kind(to) : to.id(), link.count(), Integer::sum);
             }
         }
         counts.forEach((to, count) -> {
             boolean direct = to >= 0;
-            boolean cpu = to == -1 - Hub.Kind.NUMA.ordinal();
+            boolean cpu = to == -1 - Switch.Kind.NUMA.ordinal();
             element(
                     indent + 2,
                     "nvlink",
@@ -421,13 +421,13 @@ final class XmlTopologyWriter {
         close(indent, "gpu");
     }
 
-    private static int kind(Node hub) {
-        return ((Hub) hub).kind().ordinal();
+    private static int kind(Node sw) {
+        return ((Switch) sw).kind().ordinal();
     }
 
     /** A link to a CPU says not to which: it must be the GPU's own. */
-    private static void own(Gpu gpu, Node to, @Nullable Hub numa, String what) {
-        if (is(to, Hub.Kind.NUMA) && !to.equals(numa)) {
+    private static void own(Gpu gpu, Node to, @Nullable Switch numa, String what) {
+        if (is(to, Switch.Kind.NUMA) && !to.equals(numa)) {
             throw new IllegalArgumentException(
                     gpu.name()
                             + " has "

@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import javax.xml.stream.Location;
@@ -17,8 +18,7 @@ import javax.xml.stream.XMLStreamReader;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reads XML into elements, within bounds: no document type, no entities but those of XML itself,
- * and limits to size, depth, number and length.
+ * Reads XML into elements, with limits on size, depth, number and length, and without document types and entities other than XML's own.
  */
 final class XmlTree {
     static final int MAX_CHARS = 16 << 20;
@@ -28,7 +28,7 @@ final class XmlTree {
     private static final int MAX_ATTRIBUTES = 64;
     private static final int MAX_WARNINGS = 200;
 
-    /** Making a factory takes longer than to read a small file, and it is not thread-safe. */
+    /** Creating a factory takes longer than reading a small file, and a factory is not thread-safe. */
     private static final ThreadLocal<XMLInputFactory> FACTORY =
             ThreadLocal.withInitial(() -> {
                 XMLInputFactory factory = XMLInputFactory.newDefaultFactory();
@@ -49,6 +49,11 @@ final class XmlTree {
         @Nullable String get(String attribute) {
             return attributes.get(attribute);
         }
+
+        /** The children of one name. */
+        List<Element> children(String of) {
+            return children.stream().filter(child -> child.name.equals(of)).toList();
+        }
     }
 
     private final boolean lenient;
@@ -60,16 +65,16 @@ final class XmlTree {
         this.lenient = lenient;
     }
 
-    /** The warnings so far; where there are too many, the last says how many are left out. */
+    /** The warnings so far; if there are too many, the last one has the number left out. */
     List<Warning> warnings() {
         List<Warning> all = new ArrayList<>(warnings);
         if (unseen > 0) {
-            all.add(Warning.of("and " + unseen + " warnings more"));
+            all.add(Warning.of("and " + unseen + " more warnings"));
         }
         return all;
     }
 
-    /** Notes something odd that does no harm. */
+    /** Adds a warning. */
     void warn(int line, int column, String message) {
         if (warnings.size() < MAX_WARNINGS) {
             warnings.add(new Warning(line, column, message));
@@ -78,14 +83,14 @@ final class XmlTree {
         }
     }
 
-    /** Notes something odd at its first place only. */
+    /** Adds a warning at its first place only. */
     void warnOnce(Element at, String message) {
         if (seen.add(message)) {
             warn(at.line, at.column, message);
         }
     }
 
-    /** Something that makes the graph incomplete: an error, or a warning if lenient. */
+    /** A problem that makes the graph incomplete: an error, or a warning if lenient. */
     void bad(int line, int column, String message) {
         if (!lenient) {
             throw new TopologyFormatException(line, column, message);
@@ -113,7 +118,7 @@ final class XmlTree {
                             + MAX_CHARS
                             + " are read, and NCCL's are far smaller");
         }
-        // Blank lines before an XML declaration are allowed here, as pasting makes them.
+        // Blank lines before an XML declaration are accepted, since pasting adds them.
         String text = (xml.startsWith("\ufeff") ? xml.substring(1) : xml).stripLeading();
         int skipped = 0;
         for (int i = 0; i < xml.length() - text.length(); i++) {
@@ -141,7 +146,7 @@ final class XmlTree {
                             throw new TopologyFormatException(
                                     line,
                                     column,
-                                    "more than " + MAX_ELEMENTS + " elements: no machine has that");
+                                    "more than " + MAX_ELEMENTS + " elements: no machine has so many");
                         }
                         if (open.size() == MAX_DEPTH) {
                             throw new TopologyFormatException(
@@ -151,7 +156,7 @@ final class XmlTree {
                                             + element.name
                                             + "> is nested deeper than "
                                             + MAX_DEPTH
-                                            + " elements: no machine is");
+                                            + " elements: no machine needs that");
                         }
                         if (root == null) {
                             root = element;
@@ -173,7 +178,7 @@ final class XmlTree {
                         }
                     }
                     default -> {
-                        // Comments and processing instructions mean nothing.
+                        // Comments and processing instructions are ignored.
                     }
                 }
             }
@@ -186,8 +191,8 @@ final class XmlTree {
         } catch (TopologyFormatException e) {
             throw e;
         } catch (RuntimeException e) {
-            // The JDK's parser has been seen to throw others on odd input.
-            bad(line, column, "not XML that can be read: " + plain(e.toString()));
+            // The JDK's parser throws others on some inputs.
+            bad(line, column, "cannot be read as XML: " + plain(e.toString()));
         } finally {
             close(reader);
         }
@@ -252,8 +257,49 @@ final class XmlTree {
         return shorten(at < 0 ? text : text.substring(at + 9)).replaceAll("\\s+", " ");
     }
 
-    /** What may stand in a message: hostile input must not make it long. */
+    /** Shortened for a message: hostile input must not make it long. */
     static String shorten(String text) {
         return text.length() <= 80 ? text : text.substring(0, 77) + "...";
+    }
+
+    /** A value in quotes, for a message. */
+    static String quoted(@Nullable String value) {
+        return value == null ? "missing" : '"' + shorten(value) + '"';
+    }
+
+    /** A number, decimal or hexadecimal with 0x; null if it is missing or not a number. */
+    @Nullable Integer number(
+            Element e, String attribute, int min, int max, boolean required) {
+        String text = e.get(attribute);
+        if (text == null || text.isBlank()) {
+            if (required) {
+                bad(e, "<" + e.name() + "> has no " + attribute + ": expected a number");
+            }
+            return null;
+        }
+        try {
+            String plain = text.strip().toLowerCase(Locale.ROOT);
+            long value =
+                    plain.startsWith("0x")
+                            ? Long.parseLong(plain.substring(2), 16)
+                            : Long.parseLong(plain);
+            if (value >= min && value <= max) {
+                return (int) value;
+            }
+        } catch (NumberFormatException x) {
+            // Reported below.
+        }
+        bad(
+                e,
+                attribute
+                        + " of <"
+                        + e.name()
+                        + "> is "
+                        + quoted(text)
+                        + ", expected a number of "
+                        + min
+                        + " to "
+                        + max);
+        return null;
     }
 }

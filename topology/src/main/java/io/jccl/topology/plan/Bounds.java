@@ -30,15 +30,13 @@ import java.util.Set;
  *       GPU.
  * </ul>
  *
- * <p>For up to {@value #EXACT} ranks all sets and partitions are tried. Beyond, those that taking
- * away a link or a hub leaves: in a tree of hubs no others are narrower, and elsewhere the bound
- * may be higher than need be, but never lower.
+ * <p>For up to {@value #EXACT} ranks all sets and partitions are tried. For more ranks, only those that removing a link or a switch leaves: in a tree of switches no others are narrower; elsewhere the bound may be too high, but never too low.
  */
 final class Bounds {
     /** Most ranks for which every set is tried. */
     static final int EXACT = 12;
 
-    /** GB/s, and what limits to it. */
+    /** GB/s, and the limiting cut. */
     record Bound(double gbps, String what) {}
 
     private final PlanGraph graph;
@@ -65,7 +63,7 @@ final class Bounds {
         return new Bound(b.least, b.what);
     }
 
-    /** How much of B(S) the bus bandwidth may be; infinite if S does not matter. */
+    /** The bus bandwidth as a multiple of B(S); infinite if S does not limit. */
     private double factor(int size, boolean withRoot, int crossing) {
         return switch (op) {
             case BROADCAST, REDUCE -> 1;
@@ -92,7 +90,8 @@ final class Bounds {
                             Integer.bitCount(s),
                             (s >> root & 1) != 0,
                             Integer.bitCount(next & ~s & full));
-            // Of equal ones that with the fewest on a side, as it says most.
+            // Of equal ones, the one with the fewest ranks on a side, which is the most
+            // informative.
             if (cut[s] * f < least * (1 - 1e-9)
                     || (cut[s] * f < least * (1 + 1e-9) && smaller(s) < smaller(best))) {
                 least = Math.min(least, cut[s] * f);
@@ -133,7 +132,7 @@ final class Bounds {
                 int rest = s ^ low;
                 double min = Double.POSITIVE_INFINITY;
                 int choice = s;
-                // The whole is no part: a partition has at least two.
+                // The set of all ranks is not a part: a partition has at least two.
                 for (int sub = s == full ? (rest - 1) & rest : rest; ; sub = (sub - 1) & rest) {
                     double sum = cut[sub | low] - 2 * ratio + best[rest ^ sub];
                     if (sum < min) {
@@ -173,7 +172,7 @@ final class Bounds {
         what = partition(sets);
     }
 
-    /** Sets that lie on one side of a link, and partitions around a hub. */
+    /** Sets that lie on one side of a link, and partitions around a switch. */
     private void family() {
         Cuts cuts = new Cuts(graph);
         List<boolean[]> sets = new ArrayList<>();
@@ -189,15 +188,15 @@ final class Bounds {
         if (op == Operation.ALL_REDUCE) {
             offer(singles / (2 * (n - 1)) * op.busFactor(n), partition(single));
         }
-        Set<Integer> hubs = new HashSet<>();
+        Set<Integer> switches = new HashSet<>();
         for (Link link : graph.topology.links()) {
             if (graph.capacity[2 * link.id()] == 0
-                    || !graph.isHub(link.a())
-                    || !graph.isHub(link.b())) {
+                    || !graph.isSwitch(link.a())
+                    || !graph.isSwitch(link.b())) {
                 continue;
             }
-            hubs.add(link.a());
-            hubs.add(link.b());
+            switches.add(link.a());
+            switches.add(link.b());
             boolean[] seen = graph.reach(link.a(), link.id());
             if (!seen[link.b()]) {
                 boolean[] part = new boolean[n];
@@ -221,23 +220,23 @@ final class Bounds {
             offer(cuts.of(set) * factor(size, set[root], crossing), cut(set));
         }
         if (op == Operation.ALL_REDUCE) {
-            for (int hub : hubs) {
-                around(hub, cuts);
+            for (int sw : switches) {
+                around(sw, cuts);
             }
         }
     }
 
-    /** The partition into what is left together when a hub is taken away. */
-    private void around(int hub, Cuts cuts) {
+    /** The partition into the parts that are left when a switch is removed. */
+    private void around(int sw, Cuts cuts) {
         boolean[] done = new boolean[n];
         List<boolean[]> parts = new ArrayList<>();
         double sum = 0;
-        for (Link link : graph.topology.links(hub)) {
+        for (Link link : graph.topology.links(sw)) {
             if (graph.capacity[2 * link.id()] == 0) {
                 continue;
             }
-            boolean[] seen = graph.reach(link.opposite(hub), link.id());
-            if (seen[hub]) {
+            boolean[] seen = graph.reach(link.opposite(sw), link.id());
+            if (seen[sw]) {
                 return;
             }
             boolean[] part = new boolean[n];
@@ -264,7 +263,7 @@ final class Bounds {
         }
     }
 
-    /** A cut by name: of what is on its smaller side. */
+    /** The name of a cut: its smaller side. */
     private String cut(boolean[] part) {
         int size = 0;
         int one = 0;

@@ -4,21 +4,18 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * One of the paths along which a plan moves a share of the data, all at once. The share is
- * proportional to {@link #gbps()}.
+ * One of the paths along which a plan moves a share of the data. All channels are used at once; a channel's share is proportional to {@link #gbps()}.
  */
 public sealed interface Channel permits Channel.Ring, Channel.Tree, Channel.Exchange {
     /**
-     * How many GB/s go over each of its hops. Over all channels of a plan no arc carries more than
-     * it can.
+     * The rate over each of its hops. Summed over all channels of a plan, no arc exceeds its bandwidth.
      *
      * @return GB/s (10^9 bytes)
      */
     double gbps();
 
     /**
-     * The hops, each in the direction in which data leaves the root or goes round. A tree of an
-     * allReduce or a reduce uses every hop in the opposite direction as well, or only.
+     * The hops, each in the direction away from the root or around the ring. A tree of an allReduce uses every hop in the opposite direction too; a tree of a reduce uses only that direction.
      *
      * @return the hops
      */
@@ -32,7 +29,7 @@ public sealed interface Channel permits Channel.Ring, Channel.Tree, Channel.Exch
      * @param gbps see {@link Channel#gbps()}
      */
     record Ring(List<Hop> hops, double gbps) implements Channel {
-        /** Checks that it closes. */
+        /** Checks that the hops form a cycle. */
         public Ring {
             hops = List.copyOf(hops);
             for (int i = 0; i < hops.size(); i++) {
@@ -44,8 +41,7 @@ public sealed interface Channel permits Channel.Ring, Channel.Tree, Channel.Exch
 
         /**
          * GPUs in the order in which data visits them.
-         *
-         * @return places in {@link io.jccl.topology.Topology#gpus()}
+     * @return indices in {@link io.jccl.topology.Topology#gpus()}
          */
         public List<Integer> order() {
             List<Integer> order = new ArrayList<>(hops.size());
@@ -59,7 +55,7 @@ public sealed interface Channel permits Channel.Ring, Channel.Tree, Channel.Exch
     /**
      * A spanning tree.
      *
-     * @param root place of the root GPU
+     * @param root index of the root GPU
      * @param hops from parents to children, parents first
      * @param gbps see {@link Channel#gbps()}
      */

@@ -7,7 +7,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 
-/** What {@link Planner#check} does. */
+/** The checks of {@link Planner#check}. */
 final class Check {
     /** Relative error that rounding may make. */
     static final double TOLERANCE = 1e-6;

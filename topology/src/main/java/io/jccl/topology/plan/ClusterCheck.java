@@ -11,13 +11,12 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 
-/** What a rail takes of the links and NICs of a machine, and whether a plan fits. */
+/** How much a rail uses of the links and NICs of a machine, and whether a plan is feasible. */
 final class ClusterCheck {
     private ClusterCheck() {}
 
     /**
-     * What one GB/s of a rail takes of each arc, and then of each NIC, out and in: on the machine
-     * where it takes most.
+     * How much one GB/s of a rail uses of each arc, and then of each NIC, out and in, on the machine where it uses most.
      */
     static double[] uses(Cluster cluster, Rail rail) {
         Topology t = cluster.machine();
@@ -30,7 +29,7 @@ final class ClusterCheck {
                 uses[arc ^ 1] += tree ? 1 : 0;
             }
         }
-        // Both trees of a pair have the same rate: each takes half of what both do.
+        // Both trees of a pair have the same rate: each uses half of what both use.
         double rate = tree ? neighbours(cluster.machines()) / 2.0 : 1;
         uses[arcs + 2 * rail.nicOut()] += rate;
         uses[arcs + 2 * rail.nicIn() + 1] += rate;
@@ -50,7 +49,7 @@ final class ClusterCheck {
         }
     }
 
-    /** Most neighbours that a machine has in both trees together. */
+    /** The most neighbours of a machine in both trees together. */
     private static int neighbours(int machines) {
         int[] count = new int[machines];
         int most = 0;

@@ -5,18 +5,17 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * A plan for many machines: what one of them does, which all do alike, and how the machines are
- * joined.
+ * A plan for many machines: the part of one machine, which is the same for all, and how the machines are joined.
  *
  * @param cluster the machines
- * @param operation what is done
- * @param gpus the GPUs that take part on each machine: places in its {@link
+ * @param operation the operation
+     * @param gpus the participating GPUs of each machine: indices in its {@link
  *     io.jccl.topology.Topology#gpus()}
- * @param channels what carries the data, all at once
+ * @param channels the rails that carry the data, all used at once
  * @param bandwidthGBps bus bandwidth over all ranks, as in {@link Plan}
  * @param boundGBps the most that any algorithm could reach
- * @param bound what limits it
- * @param why what was considered and chosen, a line each
+     * @param bound what limits it
+     * @param why the reasons for the choice, one per line
  */
 public record ClusterPlan(
         Cluster cluster,
@@ -33,24 +32,21 @@ public record ClusterPlan(
         RING,
         /** The first of a pair of complementary binary trees over the machines. */
         TREE,
-        /** The second: every machine that is inside one tree is a leaf of the other. */
+        /** The second of the pair: every inner machine of one tree is a leaf of the other. */
         COMPLEMENT_TREE
     }
 
     /**
      * One channel. Inside a machine data goes along a chain of all its GPUs, in order of the hops.
      *
-     * <p>If a ring leaves by another NIC than it comes in by, every second machine runs its chain
-     * backwards, in by {@code nicOut} and out by {@code nicIn}. So data never changes rails, but
-     * for one step if the number of machines is odd.
+     * <p>If a ring leaves by another NIC than it enters by, every second machine runs its chain backwards, in by {@code nicOut} and out by {@code nicIn}. Data then never changes rails, except for one step if the number of machines is odd.
      *
      * @param shape how the machines are joined
-     * @param hops of one machine, from the GPU where data comes in to the one where it leaves; no
-     *     hops if a machine has one GPU
-     * @param entry the GPU at which data comes in
+     * @param hops of one machine, from the GPU where data enters to the one where it leaves; none if a machine has one GPU
+     * @param entry the GPU at which data enters
      * @param exit the GPU at which it leaves
-     * @param nicIn place in {@link io.jccl.topology.Topology#nics()} of the NIC it comes in by
-     * @param nicOut the NIC it leaves by
+     * @param nicIn index in {@link io.jccl.topology.Topology#nics()} of the NIC by which it enters
+     * @param nicOut index of the NIC by which it leaves
      * @param gbps GB/s over each hop and over the network
      */
     public record Rail(

@@ -1,6 +1,5 @@
 package io.jccl.topology.plan;
 
-import io.jccl.topology.Link;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
@@ -9,21 +8,11 @@ import io.jccl.topology.Topology;
 import io.jccl.topology.plan.ClusterPlan.Rail;
 import io.jccl.topology.plan.ClusterPlan.Shape;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Plans for many machines. Every NIC is a rail. Data comes in at the GPU nearest to it, goes along
- * a chain of all GPUs of the machine, and in a ring leaves from the last of them by the same NIC to
- * the next machine, or by the one nearest to that GPU if this gives more; in a tree the GPU nearest
- * to the NIC speaks to parent and children, and the chain hangs below it. Rates of rails are raised
- * together until some link or NIC is full; the rails over it stay, the others go on.
- *
- * <p>Bounds, with W the bandwidth from the GPUs of a machine out into the network, m machines of n
- * GPUs and N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N),
- * allGather and reduceScatter W (N-1) / (N-n), broadcast and reduce W. Around a GPU all its links
- * count, PCIe too, for what comes from the NIC goes over it.
+ * Plans for many machines. Every NIC is a rail. Data enters at the GPU nearest to the NIC and passes along a chain of all GPUs of the machine. In a ring it leaves from the last GPU by the same NIC to the next machine, or by the NIC nearest to that GPU if this gives more bandwidth. In a tree the GPU nearest to the NIC exchanges data with parent and children, and is the head of the chain. The rates of all rails are raised together until a link or NIC is saturated; the rails over it keep their rate, and the others are raised further.
  */
 final class ClusterSearch {
     private final Cluster cluster;
@@ -60,7 +49,7 @@ final class ClusterSearch {
         }
         if (m < 2) {
             throw new IllegalArgumentException(
-                    "machines is 1: plan for the machine itself, a cluster has at least 2");
+                    "machines is 1, expected at least 2: plan for the machine itself");
         }
         nics = nics();
         PlanGraph f = n == 1 ? null : PlanGraph.of(t, ids);
@@ -75,7 +64,7 @@ final class ClusterSearch {
                             + gpus
                             + " of "
                             + t
-                            + ": leave out those that only one other reaches");
+                            + ": leave out GPUs that only one other GPU reaches");
         }
         graph = f;
         anyOrder = f != null && f.nvlinkOnly && f.switched();
@@ -107,17 +96,17 @@ final class ClusterSearch {
         if (unknown > 0) {
             notes.add(
                     unknown
-                            + " NICs of unknown bandwidth are taken for "
+                            + " NICs have unknown bandwidth; assumed are "
                             + Texts.number(LinkModel.DEFAULT_NIC)
                             + " GB/s each.");
         }
         if (apart > 0) {
-            notes.add(apart + " NICs that no GPU reaches are left out.");
+            notes.add(apart + " NICs are left out, since no GPU reaches them.");
         }
         return gbps;
     }
 
-    /** The way to a NIC from the GPU nearest to it, but for one: widest, then shortest. */
+    /** The route to a NIC from the GPU nearest to it, with one GPU excluded: widest, then shortest. */
     private @Nullable Route near(int nic, int but) {
         Route best = null;
         int nicId = t.nics().get(nic).id();
@@ -177,7 +166,7 @@ final class ClusterSearch {
         }
         int ranks = m * n;
         double bandwidth = sum * (tree ? op.busFactor(ranks) : 1);
-        Bounds.Bound bound = bound();
+        Bounds.Bound bound = ClusterBounds.of(cluster, op, gpus, nics);
         if (Math.abs(bandwidth - bound.gbps()) < 1e-6 * bound.gbps()) {
             bandwidth = bound.gbps();
         }
@@ -250,7 +239,7 @@ final class ClusterSearch {
         if (nearest == null) {
             throw new IllegalStateException("NIC " + nic + " was reached before");
         }
-        // Of equally near GPUs that which the fewest rails enter at.
+        // Of equally near GPUs, the one at which the fewest rails enter.
         int entry = nearest.from();
         for (int gpu : gpus) {
             Route route = t.route(gpu, nicId);
@@ -282,12 +271,12 @@ final class ClusterSearch {
     }
 
     /**
-     * A way out of a machine.
+     * A route out of a machine.
      *
      * @param nic place of the NIC; -1 if there is none
      * @param gbps bandwidth from the GPU into the network, shared with the rails that leave there
      *     too
-     * @param length links on the way
+     * @param length links of the route
      */
     private record Exit(int nic, double gbps, int length) {
         boolean isBetterThan(Exit o) {
@@ -295,7 +284,7 @@ final class ClusterSearch {
         }
     }
 
-    /** The best way out for a GPU, given how many rails leave by each NIC already. */
+    /** The best exit for a GPU, given how many rails leave by each NIC already. */
     private Exit exit(int gpu, int[] exits) {
         Exit best = new Exit(-1, 0, 0);
         for (int k = 0; k < nics.length; k++) {
@@ -309,7 +298,7 @@ final class ClusterSearch {
         return best;
     }
 
-    /** The way out by the NIC that data came in by. */
+    /** The exit by the NIC at which data entered. */
     private Exit back(int gpu, int nic) {
         Route route = t.route(gpu, t.nics().get(nic).id());
         return route == null
@@ -317,7 +306,7 @@ final class ClusterSearch {
                 : new Exit(nic, route.gbps(), route.arcs().size());
     }
 
-    /** Where every order is as good: the GPU with the best way out comes last. */
+    /** For graphs in which all orders are equally good: the GPU with the best exit comes last. */
     private List<Hop> anyChain(PlanGraph f, int nic, int entry, int @Nullable [] exits) {
         int last = -1;
         Exit best = new Exit(-1, 0, 0);
@@ -348,7 +337,7 @@ final class ClusterSearch {
     }
 
     /**
-     * A ring, opened before the entry: that with the best way out, of equal ones the least used.
+     * A ring, opened before the entry: the one with the best exit, of equal ones the least used.
      */
     private List<Hop> ringChain(int nic, int entry, int @Nullable [] exits, double[] used) {
         List<Hop> best = List.of();
@@ -377,7 +366,7 @@ final class ClusterSearch {
         return best;
     }
 
-    /** Raises all rates together until something is full; what is not held by it goes on. */
+    /** Raises all rates together until an arc is saturated; then raises those of the other rails. */
     private List<Rail> fill(List<Rail> rails) {
         int arcs = 2 * t.links().size();
         double[] left = new double[arcs + 2 * nics.length];
@@ -438,87 +427,5 @@ final class ClusterSearch {
             }
         }
         return filled;
-    }
-
-    private Bounds.Bound bound() {
-        double out = egress();
-        double ranks = (double) m * n;
-        double factor =
-                switch (op) {
-                    case ALL_REDUCE -> m * (ranks - 1) / ((m - 1) * ranks);
-                    case ALL_GATHER, REDUCE_SCATTER -> (ranks - 1) / (ranks - n);
-                    default -> 1;
-                };
-        double least = out * factor;
-        String what = "NICs of a machine, " + Texts.number(out) + " GB/s each way";
-        double sum = 0;
-        for (int gpu : gpus) {
-            double width = 0;
-            for (Link link : t.links(gpu)) {
-                width += link.gbps();
-            }
-            sum += width;
-            if (op != Operation.ALL_REDUCE && width < least) {
-                least = width;
-                what = "links of " + t.gpus().get(gpu).name();
-            }
-        }
-        if (op == Operation.ALL_REDUCE && sum / n < least) {
-            least = sum / n;
-            what = "links of all GPUs together";
-        }
-        return new Bounds.Bound(least, what);
-    }
-
-    /** Maximum flow from the GPUs through the NICs: shortest augmenting paths. */
-    private double egress() {
-        double[] left = new double[2 * t.links().size()];
-        for (int arc = 0; arc < left.length; arc++) {
-            left[arc] = t.capacity(arc);
-        }
-        double[] port = nics.clone();
-        int[] via = new int[t.nodes().size()];
-        int[] queue = new int[via.length];
-        int firstNic = t.gpus().size();
-        int firstHub = firstNic + nics.length;
-        double flow = 0;
-        while (true) {
-            Arrays.fill(via, -2);
-            int end = 0;
-            for (int gpu : gpus) {
-                via[gpu] = -1;
-                queue[end++] = gpu;
-            }
-            int found = -1;
-            for (int at = 0; at < end && found < 0; at++) {
-                for (Link link : t.links(queue[at])) {
-                    int arc = link.arcFrom(queue[at]);
-                    int next = t.head(arc);
-                    if (found >= 0 || via[next] != -2 || left[arc] <= 1e-9) {
-                        continue;
-                    }
-                    if (next >= firstHub) {
-                        via[next] = arc;
-                        queue[end++] = next;
-                    } else if (next >= firstNic && port[next - firstNic] > 1e-9) {
-                        via[next] = arc;
-                        found = next;
-                    }
-                }
-            }
-            if (found < 0) {
-                return flow;
-            }
-            double width = port[found - firstNic];
-            for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
-                width = Math.min(width, left[via[at]]);
-            }
-            for (int at = found; via[at] >= 0; at = t.tail(via[at])) {
-                left[via[at]] -= width;
-                left[via[at] ^ 1] += width;
-            }
-            port[found - firstNic] -= width;
-            flow += width;
-        }
     }
 }

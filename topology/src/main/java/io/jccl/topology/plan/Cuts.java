@@ -6,31 +6,31 @@ import java.util.List;
 
 /**
  * Bandwidth, in one direction, of the narrowest cut between a set of ranks and the other ranks. The
- * hubs stand on whichever side makes it narrower. Not thread-safe.
+ * switches stand on whichever side makes it narrower. Not thread-safe.
  */
 final class Cuts {
     private final PlanGraph graph;
     private final int n;
 
-    /** Bandwidth from rank to rank by links without hubs. */
+    /** Bandwidth from rank to rank by links without switches. */
     private final double[] direct;
 
-    /** Hubs that are in use, parents first, if they are a forest; the link to the parent. */
-    private final int[] hubs;
+    /** Switches that are in use, parents first, if they are a forest; the link to the parent. */
+    private final int[] switches;
 
     private final int[] parent;
     private final double[] toParent;
-    private int hubCount;
+    private int switchCount;
     private boolean forest = true;
 
-    /** Links from ranks into hubs. */
+    /** Links from ranks into switches. */
     private final int[] leafRank;
 
-    private final int[] leafHub;
+    private final int[] leafSwitch;
     private final double[] leafGbps;
     private int leaves;
 
-    /** Cost of a hub's subtree if it stands outside, or inside. */
+    /** Cost of a switch's subtree if it stands outside, or inside. */
     private final double[] outside;
 
     private final double[] inside;
@@ -41,11 +41,11 @@ final class Cuts {
         int nodes = graph.topology.nodes().size();
         int links = graph.topology.links().size();
         direct = new double[n * n];
-        hubs = new int[nodes];
+        switches = new int[nodes];
         parent = new int[nodes];
         toParent = new double[nodes];
         leafRank = new int[links];
-        leafHub = new int[links];
+        leafSwitch = new int[links];
         leafGbps = new double[links];
         outside = new double[nodes];
         inside = new double[nodes];
@@ -65,7 +65,7 @@ final class Cuts {
                 direct[b * n + a] += link.gbps();
             } else if (a >= 0 || b >= 0) {
                 leafRank[leaves] = Math.max(a, b);
-                leafHub[leaves] = a >= 0 ? link.b() : link.a();
+                leafSwitch[leaves] = a >= 0 ? link.b() : link.a();
                 leafGbps[leaves++] = link.gbps();
             }
         }
@@ -77,30 +77,30 @@ final class Cuts {
     private void hubForest() {
         boolean[] seen = new boolean[parent.length];
         for (int start = 0; start < parent.length; start++) {
-            if (!graph.isHub(start) || seen[start]) {
+            if (!graph.isSwitch(start) || seen[start]) {
                 continue;
             }
             seen[start] = true;
             parent[start] = -1;
-            int at = hubCount;
-            hubs[hubCount++] = start;
-            for (; at < hubCount; at++) {
-                int hub = hubs[at];
+            int at = switchCount;
+            switches[switchCount++] = start;
+            for (; at < switchCount; at++) {
+                int sw = switches[at];
                 int up = 0;
-                for (Link link : graph.topology.links(hub)) {
-                    int next = link.opposite(hub);
-                    if (graph.capacity[2 * link.id()] == 0 || !graph.isHub(next)) {
+                for (Link link : graph.topology.links(sw)) {
+                    int next = link.opposite(sw);
+                    if (graph.capacity[2 * link.id()] == 0 || !graph.isSwitch(next)) {
                         continue;
                     }
-                    if (next == parent[hub]) {
+                    if (next == parent[sw]) {
                         up++;
                     } else if (seen[next]) {
                         forest = false;
                     } else {
                         seen[next] = true;
-                        parent[next] = hub;
+                        parent[next] = sw;
                         toParent[next] = link.gbps();
-                        hubs[hubCount++] = next;
+                        switches[switchCount++] = next;
                     }
                 }
                 forest &= up <= 1;
@@ -143,28 +143,28 @@ final class Cuts {
                 sum += set[i] != set[j] ? direct[i * n + j] : 0;
             }
         }
-        for (int h = 0; h < hubCount; h++) {
-            outside[hubs[h]] = 0;
-            inside[hubs[h]] = 0;
+        for (int h = 0; h < switchCount; h++) {
+            outside[switches[h]] = 0;
+            inside[switches[h]] = 0;
         }
         for (int l = 0; l < leaves; l++) {
-            (set[leafRank[l]] ? outside : inside)[leafHub[l]] += leafGbps[l];
+            (set[leafRank[l]] ? outside : inside)[leafSwitch[l]] += leafGbps[l];
         }
-        for (int h = hubCount - 1; h >= 0; h--) {
-            int hub = hubs[h];
-            int up = parent[hub];
+        for (int h = switchCount - 1; h >= 0; h--) {
+            int sw = switches[h];
+            int up = parent[sw];
             if (up < 0) {
-                sum += Math.min(outside[hub], inside[hub]);
+                sum += Math.min(outside[sw], inside[sw]);
             } else {
-                double width = toParent[hub];
-                outside[up] += Math.min(outside[hub], inside[hub] + width);
-                inside[up] += Math.min(inside[hub], outside[hub] + width);
+                double width = toParent[sw];
+                outside[up] += Math.min(outside[sw], inside[sw] + width);
+                inside[up] += Math.min(inside[sw], outside[sw] + width);
             }
         }
         return sum;
     }
 
-    /** Maximum flow by shortest augmenting paths (Edmonds and Karp), where hubs make cycles. */
+    /** Maximum flow by shortest augmenting paths (Edmonds and Karp), where switches make cycles. */
     private static final class Flow {
         private final PlanGraph graph;
 

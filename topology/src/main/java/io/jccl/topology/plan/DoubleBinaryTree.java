@@ -1,13 +1,10 @@
 package io.jccl.topology.plan;
 
 /**
- * Two binary trees over the same ranks. A rank that is inside one is a leaf of the other, so if
- * half of the data goes over each, every rank sends and receives about as much as the others, at a
- * depth of log2 n.
+ * Two binary trees over the same ranks. An inner rank of one is a leaf of the other. If each carries half of the data, all ranks send and receive about the same amount, at a depth of log2 n.
  *
  * <p>The first tree is the search tree in which rank r is at height (number of trailing zero bits
- * of r + 1), so the even ranks are leaves. The second is its mirror image if n is even, and the
- * first turned by one rank if n is odd. Source: P. Sanders, J. Speck, J. L. Träff, "Two-tree
+ * of r + 1), so the even ranks are leaves. The second is its mirror image if n is even, and the first rotated by one rank if n is odd. Source: P. Sanders, J. Speck, J. L. Träff, "Two-tree
  * algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35 (2009).
  */
 public final class DoubleBinaryTree {
@@ -63,11 +60,11 @@ public final class DoubleBinaryTree {
 
     private static void check(int tree, int rank, int n) {
         if (tree != 0 && tree != 1) {
-            throw new IllegalArgumentException("tree is " + tree + ", and must be 0 or 1");
+            throw new IllegalArgumentException("tree is " + tree + ", expected 0 or 1");
         }
         if (n < 1 || rank < 0 || rank >= n) {
             throw new IllegalArgumentException(
-                    "rank is " + rank + ", and must be 0 to " + (n - 1) + " of " + n + " ranks");
+                    "rank is " + rank + ", expected 0 to " + (n - 1) + " of " + n + " ranks");
         }
     }
 }

@@ -68,7 +68,7 @@ final class Packing {
         basis = new int[m][];
         for (int i = 0; i < m; i++) {
             inverse[i][i] = 1;
-            // Unequal capacities keep the simplex method from cycling.
+            // Unequal capacities prevent the simplex method from cycling.
             value[i] = capacity[resourceOf[i]] * (1 + 1e-7 * (i * 0.618034 % 1));
         }
     }
@@ -107,7 +107,8 @@ final class Packing {
             } else {
                 for (int i = 0; i < m; i++) {
                     int r = resourceOf[i];
-                    // A little for each use: of equally cheap ones take that which needs least.
+                    // A small price for each use: of equally cheap structures, the one with the
+                    // fewest uses is taken.
                     price[r] = Math.max(0, dual[i]) + 1e-7 / capacity[r];
                 }
                 structure = oracle.cheapest(price);
@@ -205,7 +206,7 @@ final class Packing {
         return fit;
     }
 
-    /** Keeps the fastest of many structures, and lets these have what the others leave. */
+    /** Keeps the fastest of many structures, and gives these the bandwidth of the others. */
     static List<Item> few(List<Item> items, double[] capacity, Oracle oracle) {
         if (items.size() <= Rings.MAX_CHANNELS) {
             return items;

@@ -9,15 +9,14 @@ import java.util.Objects;
  * How an operation moves its data over a topology.
  *
  * @param topology the machine
- * @param operation what is done
- * @param gpus the GPUs that take part, by rank: places in {@link Topology#gpus()}
+ * @param operation the operation
+     * @param gpus the participating GPUs, by rank: indices in {@link Topology#gpus()}
  * @param root rank of the root, 0 if the operation has none
- * @param channels what carries the data, all at once
- * @param bandwidthGBps bus bandwidth (as nccl-tests has it, see {@link Operation#busFactor}) for
- *     sizes so large that latency does not count
- * @param boundGBps the most that any algorithm could reach over these links, in the same measure
+ * @param channels the paths that carry the data, all used at once
+     * @param bandwidthGBps bus bandwidth (as in nccl-tests, see {@link Operation#busFactor}) for sizes at which latency is negligible
+     * @param boundGBps upper bound of the bus bandwidth of any algorithm over these links
  * @param bound what limits it: {@code egress of GPU3}, {@code cut {0,1} | {2}}
- * @param why what was considered and chosen, a line each
+ * @param why the reasons for the choice, one per line
  */
 public record Plan(
         Topology topology,

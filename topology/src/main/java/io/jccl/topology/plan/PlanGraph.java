@@ -1,7 +1,7 @@
 package io.jccl.topology.plan;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Route;
@@ -12,14 +12,12 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The part of a topology that a plan works on: some GPUs, by rank, the hubs, and the links between
- * these. GPUs that do not take part forward nothing, NICs neither.
+ * The part of a topology that a plan works on: some GPUs, by rank, the switches, and the links between
+ * these. NICs and GPUs that do not participate forward nothing.
  *
- * <p>If NVLink alone joins the GPUs, all else is left out, of the plan and of its bound: PCIe would
- * add little, and what crosses it at the same time (host memory, NICs) would be in its way. NCCL
- * does so too.
+ * <p>If NVLink alone joins the GPUs, everything else is left out of the plan and of its bound: PCIe would add little, and would compete with other traffic (host memory, NICs). NCCL does the same.
  *
- * <p>All links are full duplex and alike both ways, so the capacity of a cut is one number. Not
+ * <p>All links are full duplex and symmetric, so the capacity of a cut is one number. Not
  * thread-safe.
  */
 final class PlanGraph {
@@ -50,16 +48,16 @@ final class PlanGraph {
         ways = new int[n * n][][];
         trees = new int[2 * n][];
         boolean[] usable = new boolean[topology.nodes().size()];
-        for (Hub hub : topology.hubs()) {
-            usable[hub.id()] =
-                    nvlinkOnly ? hub.kind() == Hub.Kind.NVSWITCH : hub.kind() != Hub.Kind.NETWORK;
+        for (Switch sw : topology.switches()) {
+            usable[sw.id()] =
+                    nvlinkOnly ? sw.kind() == Switch.Kind.NVSWITCH : sw.kind() != Switch.Kind.NETWORK;
         }
         for (int gpu : gpus) {
             usable[gpu] = true;
         }
         List<Link> links = topology.links();
         capacity = new double[2 * links.size()];
-        boolean hubs = false;
+        boolean switches = false;
         for (Link link : links) {
             if (usable[link.a()]
                     && usable[link.b()]
@@ -67,10 +65,10 @@ final class PlanGraph {
                     && (!nvlinkOnly || link.kind() == LinkKind.NVLINK)) {
                 capacity[2 * link.id()] = link.gbps();
                 capacity[2 * link.id() + 1] = link.gbps();
-                hubs |= isHub(link.a()) || isHub(link.b());
+                switches |= isSwitch(link.a()) || isSwitch(link.b());
             }
         }
-        switched = hubs;
+        switched = switches;
     }
 
     /**
@@ -101,11 +99,11 @@ final class PlanGraph {
         return all;
     }
 
-    boolean isHub(int node) {
+    boolean isSwitch(int node) {
         return node >= topology.gpus().size() + topology.nics().size();
     }
 
-    /** Whether hubs are part of it: else all links lead from GPU to GPU. */
+    /** Whether switches are part of it: else all links lead from GPU to GPU. */
     boolean switched() {
         return switched;
     }
@@ -114,7 +112,7 @@ final class PlanGraph {
         return topology.gpus().get(gpus[rank]);
     }
 
-    /** Ranks that rank 0 reaches, or null if these are all. */
+    /** The ranks that rank 0 reaches, or null if it reaches all. */
     private boolean @Nullable [] part() {
         boolean[] seen = reach(gpus[0], -1);
         boolean[] part = new boolean[n];
@@ -126,7 +124,7 @@ final class PlanGraph {
         return count == n ? null : part;
     }
 
-    /** Nodes that one reaches if a link is taken away. */
+    /** The nodes that one node reaches if a link is removed. */
     boolean[] reach(int from, int without) {
         boolean[] seen = new boolean[topology.nodes().size()];
         int[] queue = new int[seen.length];
@@ -236,10 +234,10 @@ final class PlanGraph {
         return width;
     }
 
-    /** Dijkstra through hubs by (bandwidth descending, hops ascending): the last arc to each. */
+    /** Dijkstra through switches by (bandwidth descending, hops ascending): the last arc to each. */
     private int[] tree(int from, boolean nvlink) {
         int nodes = topology.nodes().size();
-        int firstHub = topology.gpus().size() + topology.nics().size();
+        int firstSwitch = topology.gpus().size() + topology.nics().size();
         double[] width = new double[nodes];
         int[] hops = new int[nodes];
         int[] via = new int[nodes];
@@ -254,7 +252,7 @@ final class PlanGraph {
                 if (capacity[2 * link.id()] == 0
                         || (link.kind() == LinkKind.NVLINK) != nvlink
                         || done[next]
-                        || (at == from && next < firstHub)) {
+                        || (at == from && next < firstSwitch)) {
                     continue;
                 }
                 double w = Math.min(width[at], link.gbps());
@@ -266,13 +264,13 @@ final class PlanGraph {
                 }
             }
             at = -1;
-            for (int hub = firstHub; hub < nodes; hub++) {
-                if (!done[hub]
-                        && via[hub] >= 0
+            for (int sw = firstSwitch; sw < nodes; sw++) {
+                if (!done[sw]
+                        && via[sw] >= 0
                         && (at < 0
-                                || width[hub] > width[at]
-                                || (width[hub] == width[at] && hops[hub] < hops[at]))) {
-                    at = hub;
+                                || width[sw] > width[at]
+                                || (width[sw] == width[at] && hops[sw] < hops[at]))) {
+                    at = sw;
                 }
             }
         }
@@ -291,8 +289,8 @@ final class PlanGraph {
     }
 
     /**
-     * Ranks in the order in which a walk over the hubs meets them: neighbours are near each other,
-     * and a ring in this order passes each link of a tree of hubs once in each direction.
+     * Ranks in the order in which a walk over the switches meets them: neighbours are near each other,
+     * and a ring in this order passes each link of a tree of switches once in each direction.
      */
     int[] walk() {
         int[] order = new int[n];
@@ -322,14 +320,15 @@ final class PlanGraph {
                 order[count++] = rank[at];
             }
             List<Link> links = topology.links(at);
-            // Hubs last onto the stack would come first: GPUs of a switch before what is above it.
+            // Switches pushed last would be visited first: visit the GPUs of a switch before its
+            // parent.
             for (int pass = 0; pass < 2; pass++) {
                 for (int i = links.size() - 1; i >= 0; i--) {
                     Link link = links.get(i);
                     int next = link.opposite(at);
                     if (capacity[2 * link.id()] > 0
                             && !seen[next]
-                            && isHub(next) == (pass == 0)
+                            && isSwitch(next) == (pass == 0)
                             && (link.kind() != LinkKind.NVLINK || nvlinkOnly)) {
                         stack[end++] = next;
                     }

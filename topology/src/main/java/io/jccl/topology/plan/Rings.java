@@ -8,7 +8,7 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Packs directed Hamiltonian cycles. In order: cycles of whole physical links by backtracking where
- * all links lead from GPU to GPU; one walk over the hubs; and if neither is as good as any can be,
+ * all links lead from GPU to GPU; one walk over the switches; and if neither is as good as any can be,
  * the linear program, whose cheapest ring is found by dynamic programming over sets of ranks (Held
  * and Karp, 1962) for up to {@value #EXACT} ranks, and by a walk to the nearest rank with
  * improvements beyond.
@@ -139,7 +139,7 @@ final class Rings implements Packing.Oracle {
                 return items.subList(0, 1);
             }
         }
-        // Each alone can have all; whether all together can have a share each is checked.
+        // Each ring alone can have the whole bandwidth; check that all can have a share each.
         List<Packing.Item> shared = new ArrayList<>();
         for (Packing.Item item : items) {
             shared.add(new Packing.Item(item.structure(), one / items.size()));
@@ -173,7 +173,7 @@ final class Rings implements Packing.Oracle {
         for (int i = 0; i < n; i++) {
             int degree = 0;
             for (int j = 0; j < n; j++) {
-                // Parallel links are rare; the linear program sees to them.
+                // Parallel links are rare, and left to the linear program.
                 if (i != j && hops.exists(i, j)) {
                     double width = graph.width(graph.ways(i, j)[0]);
                     links[i][j] = (int) Math.min(99, width / unit + 1e-6);
@@ -243,7 +243,7 @@ final class Rings implements Packing.Oracle {
             int[] path = found[cycle];
             int last = path[place - 1];
             if (place == n) {
-                // Each cycle is met in two directions: take one.
+                // Each cycle is found in two directions: use one.
                 if (links[last][0] == 0 || path[1] > last) {
                     return false;
                 }

@@ -9,7 +9,7 @@ import java.util.BitSet;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** One search for plans: the arguments, checked, and what kinds of plans share. Not thread-safe. */
+/** One search for plans: the checked arguments, and what the kinds of plans share. Not thread-safe. */
 final class Search {
     private final Topology t;
     private final Operation op;
@@ -34,7 +34,7 @@ final class Search {
         ids = check(t, this.gpus);
         if (root < 0 || root >= n) {
             throw new IllegalArgumentException(
-                    "root is " + root + ", and must be a rank: 0 to " + (n - 1));
+                    "root is " + root + ", expected a rank: 0 to " + (n - 1));
         }
         graph = n == 1 ? null : PlanGraph.of(t, ids);
     }
@@ -83,7 +83,7 @@ final class Search {
                             + " of "
                             + t
                             + ": two GPUs that exchange data reach each other only through other"
-                            + " GPUs, and these do not forward");
+                            + " GPUs, which do not forward");
         }
         if (others.isEmpty()) {
             return best;
@@ -290,14 +290,14 @@ final class Search {
                                     + "% of the NVLink bandwidth between these GPUs is used.");
         }
         if (f.nvlinkOnly && pcieThere) {
-            why.add("PCIe is left out, of plan and bound: NVLink alone joins these GPUs.");
+            why.add("PCIe is left out of plan and bound: NVLink alone joins these GPUs.");
         } else if (pcieUsed && nvlinkCount > 0) {
             why.add(
                     graph == f
                             ? "NVLink alone does not join these GPUs, so PCIe has to help."
-                            : "NVLink alone cannot do it this way, so PCIe has to help.");
+                            : "NVLink alone is not enough for this, so PCIe is used too.");
         } else if (pcieUsed) {
-            why.add("There is no NVLink between these GPUs: all goes over PCIe.");
+            why.add("There is no NVLink between these GPUs: all data goes over PCIe.");
         }
         return why;
     }

@@ -3,11 +3,11 @@ package io.jccl.topology.plan;
 import java.util.List;
 import java.util.Locale;
 
-/** Plain sentences about plans. */
+/** Sentences about plans. */
 final class Texts {
     private Texts() {}
 
-    /** Up to two decimals, none that are zero. */
+    /** Up to two decimals, without trailing zeros. */
     static String number(double value) {
         double rounded = Math.rint(value * 100) / 100;
         return rounded == Math.rint(rounded)

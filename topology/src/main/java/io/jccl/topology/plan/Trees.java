@@ -12,7 +12,7 @@ import org.jspecify.annotations.Nullable;
  * cheapest of which is a minimum spanning tree (Prim).
  */
 final class Trees implements Packing.Oracle {
-    /** Beyond this a linear program takes too long for what it gains. */
+    /** For more ranks a linear program takes too long for its gain. */
     private static final int MAX_RANKS = 24;
 
     /** Share of the bound at which two binary trees are taken: they have 7/8 of it for 8 ranks. */
@@ -47,7 +47,7 @@ final class Trees implements Packing.Oracle {
         if (both && graph.switched()) {
             best = binary();
         }
-        // On NVSwitches two binary trees are nearly as good as any packing, and far less deep.
+        // On NVSwitches two binary trees are nearly as fast as any packing, and much less deep.
         boolean enough = graph.nvlinkOnly && Rings.total(best) > SHALLOW * most;
         if (!enough) {
             List<Packing.Item> chain = chain();

@@ -9,7 +9,7 @@ import java.util.Objects;
 @FunctionalInterface
 public interface CommandRunner {
     /**
-     * What a program did.
+     * The result of a program.
      *
      * @param exit its exit status; meaningless if it was stopped
      * @param out what it printed to standard output
@@ -17,7 +17,7 @@ public interface CommandRunner {
      * @param timedOut whether it was stopped because it took too long
      */
     record Output(int exit, String out, String err, boolean timedOut) {
-        /** Checks that nothing is missing. */
+        /** Checks that no argument is null. */
         public Output {
             Objects.requireNonNull(out, "out");
             Objects.requireNonNull(err, "err");
@@ -28,14 +28,14 @@ public interface CommandRunner {
      * Runs a program.
      *
      * @param command its name, looked up in {@code PATH}, and arguments
-     * @param limit how long it may take; it is stopped after that
-     * @return what it did
+     * @param limit the longest it may take; it is then stopped
+     * @return its result
      * @throws IOException if there is no such program, or it cannot be started
      */
     Output run(List<String> command, Duration limit) throws IOException;
 
     /**
-     * Runs programs as processes of the system.
+     * A runner that starts processes.
      *
      * @return a runner that is safe for use by many threads
      */

@@ -1,11 +1,11 @@
 package io.jccl.topology.read;
 
-/** What a text is taken for. */
+/** Formats of a text. */
 public enum Format {
-    /** Whatever it looks like: XML if it starts with a tag of NCCL's, else output of nvidia-smi. */
+    /** Detected from the text: XML if it starts with one of NCCL's tags, else output of nvidia-smi. */
     AUTO,
     /** Output of {@code nvidia-smi topo} or {@code nvidia-smi nvlink -s}, with text around it. */
     SMI,
-    /** NCCL's topology XML, as {@code NCCL_TOPO_DUMP_FILE} gives it. */
+    /** NCCL's topology XML, as written by {@code NCCL_TOPO_DUMP_FILE}. */
     NCCL_XML
 }

@@ -9,7 +9,7 @@ import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What the name of a GPU tells, and what its NVLinks tell where the name is not known.
+ * What follows from the name of a GPU, or from its NVLinks if the name is not known.
  *
  * <p>Sources: compute capabilities from NVIDIA's list of CUDA GPUs
  * (developer.nvidia.com/cuda-gpus); links and rates from NVIDIA's data sheets and the GA102
@@ -17,7 +17,7 @@ import org.jspecify.annotations.Nullable;
  * nvidia-smi nvlink -s} prints them (docs.nvidia.com/health-validation for Hopper and Blackwell).
  */
 final class GpuModels {
-    /** Most NVLinks of a GPU that is for sale, where nothing is known about it. */
+    /** The most NVLinks of a GPU on the market, for GPUs of unknown model. */
     static final int MAX_LINKS = 18;
 
     /**
@@ -39,7 +39,7 @@ final class GpuModels {
         }
     }
 
-    /** The first that is found in the name counts. */
+    /** The first that matches the name counts. */
     private static final List<Model> MODELS =
             List.of(
                     new Model("\\bGB300\\b", 103, 18, 50, 450),

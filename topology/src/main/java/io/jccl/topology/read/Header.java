@@ -194,7 +194,7 @@ record Header(
             }
             String name = text.substring(i, i + length);
             if (places.put(name, names.size()) != null) {
-                throw span.error(i, name + " stands in the header twice: names must be unique");
+                throw span.error(i, name + " appears in the header twice: names must be unique");
             }
             names.add(name);
             last = i;

@@ -1,7 +1,7 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
@@ -41,7 +41,7 @@ final class MatrixGraph {
     /** No PCIe code: NVLinks hide it, or the text lacks it. */
     private static final int HIDDEN = 5;
 
-    /** Up to so many NUMA nodes all are linked with each other, as NCCL does. */
+    /** Up to this number all NUMA nodes are linked to each other, as in NCCL. */
     private static final int MAX_MESH = 16;
 
     private final PathMatrix matrix;
@@ -51,10 +51,8 @@ final class MatrixGraph {
     private final Topology.Builder b;
     private final List<Warning> warnings = new ArrayList<>();
     private final Set<String> names = new HashSet<>();
-    private final int[] sm;
-    private final int[] maxLinks;
-    private final double[] c2c;
-    private Source smSource = Source.DEFAULT;
+    private final List<List<Integer>> fabrics;
+    private final GpuGenerations generations;
 
     private MatrixGraph(PathMatrix matrix, ReadOptions options) {
         this.matrix = matrix;
@@ -62,9 +60,8 @@ final class MatrixGraph {
         gpus = matrix.gpus().size();
         size = gpus + matrix.nics().size();
         b = new Topology.Builder(options.name());
-        sm = new int[gpus];
-        maxLinks = new int[gpus];
-        c2c = new double[gpus];
+        fabrics = fabrics();
+        generations = new GpuGenerations(matrix, options, fabrics, this::warn);
     }
 
     static Topology build(PathMatrix matrix, ReadOptions options) {
@@ -72,8 +69,6 @@ final class MatrixGraph {
     }
 
     private Topology build() {
-        List<List<Integer>> fabrics = fabrics();
-        models(fabrics);
         for (int i = 0; i < gpus; i++) {
             GpuRow row = matrix.gpus().get(i);
             names.add(row.name());
@@ -82,9 +77,9 @@ final class MatrixGraph {
                             i,
                             row.name(),
                             row.index(),
-                            model(i),
-                            sm[i],
-                            smSource,
+                            generations.model(i),
+                            generations.sm(i),
+                            generations.source(),
                             null,
                             row.cpuAffinity(),
                             row.numaAffinity(),
@@ -133,101 +128,6 @@ final class MatrixGraph {
         return name;
     }
 
-    // ---- What the GPUs are
-
-    private @Nullable GpuLinks status(int gpu) {
-        NvlinkStatus status = options.nvlinks();
-        return status == null ? null : status.gpu(matrix.gpus().get(gpu).index()).orElse(null);
-    }
-
-    private @Nullable String model(int gpu) {
-        if (options.gpuModel() != null) {
-            return options.gpuModel();
-        }
-        GpuLinks links = status(gpu);
-        return links == null || links.model().isEmpty() ? null : links.model();
-    }
-
-    private void models(List<List<Integer>> fabrics) {
-        String given = options.gpuModel();
-        if (given != null && GpuModels.find(given).isEmpty()) {
-            throw new IllegalArgumentException(
-                    "GPU model "
-                            + given
-                            + " is not known: expected a name such as H100, A100-SXM4-80GB or RTX"
-                            + " 3090, or a compute capability such as sm_90");
-        }
-        boolean all = true;
-        for (int i = 0; i < gpus; i++) {
-            maxLinks[i] = GpuModels.MAX_LINKS;
-            String model = model(i);
-            GpuModels.Model found = model == null ? null : GpuModels.find(model).orElse(null);
-            GpuLinks links = status(i);
-            if (found != null) {
-                sm[i] = found.sm();
-                maxLinks[i] = found.links();
-                c2c[i] = found.c2c();
-            } else if (links != null) {
-                sm[i] = GpuModels.smOfRate(links.rawGbps());
-                if (model != null) {
-                    warn("the model '" + model + "' of GPU " + links.index() + " is not known");
-                }
-            }
-            all &= sm[i] > 0;
-        }
-        if (all && gpus > 0) {
-            smSource = given != null ? Source.USER : Source.GPU_MODEL;
-            return;
-        }
-        guess(fabrics);
-    }
-
-    private void guess(List<List<Integer>> fabrics) {
-        int smallest = Integer.MAX_VALUE;
-        int largest = 0;
-        int group = 0;
-        for (List<Integer> fabric : fabrics) {
-            group = Math.max(group, fabric.size());
-            for (int x : fabric) {
-                for (int y : fabric) {
-                    int links = nv(x, y);
-                    if (links > 0) {
-                        smallest = Math.min(smallest, links);
-                        largest = Math.max(largest, links);
-                    }
-                }
-            }
-        }
-        GpuModels.Guess guess = largest == 0 ? null : GpuModels.guess(smallest, largest, group);
-        String what = smallest == largest ? "NV" + largest : "NV" + smallest + " to NV" + largest;
-        String how = "give the model of the GPUs (--gpu-model), or nvidia-smi nvlink -s as well";
-        if (guess == null) {
-            warn(
-                    "the GPU generation is not known"
-                            + (largest > 0 ? " (" + what + " fits none that is known)" : "")
-                            + ": bandwidths are cautious defaults; "
-                            + how);
-            return;
-        }
-        warn(
-                "the GPU generation is a guess: "
-                        + what
-                        + " fits "
-                        + guess.who()
-                        + "; compute capability "
-                        + guess.sm() / 10
-                        + "."
-                        + guess.sm() % 10
-                        + " is taken; "
-                        + how);
-        for (int i = 0; i < gpus; i++) {
-            if (sm[i] == 0) {
-                sm[i] = guess.sm();
-                maxLinks[i] = guess.links();
-            }
-        }
-    }
-
     // ---- NVLink
 
     private int nv(int x, int y) {
@@ -236,7 +136,7 @@ final class MatrixGraph {
 
     /** Sets of GPUs that NVLinks join, of two or more. */
     private List<List<Integer>> fabrics() {
-        Union union = new Union(gpus);
+        DisjointSets union = new DisjointSets(gpus);
         for (int i = 0; i < gpus; i++) {
             for (int j = i + 1; j < gpus; j++) {
                 if (nv(i, j) > 0) {
@@ -262,8 +162,8 @@ final class MatrixGraph {
                 most = Math.max(most, nv(x, y));
             }
             own.put(x, most);
-            tooMany |= sum > maxLinks[x];
-            limit = Math.max(limit, maxLinks[x]);
+            tooMany |= sum > generations.maxLinks(x);
+            limit = Math.max(limit, generations.maxLinks(x));
         }
         int pairs = 0;
         int fit = 0;
@@ -277,9 +177,9 @@ final class MatrixGraph {
             }
         }
         if (tooMany && fit == pairs) {
-            int hub = b.addHub(free("nvswitch"), Hub.Kind.NVSWITCH);
+            int sw = b.addSwitch(free("nvswitch"), Switch.Kind.NVSWITCH);
             for (int x : fabric) {
-                link(x, hub, own.getOrDefault(x, 1), x);
+                link(x, sw, own.getOrDefault(x, 1), x);
             }
             return;
         }
@@ -300,7 +200,7 @@ final class MatrixGraph {
                     link(x, y, nv(x, y), y);
                 }
             }
-            GpuLinks links = status(x);
+            GpuLinks links = generations.status(x);
             if (links != null && !links.links().isEmpty() && sum > links.active()) {
                 warn(
                         name(x)
@@ -308,7 +208,7 @@ final class MatrixGraph {
                                 + sum
                                 + " NVLinks in the matrix, and "
                                 + links.active()
-                                + " that are up by nvidia-smi nvlink -s");
+                                + " that are up according to nvidia-smi nvlink -s");
             }
         }
     }
@@ -318,26 +218,16 @@ final class MatrixGraph {
             b.link(a, to, LinkKind.NVLINK, count, count * options.nvlinkGbps(), Source.USER);
             return;
         }
-        double gbps = Math.min(perLink(a), perLink(other));
+        double gbps = Math.min(generations.perLink(a), generations.perLink(other));
         Source source;
-        if (raw(a) > 0 && raw(other) > 0) {
+        if (generations.raw(a) > 0 && generations.raw(other) > 0) {
             source = Source.NVLINK_STATUS;
-        } else if (smSource == Source.DEFAULT) {
-            source = sm[a] > 0 ? Source.NCCL_MODEL : Source.DEFAULT;
+        } else if (generations.source() == Source.DEFAULT) {
+            source = generations.sm(a) > 0 ? Source.NCCL_MODEL : Source.DEFAULT;
         } else {
             source = Source.GPU_MODEL;
         }
         b.link(a, to, LinkKind.NVLINK, count, count * gbps, source);
-    }
-
-    private double raw(int gpu) {
-        GpuLinks links = status(gpu);
-        return links == null ? 0 : links.rawGbps();
-    }
-
-    private double perLink(int gpu) {
-        double gbps = LinkModel.nvlink(sm[gpu]);
-        return raw(gpu) > 0 ? gbps * GpuModels.speed(sm[gpu], raw(gpu)) : gbps;
     }
 
     // ---- PCIe
@@ -354,9 +244,9 @@ final class MatrixGraph {
     }
 
     private void pcie() {
-        Union[] at = new Union[SYS];
+        DisjointSets[] at = new DisjointSets[SYS];
         for (int level = 0; level < SYS; level++) {
-            at[level] = new Union(size);
+            at[level] = new DisjointSets(size);
         }
         BitSet[] sys = new BitSet[size];
         for (int i = 0; i < size; i++) {
@@ -377,7 +267,7 @@ final class MatrixGraph {
     }
 
     /** Pairs whose code is farther than the codes to others allow. */
-    private void contradictions(Union[] at) {
+    private void contradictions(DisjointSets[] at) {
         int count = 0;
         String first = "";
         String[] level = {"PIX", "PXB", "PHB", "NODE"};
@@ -405,12 +295,12 @@ final class MatrixGraph {
             warn(
                     first
                             + (count > 1 ? " (and " + (count - 1) + " more such pairs)" : "")
-                            + ": the matrix contradicts itself, and the graph has them as near as"
+                            + ": the matrix contradicts itself; the graph has them as near as"
                             + " the others say");
         }
     }
 
-    /** What a GPU says of its NUMA node; empty if nothing. */
+    /** The affinity of a GPU to a NUMA node; empty if unknown. */
     private String affinity(int gpu) {
         GpuRow row = matrix.gpus().get(gpu);
         for (String list : new @Nullable String[] {row.numaAffinity(), row.cpuAffinity()}) {
@@ -421,8 +311,8 @@ final class MatrixGraph {
         return "";
     }
 
-    /** Unites GPUs of which no PCIe code says where they are, unless one says SYS. */
-    private void byAffinity(Union node, BitSet[] sys) {
+    /** Unites GPUs whose place is not known from a PCIe code, unless a code between them is SYS. */
+    private void byAffinity(DisjointSets node, BitSet[] sys) {
         Map<Integer, BitSet> members = new HashMap<>();
         Map<Integer, BitSet> apart = new HashMap<>();
         for (int i = 0; i < size; i++) {
@@ -475,30 +365,26 @@ final class MatrixGraph {
                 && list.chars().allMatch(c -> c >= '0' && c <= '9');
     }
 
-    private void draw(Union[] at) {
-        int newest = 0;
-        for (int s : sm) {
-            newest = Math.max(newest, s);
-        }
-        double slot = LinkModel.pcieOf(newest);
-        Source source = smSource == Source.DEFAULT ? Source.DEFAULT : Source.NCCL_MODEL;
+    private void draw(DisjointSets[] at) {
+        double slot = LinkModel.pcieOf(generations.newestSm());
+        Source source = generations.source() == Source.DEFAULT ? Source.DEFAULT : Source.NCCL_MODEL;
         List<Integer> numas = new ArrayList<>();
         Map<Integer, List<Integer>> nodes = at[NODE].groups(size);
         Map<Integer, String> called = numaNames(nodes);
         int[] number = new int[2];
         for (Map.Entry<Integer, List<Integer>> node : nodes.entrySet()) {
-            int numa = b.addHub(called.getOrDefault(node.getKey(), "numa"), Hub.Kind.NUMA);
+            int numa = b.addSwitch(called.getOrDefault(node.getKey(), "numa"), Switch.Kind.NUMA);
             numas.add(numa);
             for (List<Integer> bridged : at[PHB].groups(node.getValue()).values()) {
-                int bridge = b.addHub(free("host-bridge" + number[0]++), Hub.Kind.HOST_BRIDGE);
+                int bridge = b.addSwitch(free("host-bridge" + number[0]++), Switch.Kind.HOST_BRIDGE);
                 b.link(bridge, numa, LinkKind.HOST_BRIDGE, 1, 2 * slot, Source.DEFAULT);
                 for (List<Integer> cascade : at[PXB].groups(bridged).values()) {
                     cascade(cascade, at[PIX], bridge, slot, source, number);
                 }
             }
             for (int device : node.getValue()) {
-                if (device < gpus && c2c[device] > 0) {
-                    b.link(device, numa, LinkKind.C2C, 1, c2c[device], Source.GPU_MODEL);
+                if (device < gpus && generations.c2c(device) > 0) {
+                    b.link(device, numa, LinkKind.C2C, 1, generations.c2c(device), Source.GPU_MODEL);
                 }
             }
         }
@@ -524,7 +410,7 @@ final class MatrixGraph {
 
     private void cascade(
             List<Integer> devices,
-            Union pix,
+            DisjointSets pix,
             int bridge,
             double slot,
             Source source,
@@ -532,23 +418,23 @@ final class MatrixGraph {
         int above = bridge;
         Map<Integer, List<Integer>> below = pix.groups(devices);
         if (below.size() > 1) {
-            above = b.addHub(free("pcie-switch" + number[1]++), Hub.Kind.PCIE_SWITCH);
+            above = b.addSwitch(free("pcie-switch" + number[1]++), Switch.Kind.PCIE_SWITCH);
             b.link(above, bridge, LinkKind.PCIE, 1, slot, source);
         }
         for (List<Integer> group : below.values()) {
             int port = above;
             if (group.size() > 1) {
-                port = b.addHub(free("pcie-switch" + number[1]++), Hub.Kind.PCIE_SWITCH);
+                port = b.addSwitch(free("pcie-switch" + number[1]++), Switch.Kind.PCIE_SWITCH);
                 b.link(port, above, LinkKind.PCIE, 1, slot, source);
             }
             for (int device : group) {
-                double own = device < gpus ? LinkModel.pcieOf(sm[device]) : slot;
+                double own = device < gpus ? LinkModel.pcieOf(generations.sm(device)) : slot;
                 b.link(device, port, LinkKind.PCIE, 1, own, source);
             }
         }
     }
 
-    /** After the affinity of the GPUs, where they agree on one number; else by what is free. */
+    /** Names by the GPUs' affinity where they agree on one number, else by free numbers. */
     private Map<Integer, String> numaNames(Map<Integer, List<Integer>> nodes) {
         Map<Integer, String> called = new HashMap<>();
         for (Map.Entry<Integer, List<Integer>> node : nodes.entrySet()) {
@@ -574,50 +460,5 @@ final class MatrixGraph {
             }
         }
         return called;
-    }
-
-    /** Disjoint sets. */
-    private static final class Union {
-        private final int[] parent;
-
-        Union(int size) {
-            parent = new int[size];
-            for (int i = 0; i < size; i++) {
-                parent[i] = i;
-            }
-        }
-
-        int find(int x) {
-            int at = x;
-            while (parent[at] != at) {
-                parent[at] = parent[parent[at]];
-                at = parent[at];
-            }
-            return at;
-        }
-
-        void unite(int x, int y) {
-            int a = find(x);
-            int c = find(y);
-            if (a != c) {
-                parent[Math.max(a, c)] = Math.min(a, c);
-            }
-        }
-
-        Map<Integer, List<Integer>> groups(int count) {
-            List<Integer> all = new ArrayList<>(count);
-            for (int i = 0; i < count; i++) {
-                all.add(i);
-            }
-            return groups(all);
-        }
-
-        Map<Integer, List<Integer>> groups(List<Integer> of) {
-            Map<Integer, List<Integer>> groups = new LinkedHashMap<>();
-            for (int x : of) {
-                groups.computeIfAbsent(find(x), k -> new ArrayList<>()).add(x);
-            }
-            return groups;
-        }
     }
 }

@@ -6,11 +6,11 @@ import java.util.Objects;
 import java.util.Optional;
 
 /**
- * What {@code nvidia-smi nvlink -s} printed: the NVLinks of each GPU, but not where they lead.
+ * The output of {@code nvidia-smi nvlink -s}: the NVLinks of each GPU, but not where they lead.
  * Immutable.
  *
  * @param gpus the GPUs, in the order of the text
- * @param warnings what was odd in the text
+ * @param warnings problems in the text
  */
 public record NvlinkStatus(List<GpuLinks> gpus, List<Warning> warnings) implements Dump {
     /**
@@ -54,8 +54,7 @@ public record NvlinkStatus(List<GpuLinks> gpus, List<Warning> warnings) implemen
      * An NVLink.
      *
      * @param index its number on the GPU
-     * @param rawGbps signalling rate in GB/s (10^9 bytes) per direction as printed, which is
-     *     somewhat above what data gets; 0 if the link is down
+     * @param rawGbps signalling rate in GB/s (10^9 bytes) per direction as printed, somewhat above the data rate; 0 if the link is down
      */
     public record Lane(int index, double rawGbps) {
         /** Checks the rate. */
@@ -77,7 +76,7 @@ public record NvlinkStatus(List<GpuLinks> gpus, List<Warning> warnings) implemen
      * A GPU by its number.
      *
      * @param index as in {@code GPU 0:}
-     * @return its links, if the text has that GPU
+     * @return its links; empty if the text does not have that GPU
      */
     public Optional<GpuLinks> gpu(int index) {
         return gpus.stream().filter(gpu -> gpu.index == index).findFirst();

@@ -13,18 +13,17 @@ import org.jspecify.annotations.Nullable;
  * @param gpus the GPUs, in the order of the header
  * @param nics the NICs, in the order of the header
  * @param codes a row for each GPU, then for each NIC, with a cell for each GPU, then for each NIC;
- *     symmetric; {@link #MISSING} where the text does not say
- * @param warnings what was odd in the text
+ *     symmetric; {@link #MISSING} where the text has no code
+     * @param warnings problems in the text
  */
 public record PathMatrix(
         List<GpuRow> gpus, List<NicRow> nics, List<List<PathCode>> codes, List<Warning> warnings)
         implements Dump {
-    /** Stands where the text has no code: a row or cell was cut away or is damaged. */
+    /** Used where the text has no code: a row or cell was cut off or is damaged. */
     public static final PathCode MISSING = new PathCode("?", PathCode.Kind.UNKNOWN, 0);
 
     /**
-     * A GPU of the matrix. A list is as printed; it is empty if the cell was, and null if there is
-     * no such column or the cell could not be read.
+     * A GPU of the matrix. Lists are as printed: empty if the cell was empty, and null if there is no such column or the cell could not be read.
      *
      * @param name as printed: {@code GPU0}
      * @param index the number in the name
@@ -38,7 +37,7 @@ public record PathMatrix(
             @Nullable String cpuAffinity,
             @Nullable String numaAffinity,
             @Nullable String gpuNumaId) {
-        /** Checks that there is a name. */
+        /** Checks that the name is not null. */
         public GpuRow {
             Objects.requireNonNull(name, "name");
         }
@@ -51,7 +50,7 @@ public record PathMatrix(
      * @param device the device that the NIC legend gives for it; null if it gives none
      */
     public record NicRow(String name, @Nullable String device) {
-        /** Checks that there is a name. */
+        /** Checks that the name is not null. */
         public NicRow {
             Objects.requireNonNull(name, "name");
         }
@@ -84,9 +83,9 @@ public record PathMatrix(
     /**
      * The code of a pair.
      *
-     * @param a place of a device: GPUs first, then NICs
-     * @param b place of another
-     * @return the code; {@link #MISSING} if the text does not say
+     * @param a index of a device: GPUs first, then NICs
+     * @param b index of another
+     * @return the code; {@link #MISSING} if the text has none
      */
     public PathCode code(int a, int b) {
         return codes.get(a).get(b);

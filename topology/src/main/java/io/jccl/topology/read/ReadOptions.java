@@ -4,16 +4,14 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * How a text is read, and what the caller knows beyond it. Immutable; start with {@link #DEFAULT}.
- *
- * @param format what the text is
- * @param lenient whether a damaged text gives what can be read of it, with warnings, and not an
- *     error
- * @param name a name for people, of a file or a host
- * @param gpuModel what the GPUs are, such as {@code H100}; null if not known
+ * How a text is read, and additional facts known to the caller. Immutable; start with {@link #DEFAULT}.
+     * @param format the format of the text
+     * @param lenient whether a damaged text gives warnings and a partial result instead of an error
+     * @param name a display name, of a file or a host
+     * @param gpuModel the model of the GPUs, such as {@code H100}; null if not known
  * @param nvlinkGbps bandwidth of one NVLink in GB/s (10^9 bytes) per direction; 0 if not known
  * @param nicGbps bandwidth of one NIC in GB/s (10^9 bytes) per direction; 0 if not known
- * @param nvlinks what {@code nvidia-smi nvlink -s} said on the same machine; null if not known
+ * @param nvlinks output of {@code nvidia-smi nvlink -s} on the same machine; null if not known
  */
 public record ReadOptions(
         Format format,
@@ -23,7 +21,7 @@ public record ReadOptions(
         double nvlinkGbps,
         double nicGbps,
         @Nullable NvlinkStatus nvlinks) {
-    /** Strict, any format, nothing known beyond the text. */
+    /** Strict, any format, no additional facts. */
     public static final ReadOptions DEFAULT =
             new ReadOptions(Format.AUTO, false, "machine", null, 0, 0, null);
 
@@ -45,7 +43,7 @@ public record ReadOptions(
     /**
      * These options with another format.
      *
-     * @param format what the text is
+     * @param format the format of the text
      * @return the options
      */
     public ReadOptions withFormat(Format format) {
@@ -55,7 +53,7 @@ public record ReadOptions(
     /**
      * These options, lenient or strict.
      *
-     * @param lenient whether damage gives warnings and not an error
+     * @param lenient whether damage gives warnings instead of an error
      * @return the options
      */
     public ReadOptions withLenient(boolean lenient) {
@@ -65,7 +63,7 @@ public record ReadOptions(
     /**
      * These options with another name.
      *
-     * @param name a name for people
+     * @param name a display name
      * @return the options
      */
     public ReadOptions withName(String name) {
@@ -105,7 +103,7 @@ public record ReadOptions(
     /**
      * These options with the state of the NVLinks.
      *
-     * @param nvlinks what {@code nvidia-smi nvlink -s} said; null for unknown
+     * @param nvlinks output of {@code nvidia-smi nvlink -s}; null for unknown
      * @return the options
      */
     public ReadOptions withNvlinks(@Nullable NvlinkStatus nvlinks) {

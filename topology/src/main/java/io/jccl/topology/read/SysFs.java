@@ -1,7 +1,7 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Topology;
-import io.jccl.topology.tree.PciTree;
+import io.jccl.topology.internal.PciTree;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -12,22 +12,21 @@ import java.util.TreeMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What Linux says about a machine in {@code /sys}. Missing, unreadable or senseless files are as if
- * the system did not say; they never throw.
+ * Reads what Linux reports about a machine in {@code /sys}. Missing, unreadable or invalid files count as unknown values and never throw.
  *
  * <p>Stateless, and safe for use by many threads.
  */
 public final class SysFs {
-    /** Where Linux has it. */
+    /** The path on Linux. */
     public static final Path ROOT = Path.of("/sys");
 
     private SysFs() {}
 
     /**
-     * The CPUs that are online, with what they share.
+     * The CPUs that are online, with their shared caches.
      *
      * @param sysRoot {@link #ROOT}, or a copy of it
-     * @return the CPUs by number; none if there is nothing to read
+     * @return the CPUs by number; empty if nothing can be read
      */
     public static List<Cpu> cpus(Path sysRoot) {
         Path root = sysRoot.resolve("devices/system/cpu");
@@ -100,18 +99,16 @@ public final class SysFs {
         return set.get(member) ? set.nextSetBit(0) : -1;
     }
 
-    /** What a name has behind a prefix, if it has that. */
+    /** The rest of a name after a prefix, if it has that prefix. */
     private static @Nullable String after(String prefix, Path entry) {
         String name = String.valueOf(entry.getFileName());
         return name.startsWith(prefix) ? name.substring(prefix.length()) : null;
     }
 
     /**
-     * GPUs, NICs and what lies between them. NVLinks and compute capabilities are not to be seen in
-     * {@code /sys}. What a switch or a bridge has below it is left out if it is no GPU or NIC.
+     * GPUs, NICs and the switches between them. {@code /sys} has no NVLinks and compute capabilities. Devices other than GPUs and NICs are left out.
      *
-     * <p>The bandwidth of a PCIe link is from the current speed and width, but that of a GPU from
-     * the highest speed that it and its slot have: GPUs with nothing to do slow their links down.
+     * <p>The bandwidth of a PCIe link follows from its current speed and width, except for GPUs: idle GPUs slow their links down, so the highest speed that both the GPU and its slot support is used.
      *
      * @param sysRoot {@link #ROOT}, or a copy of it; the CPU's model is read from {@code
      *     proc/cpuinfo} beside it
@@ -122,7 +119,7 @@ public final class SysFs {
     }
 
     /**
-     * Likewise, with another place for the CPU's model.
+     * The same, with the CPU's model read from another file.
      *
      * @param sysRoot {@link #ROOT}, or a copy of it
      * @param cpuinfo {@code /proc/cpuinfo}, or a copy of it
@@ -132,10 +129,10 @@ public final class SysFs {
         SysPci pci = new SysPci(sysRoot, cpuinfo);
         PciTree tree = pci.read();
         if (tree.gpus.isEmpty()) {
-            pci.warn("no GPU of NVIDIA in " + sysRoot);
+            pci.warn("no NVIDIA GPU in " + sysRoot);
         } else {
             pci.warn(
-                    "/sys does not tell NVLinks and compute capabilities: this is the PCIe side only");
+                    "/sys has no NVLinks and compute capabilities: this is the PCIe side only");
         }
         Topology.Builder b = tree.build("this machine");
         pci.warnings().forEach(b::warn);

@@ -3,10 +3,10 @@ package io.jccl.topology.read;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Source;
 import io.jccl.topology.Warning;
-import io.jccl.topology.tree.PciTree;
-import io.jccl.topology.tree.PciTree.Cpu;
-import io.jccl.topology.tree.PciTree.Item;
-import io.jccl.topology.tree.PciTree.Kind;
+import io.jccl.topology.internal.PciTree;
+import io.jccl.topology.internal.PciTree.Cpu;
+import io.jccl.topology.internal.PciTree.Item;
+import io.jccl.topology.internal.PciTree.Kind;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -41,7 +41,7 @@ final class SysPci {
     private final Map<Integer, BitSet> nodes;
 
     /** Bridges and switches by NUMA node and address. */
-    private final Map<String, Item> hubs = new HashMap<>();
+    private final Map<String, Item> switches = new HashMap<>();
 
     SysPci(Path root, Path cpuinfo) {
         this.root = root;
@@ -241,22 +241,22 @@ final class SysPci {
     private List<Item> parent(Place place) {
         int numa = numa(place);
         String key = numa + "/" + place.host;
-        Item at = hubs.get(key);
+        Item at = switches.get(key);
         if (at == null) {
             at = new Item(Kind.BRIDGE);
             at.name = place.host;
-            hubs.put(key, at);
+            switches.put(key, at);
             cpu(numa).items.add(at);
         }
         for (int b = 1; b < place.bridges.size(); b += 2) {
             Path upstream = place.bridges.get(b);
             key += "/" + upstream.getFileName();
-            Item next = hubs.get(key);
+            Item next = switches.get(key);
             if (next == null) {
                 next = new Item(Kind.SWITCH);
                 next.busId = String.valueOf(upstream.getFileName());
                 bandwidth(next, upstream, false);
-                hubs.put(key, next);
+                switches.put(key, next);
                 at.items.add(next);
             }
             at = next;

@@ -1,7 +1,7 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
@@ -10,8 +10,8 @@ import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;
-import io.jccl.topology.tree.PciTree;
-import io.jccl.topology.tree.PciTree.Item;
+import io.jccl.topology.internal.PciTree;
+import io.jccl.topology.internal.PciTree.Item;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -25,18 +25,16 @@ import org.jspecify.annotations.Nullable;
 /**
  * The machine that this program runs on.
  *
- * <p>{@code nvidia-smi topo -m} tells NVLinks and the code of every pair; {@code nvidia-smi nvlink
- * -s} and a query of the GPUs refine what NVLinks carry; {@code /sys} has the true PCIe tree with
- * speeds. Codes stay as printed. Whatever of it there is not leaves a warning that says so.
+ * <p>NVLinks and the code of every pair come from {@code nvidia-smi topo -m}, the bandwidth of NVLinks from {@code nvidia-smi nvlink -s} and a query of the GPUs, the PCIe tree with its speeds from {@code /sys}. Codes stay as printed. A missing source gives a warning.
  *
  * <p>Stateless, and safe for use by many threads.
  */
 public final class ThisMachine {
-    /** How long a run of nvidia-smi may take: it wakes GPUs up, which takes seconds each. */
+    /** Timeout of nvidia-smi, which wakes up GPUs; that takes seconds each. */
     public static final Duration LIMIT = Duration.ofSeconds(20);
 
     private static final String FILE_HINT =
-            "to read another machine, or a file that was saved, give it with --file";
+            "to read another machine or a saved file, use --file";
 
     private ThisMachine() {}
 
@@ -52,8 +50,7 @@ public final class ThisMachine {
     /**
      * Reads it.
      *
-     * @param options for the output of nvidia-smi; a GPU model or NVLink state that they have goes
-     *     before what the machine says
+     * @param options for the output of nvidia-smi; a GPU model or NVLink state in them takes precedence over the machine's
      * @return the machine
      */
     public static Topology read(ReadOptions options) {
@@ -64,7 +61,7 @@ public final class ThisMachine {
      * Reads it, with the commands and {@code /sys} from elsewhere.
      *
      * @param options for the output of nvidia-smi
-     * @param commands what runs nvidia-smi
+     * @param commands runs nvidia-smi
      * @param sysRoot {@code /sys}, or a copy of it
      * @return the machine
      */
@@ -141,7 +138,7 @@ public final class ThisMachine {
         return line.length() <= 300 ? line : line.substring(0, 297) + "...";
     }
 
-    /** What {@code --query-gpu} says, by index. */
+    /** The result of {@code --query-gpu}, by index. */
     private static List<Device> devices(CommandRunner commands, List<Warning> warnings) {
         String csv =
                 run(
@@ -190,7 +187,7 @@ public final class ThisMachine {
         return plain.length() == 16 && plain.startsWith("0000") ? plain.substring(4) : plain;
     }
 
-    /** What the machine says goes into what the caller left open. */
+    /** Fills the options that the caller left open with what the machine reports. */
     private static ReadOptions refine(
             ReadOptions options,
             List<Device> devices,
@@ -260,7 +257,7 @@ public final class ThisMachine {
             }
             item.name = nic.name();
             item.device = device;
-            item.port = nic.gbps() > 0 ? nic.gbps() : item.port; // what the user said goes first
+            item.port = nic.gbps() > 0 ? nic.gbps() : item.port; // what the user gave takes precedence
             nics.add(item);
         }
         tree.gpus.clear();
@@ -303,9 +300,9 @@ public final class ThisMachine {
             Topology.Builder b, PciTree tree, Map<Integer, Integer> switches, Node node) {
         return switch (node) {
             case Gpu gpu -> gpu.id();
-            case Hub hub when hub.kind() == Hub.Kind.NVSWITCH ->
+            case Switch sw when sw.kind() == Switch.Kind.NVSWITCH ->
                     switches.computeIfAbsent(
-                            hub.id(), id -> b.addHub(tree.unique(hub.name()), hub.kind()));
+                            sw.id(), id -> b.addSwitch(tree.unique(sw.name()), sw.kind()));
             default -> -1;
         };
     }

@@ -26,7 +26,7 @@ final class TopologyOverrides {
             double gbps = options.nicGbps() > 0 ? options.nicGbps() : nic.gbps();
             b.add(new Nic(nic.id(), nic.name(), nic.device(), gbps));
         }
-        t.hubs().forEach(hub -> b.addHub(hub.name(), hub.kind()));
+        t.switches().forEach(sw -> b.addSwitch(sw.name(), sw.kind()));
         for (Link l : t.links()) {
             boolean told = l.kind() == LinkKind.NVLINK && options.nvlinkGbps() > 0;
             b.link(

@@ -16,7 +16,7 @@ import org.jspecify.annotations.Nullable;
  * by many threads.
  */
 public final class TopologyReader {
-    /** A tool whose output looks alike. */
+    /** A tool with similar output. */
     private record LookAlike(Pattern sign, String tool) {
         LookAlike(String sign, String tool) {
             this(Pattern.compile(sign), tool);
@@ -41,7 +41,7 @@ public final class TopologyReader {
      * @param text what was printed
      * @param options how to read it
      * @return the path matrix if there is one, else the p2p matrix, else the state of the NVLinks
-     * @throws TopologyFormatException if there is none of these, or it is damaged
+     * @throws TopologyFormatException if the text has none of these, or is damaged
      */
     public static Dump dump(String text, ReadOptions options) {
         if (isXml(text, options)) {
@@ -74,7 +74,7 @@ public final class TopologyReader {
      *
      * @param text what was printed, or XML
      * @param options how to read it
-     * @return the graph, with warnings about what was odd, guessed or left out
+     * @return the graph, with warnings about what is damaged, guessed or left out
      * @throws TopologyFormatException if the text is none of the formats, or damaged
      */
     public static Topology topology(String text, ReadOptions options) {
@@ -86,7 +86,7 @@ public final class TopologyReader {
         Dump dump = dump(text, lines, options);
         ReadOptions known = options;
         if (!(dump instanceof NvlinkStatus) && options.nvlinks() == null) {
-            // Whoever pastes a whole session may have the names and rates in it too.
+            // A pasted session may also have the names and rates.
             known = options.withNvlinks(NvlinkParser.parse(lines, true));
         }
         return topology(dump, known);
@@ -96,8 +96,8 @@ public final class TopologyReader {
      * Infers the graph of a machine from a table.
      *
      * @param dump the table
-     * @param options what else is known of the machine
-     * @return the graph, with warnings about what was odd, guessed or left out
+     * @param options additional facts about the machine
+     * @return the graph, with warnings about what is damaged, guessed or left out
      */
     public static Topology topology(Dump dump, ReadOptions options) {
         return switch (dump) {

@@ -1,11 +1,11 @@
 package io.jccl.topology.simulate;
 
 /**
- * What an arc carried.
+ * The traffic of an arc in a simulation.
  *
  * @param arc see {@link io.jccl.topology.Link}; in a cluster, an arc of each machine
- * @param name from where to where, for people
- * @param bytes how many
- * @param use share of what it could have carried in the time, 0 to 1
+ * @param name its ends, for display
+     * @param bytes bytes it carried
+     * @param use share of its capacity that was used, 0 to 1
  */
 public record ArcUse(int arc, String name, double bytes, double use) {}

@@ -7,8 +7,7 @@ import java.util.List;
 import java.util.PriorityQueue;
 
 /**
- * Plays a schedule: from event to event, each the end of some transfers. Keeps for every rank and
- * chunk whose contributions are in it, and whether more than once.
+ * Simulates a schedule from event to event, each the end of some transfers. Tracks for every rank and chunk which contributions are in it, and whether any is in it more than once.
  *
  * <p>Not thread-safe.
  */
@@ -112,7 +111,7 @@ final class ChannelSimulator {
             for (int lane = 0; lane < lanes; lane++) {
                 if (active[lane]) {
                     remaining[lane] -= step * network.rate[lane];
-                    // Rounding: what is left counts for nothing against the chunk's size.
+                    // Rounding: the remainder is negligible against the chunk's size.
                     if (!(remaining[lane] > 1e-9 * s.bytes[current[lane]])) {
                         ended[ends++] = lane;
                     }

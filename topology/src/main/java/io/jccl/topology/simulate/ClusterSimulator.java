@@ -12,7 +12,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Plays a plan for a cluster: every machine, or one for all. Not thread-safe. */
+/** Simulates a plan for a cluster: every machine, or one for all. Not thread-safe. */
 final class ClusterSimulator {
     /** Chunks of a channel at which the time of one more is measured. */
     private static final int FEW = 24;
@@ -94,7 +94,7 @@ final class ClusterSimulator {
         Integer rank = rankOf.get(gpu);
         if (rank == null) {
             throw new IllegalArgumentException(
-                    "a rail passes GPU " + gpu + ", which takes no part: " + plan.gpus());
+                    "a rail passes GPU " + gpu + ", which does not participate: " + plan.gpus());
         }
         return rank;
     }
@@ -182,7 +182,7 @@ final class ClusterSimulator {
         for (ClusterPlan.Rail rail : plan.channels()) {
             trees |= rail.shape() != ClusterPlan.Shape.RING;
         }
-        // Wrong data shows in a small cluster as in a large one.
+        // Wrong data occurs in a small cluster as in a large one.
         int few = Math.min(machines, 5);
         Simulation small = full(few, (long) few * local, 1L << 40);
         if (!small.correct()) {

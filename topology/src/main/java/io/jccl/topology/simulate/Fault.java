@@ -3,10 +3,10 @@ package io.jccl.topology.simulate;
 import java.util.List;
 
 /**
- * Wrong data at the end: a rank's copy of a chunk is not made of what it should be.
+ * Wrong data in the result: a rank's copy of a chunk has the wrong contributions.
  *
  * @param rank the rank
- * @param channel place in the plan's channels
+ * @param channel index in the plan's channels
  * @param source rank whose data the chunk is, -1 if it is a reduction of all
  * @param destination rank that the chunk is for, -1 if it is for all
  * @param chunk which part of that, from 0

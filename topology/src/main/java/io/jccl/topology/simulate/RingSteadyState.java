@@ -6,8 +6,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Rings over machines that all do the same at any time: what comes in from the machine before is
- * what this one sends to the next. So one machine is played, and its last hop feeds its first. A
+ * Rings over machines that all do the same at any time: a machine receives from its predecessor what it sends to its successor. Therefore one machine is simulated, and its last hop feeds its first. A
  * position of the ring sends all chunks of a block in each step, in the order in which it got them
  * in the step before.
  *
@@ -24,7 +23,7 @@ final class RingSteadyState {
      */
     record Rail(int[][] paths, double gbps, long chunks, double chunkBytes) {}
 
-    /** Most chunks that one machine sends: some seconds. */
+    /** Most chunks that one machine sends: some seconds of simulation. */
     private static final double MAX_TRANSFERS = 4e8;
 
     private record Key(long[] bits) {

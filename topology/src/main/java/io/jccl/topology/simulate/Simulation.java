@@ -6,19 +6,18 @@ import java.util.Objects;
 import java.util.Optional;
 
 /**
- * What came out of playing a plan. Immutable.
- *
- * @param operation what was done
- * @param ranks how many took part
+ * The result of simulating a plan. Immutable.
+     * @param operation the operation
+     * @param ranks number of ranks
  * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
  * @param timeUs microseconds
  * @param algbwGBps {@code bytes} over time, GB/s (10^9 bytes)
  * @param busbwGBps that times {@link Operation#busFactor}
- * @param transfers how many chunks went over a hop
- * @param faults wrong data, the first {@value Simulator#MAX_FAULTS}; empty if all is right
- * @param faultCount how many faults there are in all
+ * @param transfers number of times that a chunk went over a hop
+ * @param faults wrong data, at most {@value Simulator#MAX_FAULTS}; empty if the result is right
+     * @param faultCount total number of faults
  * @param stuck transfers that never started, as they wait for one another
- * @param arcs what each arc carried, busiest first; unused ones are left out
+ * @param arcs traffic of each arc, busiest first; unused arcs are left out
  */
 public record Simulation(
         Operation operation,
@@ -69,7 +68,7 @@ public record Simulation(
     /**
      * The arc with the highest use.
      *
-     * @return the arc; empty if nothing moved
+     * @return the arc; empty if there was no traffic
      */
     public Optional<ArcUse> busiest() {
         return arcs.isEmpty() ? Optional.empty() : Optional.of(arcs.getFirst());

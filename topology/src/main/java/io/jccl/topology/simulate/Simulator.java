@@ -12,12 +12,11 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Plays a plan chunk by chunk. A chunk leaves a GPU once it has come there whole, and, in a
- * reduction, once all others that it is to be added to have. A hop moves one chunk at a time, over
+ * Simulates a plan chunk by chunk. A GPU sends a chunk on once it has all of it, and, in a reduction, once all contributions to be added have arrived. A hop moves one chunk at a time, over
  * all arcs of its route at once. Chunks that move at the same time share the arcs fairly, in
  * proportion to their channels' planned rates.
  *
- * <p>The data is checked: for every rank and chunk, whose contributions are in it.
+ * <p>The data is checked: the contributions in every chunk of every rank.
  *
  * <p>Deterministic. Safe for use by many threads.
  */
@@ -25,19 +24,18 @@ public final class Simulator {
     /** How many faults a {@link Simulation} lists at most. */
     public static final int MAX_FAULTS = 20;
 
-    /** Up to how many ranks of a cluster every machine is played. */
+    /** Up to this number of ranks every machine of a cluster is simulated. */
     public static final int FULL_RANKS = 64;
 
     private Simulator() {}
 
     /**
-     * Plays a plan, without latency.
+     * Simulates a plan, without latency.
      *
-     * @param plan the plan, right or wrong
+     * @param plan the plan, correct or not
      * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
-     * @param chunkBytes largest chunk: of the widest channel; the others have as many chunks, which
-     *     are smaller
-     * @return time, use and faults
+     * @param chunkBytes largest chunk, that of the widest channel; the others have the same number of smaller chunks
+     * @return time, link use and faults
      * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
      *     or there would be too many chunks
      */
@@ -46,13 +44,12 @@ public final class Simulator {
     }
 
     /**
-     * Plays a plan.
-     *
-     * @param plan the plan, right or wrong
+     * Simulates a plan.
+     * @param plan the plan, correct or not
      * @param bytes size as nccl-tests prints it
      * @param chunkBytes largest chunk
      * @param hopUs time from a chunk's end at the sender to its use at the receiver, microseconds
-     * @return time, use and faults
+     * @return time, link use and faults
      * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
      *     or there would be too many chunks
      */
@@ -85,19 +82,15 @@ public final class Simulator {
     }
 
     /**
-     * Plays a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every machine
-     * is played. Beyond, all machines do alike:
+     * Simulates a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every machine is simulated. For more, symmetry is used:
      *
      * <ul>
-     *   <li>allReduce, allGather and reduceScatter on rings: one machine is played for all, as in
-     *       any moment each does the same with other chunks.
-     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are played,
-     *       and from them follow the time of a chunk and of a level or machine more.
-     *   <li>The data is checked on a small cluster, and that rings and trees reach every machine
-     *       once is checked on the large one.
+     *   <li>allReduce, allGather and reduceScatter on rings: one machine is simulated for all, since at any time each does the same with other chunks.
+     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are simulated to find the time of one more chunk and of one more level or machine.
+     *   <li>The data is checked on a small cluster; on the large one it is checked that rings and trees reach every machine once.
      * </ul>
      *
-     * <p>Broadcast and reduce have rank 0 as root.
+     * <p>The root of broadcast and reduce is rank 0.
      *
      * @param plan the plan
      * @param bytes size as nccl-tests prints it
@@ -141,7 +134,7 @@ public final class Simulator {
         Integer rank = rankOf.get(gpu);
         if (rank == null) {
             throw new IllegalArgumentException(
-                    "a channel passes GPU " + gpu + ", which takes no part: " + rankOf.keySet());
+                    "a channel passes GPU " + gpu + ", which does not participate: " + rankOf.keySet());
         }
         return rank;
     }
@@ -172,7 +165,7 @@ public final class Simulator {
         check("chunk size", chunkBytes);
         if (!(hopUs >= 0) || Double.isInfinite(hopUs)) {
             throw new IllegalArgumentException(
-                    "latency is " + hopUs + " us, and must be at least 0 and finite");
+                    "latency is " + hopUs + " us, expected a finite number, at least 0");
         }
         Schedule s = new Schedule(ranks);
         double total = 0;
@@ -184,7 +177,7 @@ public final class Simulator {
             tree |= part instanceof Schedule.Tree;
         }
         double largest = total > 0 ? bytes * most / total : 0;
-        // A tree moves all of its channel's share as one block.
+        // A tree moves its channel's share as one block.
         double block = tree ? largest : ScheduleBuilder.block(op, ranks, largest);
         ScheduleBuilder builder =
                 new ScheduleBuilder(s, op, root, ScheduleBuilder.chunks(block, chunkBytes));
@@ -201,7 +194,7 @@ public final class Simulator {
 
     static void check(String what, long bytes) {
         if (bytes < 1) {
-            throw new IllegalArgumentException(what + " is " + bytes + ", and must be at least 1");
+            throw new IllegalArgumentException(what + " is " + bytes + ", expected at least 1");
         }
     }
 }

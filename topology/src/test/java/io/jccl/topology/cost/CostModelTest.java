@@ -5,7 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Machines;
@@ -33,9 +33,9 @@ class CostModelTest {
         b.addGpu(0, 80);
         b.addGpu(1, 80);
         b.add(new Nic(b.nextId(), "mlx5_0", null, gbps));
-        int hub = b.addHub("pcie-switch0", Hub.Kind.PCIE_SWITCH);
+        int sw = b.addSwitch("pcie-switch0", Switch.Kind.PCIE_SWITCH);
         for (int node = 0; node < 3; node++) {
-            b.link(node, hub, LinkKind.PCIE, 1, 24, Source.DEFAULT);
+            b.link(node, sw, LinkKind.PCIE, 1, 24, Source.DEFAULT);
         }
         return new Cluster(b.build(), 4);
     }

@@ -3,7 +3,7 @@ package io.jccl.topology.cost;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
@@ -82,11 +82,11 @@ class PublishedTest {
         for (int i = 0; i < gpus * perGpu; i++) {
             b.add(new Nic(b.nextId(), "mlx5_" + i, null, nicGbps));
         }
-        int nvs = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
-        int numa = b.addHub("numa0", Hub.Kind.NUMA);
+        int nvs = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
+        int numa = b.addSwitch("numa0", Switch.Kind.NUMA);
         for (int i = 0; i < gpus; i++) {
             b.link(i, nvs, LinkKind.NVLINK, links, links * perLink, Source.NCCL_MODEL);
-            int sw = b.addHub("pcie" + i, Hub.Kind.PCIE_SWITCH);
+            int sw = b.addSwitch("pcie" + i, Switch.Kind.PCIE_SWITCH);
             b.link(i, sw, LinkKind.PCIE, 1, Math.max(24, perGpu * nicGbps), Source.NCCL_MODEL);
             b.link(sw, numa, LinkKind.PCIE, 1, 24, Source.NCCL_MODEL);
             for (int k = 0; k < perGpu; k++) {
@@ -111,13 +111,13 @@ class PublishedTest {
         for (int i = 0; i < 4; i++) {
             b.add(new Nic(b.nextId(), "mlx5_" + i, null, 25));
         }
-        int nvs = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
-        int numa = b.addHub("numa0", Hub.Kind.NUMA);
+        int nvs = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
+        int numa = b.addSwitch("numa0", Switch.Kind.NUMA);
         for (int i = 0; i < 8; i++) {
             b.link(i, nvs, LinkKind.NVLINK, 12, 240, Source.NCCL_MODEL);
         }
         for (int k = 0; k < 4; k++) {
-            int sw = b.addHub("pcie" + k, Hub.Kind.PCIE_SWITCH);
+            int sw = b.addSwitch("pcie" + k, Switch.Kind.PCIE_SWITCH);
             b.link(8 + k, sw, LinkKind.PCIE, 1, 24, Source.NCCL_MODEL);
             b.link(2 * k, sw, LinkKind.PCIE, 1, 24, Source.NCCL_MODEL);
             b.link(2 * k + 1, sw, LinkKind.PCIE, 1, 24, Source.NCCL_MODEL);
@@ -132,11 +132,11 @@ class PublishedTest {
         for (int i = 0; i < gpus; i++) {
             b.addGpu(i, sm);
         }
-        int n0 = b.addHub("numa0", Hub.Kind.NUMA);
-        int n1 = b.addHub("numa1", Hub.Kind.NUMA);
+        int n0 = b.addSwitch("numa0", Switch.Kind.NUMA);
+        int n1 = b.addSwitch("numa1", Switch.Kind.NUMA);
         b.link(n0, n1, LinkKind.SMP, 1, 10, Source.NCCL_MODEL);
         for (int i = 0; i < gpus; i++) {
-            int bridge = b.addHub("host-bridge" + i, Hub.Kind.HOST_BRIDGE);
+            int bridge = b.addSwitch("host-bridge" + i, Switch.Kind.HOST_BRIDGE);
             b.link(i, bridge, LinkKind.PCIE, 1, pcie, Source.NCCL_MODEL);
             int numa = i < Math.max(gpus / 2, 2) ? n0 : n1;
             b.link(bridge, numa, LinkKind.HOST_BRIDGE, 1, 2 * pcie, Source.NCCL_MODEL);

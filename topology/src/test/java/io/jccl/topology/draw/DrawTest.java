@@ -6,7 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
@@ -60,10 +60,10 @@ class DrawTest {
         for (int i = 0; i < 18; i++) {
             b.add(new Nic(b.nextId(), "NIC" + i, "mlx5_bond_" + i, 50));
         }
-        int nvswitch = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
-        int network = b.addHub("network", Hub.Kind.NETWORK);
+        int nvswitch = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
+        int network = b.addSwitch("network", Switch.Kind.NETWORK);
         for (int s = 0; s < 18; s++) {
-            int numa = b.addHub("numa" + s, Hub.Kind.NUMA);
+            int numa = b.addSwitch("numa" + s, Switch.Kind.NUMA);
             for (int g = 4 * s; g < 4 * s + 4; g++) {
                 b.link(g, nvswitch, LinkKind.NVLINK, 18, 721.8, Source.NCCL_MODEL);
                 b.link(g, numa, LinkKind.C2C, 1, 450, Source.DEFAULT);
@@ -86,10 +86,10 @@ class DrawTest {
             b.addGpu(i, 90);
         }
         for (int s = 0; s < 4; s++) {
-            int numa = b.addHub("numa" + s, Hub.Kind.NUMA);
-            int bridge = b.addHub("bridge" + s, Hub.Kind.HOST_BRIDGE);
-            int upper = b.addHub("upper" + s, Hub.Kind.PCIE_SWITCH);
-            int lower = b.addHub("lower" + s, Hub.Kind.PCIE_SWITCH);
+            int numa = b.addSwitch("numa" + s, Switch.Kind.NUMA);
+            int bridge = b.addSwitch("bridge" + s, Switch.Kind.HOST_BRIDGE);
+            int upper = b.addSwitch("upper" + s, Switch.Kind.PCIE_SWITCH);
+            int lower = b.addSwitch("lower" + s, Switch.Kind.PCIE_SWITCH);
             b.link(numa, bridge, LinkKind.HOST_BRIDGE, 1, 96, Source.DEFAULT);
             b.link(bridge, upper, LinkKind.PCIE, 1, 48, Source.DEFAULT);
             b.link(upper, lower, LinkKind.PCIE, 1, 48, Source.DEFAULT);
@@ -164,8 +164,8 @@ class DrawTest {
         Topology.Builder b = new Topology.Builder(NASTY);
         b.add(new Gpu(0, "GPU0" + NASTY, 0, NASTY, 0, Source.DEFAULT, NASTY, NASTY, NASTY, NASTY));
         b.add(new Nic(1, "NIC" + NASTY, NASTY, 0));
-        int hub = b.addHub(NASTY, Hub.Kind.PCIE_SWITCH);
-        b.link(0, hub, LinkKind.PCIE, 1, 12, Source.DEFAULT);
+        int sw = b.addSwitch(NASTY, Switch.Kind.PCIE_SWITCH);
+        b.link(0, sw, LinkKind.PCIE, 1, 12, Source.DEFAULT);
         b.warn(Warning.of(NASTY));
         Topology t = b.build();
         for (String text : List.of(Svg.of(t, null), Html.of(t, null))) {

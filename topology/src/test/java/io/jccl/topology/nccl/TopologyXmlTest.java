@@ -8,7 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTimeout;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
@@ -138,13 +138,13 @@ class TopologyXmlTest {
                 what);
         assertEquals(expected.nics(), actual.nics(), what);
         assertEquals(
-                expected.hubs().stream().map(h -> h.name() + " " + h.kind()).sorted().toList(),
-                actual.hubs().stream().map(h -> h.name() + " " + h.kind()).sorted().toList(),
+                expected.switches().stream().map(h -> h.name() + " " + h.kind()).sorted().toList(),
+                actual.switches().stream().map(h -> h.name() + " " + h.kind()).sorted().toList(),
                 what);
         assertEquals(links(expected, false), links(actual, false), what);
         for (Node a : expected.nodes()) {
             for (Node b : expected.nodes()) {
-                if (!(a instanceof Hub) && !(b instanceof Hub)) {
+                if (!(a instanceof Switch) && !(b instanceof Switch)) {
                     assertEquals(expected.code(a.id(), b.id()), actual.code(a.id(), b.id()), what);
                 }
             }
@@ -183,8 +183,8 @@ class TopologyXmlTest {
             b.add(new Nic(b.nextId(), "NIC" + i, "mlx5_" + i, 25));
         }
         for (int i = 0; i < 4; i++) {
-            int numa = b.addHub("numa" + i, Hub.Kind.NUMA);
-            int bridge = b.addHub("bridge" + i, Hub.Kind.HOST_BRIDGE);
+            int numa = b.addSwitch("numa" + i, Switch.Kind.NUMA);
+            int bridge = b.addSwitch("bridge" + i, Switch.Kind.HOST_BRIDGE);
             b.link(bridge, numa, LinkKind.HOST_BRIDGE, 1, 96, Source.DEFAULT);
             b.link(i, bridge, LinkKind.PCIE, 1, 48, Source.DEVICE);
             b.link(4 + i, bridge, LinkKind.PCIE, 1, 48, Source.DEVICE);
@@ -257,21 +257,21 @@ class TopologyXmlTest {
         List<Integer> numa = new ArrayList<>();
         List<Integer> places = new ArrayList<>();
         for (int n = 0; n < numas; n++) {
-            int id = b.addHub("numa" + n, Hub.Kind.NUMA);
+            int id = b.addSwitch("numa" + n, Switch.Kind.NUMA);
             numa.forEach(o -> b.link(o, id, LinkKind.SMP, 1, smp, Source.NCCL_MODEL));
             numa.add(id);
             int bridges = r.nextInt(1, 3);
             for (int k = 0; k < bridges; k++) {
-                int bridge = b.addHub("hb" + n + k, Hub.Kind.HOST_BRIDGE);
+                int bridge = b.addSwitch("hb" + n + k, Switch.Kind.HOST_BRIDGE);
                 // The format does not state it: twice the widest slot, so one has the widest of
                 // all.
                 b.link(bridge, id, LinkKind.HOST_BRIDGE, 1, 192, Source.DEFAULT);
-                int top = b.addHub("switch" + n + k, Hub.Kind.PCIE_SWITCH);
+                int top = b.addSwitch("switch" + n + k, Switch.Kind.PCIE_SWITCH);
                 b.link(bridge, top, LinkKind.PCIE, 1, 96, Source.DEVICE);
                 places.add(bridge);
                 places.add(top);
                 if (r.nextBoolean()) {
-                    int below = b.addHub("sub" + n + k, Hub.Kind.PCIE_SWITCH);
+                    int below = b.addSwitch("sub" + n + k, Switch.Kind.PCIE_SWITCH);
                     b.link(
                             top,
                             below,
@@ -288,12 +288,12 @@ class TopologyXmlTest {
             b.link(d, place, LinkKind.PCIE, 1, rates[r.nextInt(rates.length)], Source.DEVICE);
         }
         if (r.nextInt(3) == 0) {
-            int hub = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
+            int sw = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
             for (int g = 0; g < gpus; g++) {
                 int count = r.nextInt(1, 19);
                 b.link(
                         g,
-                        hub,
+                        sw,
                         LinkKind.NVLINK,
                         count,
                         count * LinkModel.nvlink(sm),
@@ -394,7 +394,7 @@ class TopologyXmlTest {
         Topology.Builder b = new Topology.Builder("ids");
         b.addGpu(0, 90);
         b.add(new Gpu(1, "GPU1", 1, null, 90, Source.DEVICE, "00000000:3B:00.0", null, null, null));
-        int numa = b.addHub("numa0", Hub.Kind.NUMA);
+        int numa = b.addSwitch("numa0", Switch.Kind.NUMA);
         b.link(0, numa, LinkKind.PCIE, 1, 12, Source.DEFAULT);
         b.link(1, numa, LinkKind.PCIE, 1, 12, Source.DEFAULT);
         String xml = TopologyXml.write(b.build());
@@ -418,8 +418,8 @@ class TopologyXmlTest {
     void whatIsNoTreeIsRefused() {
         Topology.Builder b = new Topology.Builder("two uplinks");
         b.addGpu(0, 70);
-        int x = b.addHub("numa0", Hub.Kind.NUMA);
-        int y = b.addHub("numa1", Hub.Kind.NUMA);
+        int x = b.addSwitch("numa0", Switch.Kind.NUMA);
+        int y = b.addSwitch("numa1", Switch.Kind.NUMA);
         b.link(0, x, LinkKind.PCIE, 1, 12, Source.DEFAULT);
         b.link(0, y, LinkKind.PCIE, 1, 12, Source.DEFAULT);
         IllegalArgumentException e =
@@ -547,7 +547,7 @@ class TopologyXmlTest {
                                 """));
         Link link = t.links().stream().filter(l -> l.count() == 12).findFirst().orElseThrow();
         assertEquals(240, link.gbps());
-        assertEquals(1, t.hubs().stream().filter(h -> h.kind() == Hub.Kind.NVSWITCH).count());
+        assertEquals(1, t.switches().stream().filter(h -> h.kind() == Switch.Kind.NVSWITCH).count());
     }
 
     @Test

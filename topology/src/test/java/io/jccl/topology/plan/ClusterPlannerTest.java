@@ -5,7 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
@@ -34,10 +34,10 @@ class ClusterPlannerTest {
         for (int k = 0; k < nics; k++) {
             b.add(new Nic(b.nextId(), "mlx5_" + k, null, gbps));
         }
-        int root = b.addHub("numa0", Hub.Kind.NUMA);
+        int root = b.addSwitch("numa0", Switch.Kind.NUMA);
         int[] switches = new int[4];
         for (int s = 0; s < 4; s++) {
-            switches[s] = b.addHub("pcie-switch" + s, Hub.Kind.PCIE_SWITCH);
+            switches[s] = b.addSwitch("pcie-switch" + s, Switch.Kind.PCIE_SWITCH);
             b.link(switches[s], root, LinkKind.PCIE, 1, 48, Source.DEFAULT);
         }
         for (int i = 0; i < 8; i++) {
@@ -47,9 +47,9 @@ class ClusterPlannerTest {
             b.link(8 + k, switches[k * 4 / nics], LinkKind.PCIE, 1, 48, Source.DEFAULT);
         }
         if (nvlink) {
-            int hub = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
+            int sw = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
             for (int i = 0; i < 8; i++) {
-                b.link(i, hub, LinkKind.NVLINK, 18, 370.8, Source.DEFAULT);
+                b.link(i, sw, LinkKind.NVLINK, 18, 370.8, Source.DEFAULT);
             }
         }
         return b.build();
@@ -115,10 +115,10 @@ class ClusterPlannerTest {
         for (int k = 0; k < 8; k++) {
             b.add(new Nic(b.nextId(), "mlx5_" + k, null, 50));
         }
-        int root = b.addHub("numa0", Hub.Kind.NUMA);
-        int nvswitch = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
+        int root = b.addSwitch("numa0", Switch.Kind.NUMA);
+        int nvswitch = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
         for (int i = 0; i < 8; i++) {
-            int s = b.addHub("pcie-switch" + i, Hub.Kind.PCIE_SWITCH);
+            int s = b.addSwitch("pcie-switch" + i, Switch.Kind.PCIE_SWITCH);
             b.link(s, root, LinkKind.PCIE, 1, 12, Source.DEFAULT);
             b.link(i, s, LinkKind.PCIE, 1, 48, Source.DEFAULT);
             b.link(8 + i, s, LinkKind.PCIE, 1, 48, Source.DEFAULT);

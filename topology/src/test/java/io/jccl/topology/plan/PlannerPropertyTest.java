@@ -3,7 +3,7 @@ package io.jccl.topology.plan;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
@@ -30,7 +30,7 @@ class PlannerPropertyTest {
             int switches = 1 + random.nextInt(4);
             int first = b.nextId();
             for (int s = 0; s < switches; s++) {
-                int sw = b.addHub("switch" + s, Hub.Kind.PCIE_SWITCH);
+                int sw = b.addSwitch("switch" + s, Switch.Kind.PCIE_SWITCH);
                 if (s > 0) {
                     int above = first + random.nextInt(s);
                     double gbps = 6 + random.nextInt(20);

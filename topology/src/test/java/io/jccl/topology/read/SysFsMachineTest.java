@@ -5,7 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.Node;
 import io.jccl.topology.Source;
@@ -87,7 +87,7 @@ class SysFsMachineTest {
         assertEquals(3, t.gpus().size());
         assertEquals("PIX", t.code(0, 1).text());
         assertEquals("PXB", t.code(0, 2).text());
-        assertEquals(2, t.hubs().stream().filter(h -> h.kind() == Hub.Kind.PCIE_SWITCH).count());
+        assertEquals(2, t.switches().stream().filter(h -> h.kind() == Switch.Kind.PCIE_SWITCH).count());
         assertEquals(Source.DEFAULT, t.links().getFirst().source());
     }
 
@@ -147,7 +147,7 @@ class SysFsMachineTest {
     void nothingThere() {
         Topology t = SysFs.machine(temp.resolve("missing"));
         assertEquals(0, t.gpus().size());
-        assertEquals(1, t.hubs().size());
+        assertEquals(1, t.switches().size());
         assertTrue(t.warnings().toString().contains("no GPU"), t.warnings().toString());
     }
 
@@ -203,6 +203,6 @@ class SysFsMachineTest {
     @Test
     void thisMachine() {
         Topology t = SysFs.machine(SysFs.ROOT);
-        assertTrue(t.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.NUMA), t.toString());
+        assertTrue(t.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NUMA), t.toString());
     }
 }

@@ -114,7 +114,7 @@ class ThisMachineTest {
         assertTrue(link(t, "GPU0", "GPU1").gbps() >= 80, t.links().toString());
         assertEquals("NV4", t.code(0, 1).text());
         assertEquals("PIX", t.code(0, 3).text());
-        assertTrue(t.hubs().stream().noneMatch(h -> h.name().equals("pci0000:80")));
+        assertTrue(t.switches().stream().noneMatch(h -> h.name().equals("pci0000:80")));
         assertFalse(t.warnings().toString().contains("/sys"), t.warnings().toString());
     }
 

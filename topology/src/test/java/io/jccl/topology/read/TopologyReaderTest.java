@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.PathCode;
@@ -432,7 +432,7 @@ class TopologyReaderTest {
         assertEquals(sm, t.gpus().get(0).sm());
         assertEquals(Source.DEFAULT, t.gpus().get(0).smSource());
         assertEquals(1, warned(t, "--gpu-model"));
-        assertEquals(switched, t.hubs().stream().anyMatch(h -> h.kind() == Hub.Kind.NVSWITCH));
+        assertEquals(switched, t.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH));
         List<Link> links = t.links().stream().filter(l -> l.kind() == LinkKind.NVLINK).toList();
         assertEquals(switched ? gpus : gpus * (gpus - 1) / 2, links.size());
         for (Link link : links) {
@@ -545,8 +545,8 @@ class TopologyReaderTest {
         assertEquals(List.of(18, 18, 17), counts);
     }
 
-    private static List<String> hubs(Topology t) {
-        return t.hubs().stream().map(Hub::name).toList();
+    private static List<String> switches(Topology t) {
+        return t.switches().stream().map(Switch::name).toList();
     }
 
     @Test
@@ -567,12 +567,12 @@ class TopologyReaderTest {
                         "host-bridge1",
                         "numa6",
                         "host-bridge2"),
-                hubs(t));
+                switches(t));
         // What the graph says by itself is what was printed.
         Topology.Builder b = new Topology.Builder("again");
         t.gpus().forEach(b::add);
         t.nics().forEach(b::add);
-        t.hubs().forEach(h -> b.addHub(h.name(), h.kind()));
+        t.switches().forEach(h -> b.addSwitch(h.name(), h.kind()));
         t.links().forEach(l -> b.link(l.a(), l.b(), l.kind(), l.count(), l.gbps(), l.source()));
         Topology again = b.build();
         for (int i = 0; i < 5; i++) {
@@ -591,7 +591,7 @@ class TopologyReaderTest {
                                 + "GPU2\tPXB\tPXB\tX\tPIX\nGPU3\tPXB\tPXB\tPIX\tX\n");
         assertEquals(
                 List.of("numa0", "host-bridge0", "pcie-switch0", "pcie-switch1", "pcie-switch2"),
-                hubs(t));
+                switches(t));
         assertEquals(8, t.links().size());
     }
 
@@ -601,16 +601,16 @@ class TopologyReaderTest {
                 graph(
                         "\tGPU0\tGPU1\tNIC0\nGPU0\tX\tNV12\tPIX\nGPU1\tNV12\tX\tPIX\n"
                                 + "NIC0\tPIX\tPIX\tX\n");
-        assertEquals(List.of("numa0", "host-bridge0", "pcie-switch0"), hubs(t));
+        assertEquals(List.of("numa0", "host-bridge0", "pcie-switch0"), switches(t));
     }
 
     @Test
     void gpusOnNvlinkSitWhereTheirAffinitySays() {
         String text = "\tGPU0\tGPU1\tNUMA Affinity\nGPU0\tX\tNV4\t3\nGPU1\tNV4\tX\t1\n";
-        assertEquals(List.of("numa3", "host-bridge0", "numa1", "host-bridge1"), hubs(graph(text)));
+        assertEquals(List.of("numa3", "host-bridge0", "numa1", "host-bridge1"), switches(graph(text)));
         assertEquals(
                 List.of("numa3", "host-bridge0", "host-bridge1"),
-                hubs(graph(text.replace("\t1\n", "\t3\n"))));
+                switches(graph(text.replace("\t1\n", "\t3\n"))));
     }
 
     @Test
@@ -631,7 +631,7 @@ class TopologyReaderTest {
         assertEquals(1, t.gpus().size());
         assertEquals("", t.gpus().get(0).cpuAffinity());
         assertEquals("N/A", t.gpus().get(0).gpuNumaId());
-        assertEquals(List.of("numa0", "host-bridge0"), hubs(t));
+        assertEquals(List.of("numa0", "host-bridge0"), switches(t));
         assertEquals(1, graph("\tGPU0\nGPU0\tX\n").gpus().size());
     }
 

@@ -4,7 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
@@ -33,11 +33,11 @@ class ClusterSimulatorTest {
         for (int i = 0; i < gpus; i++) {
             b.add(new Nic(b.nextId(), "mlx5_" + i, null, nic));
         }
-        int nvs = b.addHub("nvswitch", Hub.Kind.NVSWITCH);
-        int numa = b.addHub("numa0", Hub.Kind.NUMA);
+        int nvs = b.addSwitch("nvswitch", Switch.Kind.NVSWITCH);
+        int numa = b.addSwitch("numa0", Switch.Kind.NUMA);
         for (int i = 0; i < gpus; i++) {
             b.link(i, nvs, LinkKind.NVLINK, 18, nvlink, Source.NCCL_MODEL);
-            int sw = b.addHub("pcie" + i, Hub.Kind.PCIE_SWITCH);
+            int sw = b.addSwitch("pcie" + i, Switch.Kind.PCIE_SWITCH);
             b.link(i, sw, LinkKind.PCIE, 1, 2 * nic, Source.NCCL_MODEL);
             b.link(gpus + i, sw, LinkKind.PCIE, 1, 2 * nic, Source.NCCL_MODEL);
             b.link(sw, numa, LinkKind.PCIE, 1, nic, Source.NCCL_MODEL);

@@ -1,7 +1,7 @@
-package io.jccl.topology.tree;
+package io.jccl.topology.internal;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Hub;
+import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
@@ -17,8 +17,7 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * NUMA nodes, and below each of them host bridges, PCIe switches, GPUs and NICs: what NCCL's XML
- * and Linux both say. A reader fills one in, and {@link #build} makes the graph of it. Not
+ * NUMA nodes, and below each of them host bridges, PCIe switches, GPUs and NICs: the content of both NCCL's XML and Linux's {@code /sys}. A reader fills one in, and {@link #build} makes the graph from it. Not
  * thread-safe.
  */
 public final class PciTree {
@@ -36,10 +35,10 @@ public final class PciTree {
 
     /** A NUMA node. */
     public static final class Cpu {
-        /** Which machine of several it is of; 0 if there is one. */
+        /** Its machine, if there are several; 0 if there is one. */
         public final int host;
 
-        /** Its number; -1 if the system did not say. */
+        /** Its number; -1 if unknown. */
         public final int numa;
 
         /** Its name; made of its number if null. */
@@ -180,30 +179,33 @@ public final class PciTree {
         }
         for (Cpu cpu : cpus) {
             String base = (cpu.host == 0 ? "" : "host" + cpu.host + "-") + "numa";
-            cpu.id = b.addHub(unique(cpu.name, base, cpu.numa), Hub.Kind.NUMA);
+            cpu.id = b.addSwitch(unique(cpu.name, base, cpu.numa), Switch.Kind.NUMA);
         }
-        // Names that the source gave go first, so that made-up ones keep clear of them.
-        List<Item> hubs = new ArrayList<>();
+        // Names of the source come first, so that made-up ones do not collide with them.
+        List<Item> switches = new ArrayList<>();
         for (Cpu cpu : cpus) {
-            hubs(cpu.items, hubs);
+            switches(cpu.items, switches);
         }
-        for (Item hub : hubs) {
-            if (hub.name != null) {
-                hub.name = unique(hub.name, "hub", 0);
+        for (Item sw : switches) {
+            if (sw.name != null) {
+                sw.name = unique(sw.name, "switch", 0);
             }
         }
         int bridges = 0;
-        int switches = 0;
-        for (Item hub : hubs) {
-            boolean bridge = hub.kind == Kind.BRIDGE;
-            String hubName = hub.name;
-            if (hubName == null) {
-                hubName =
+        int pcieSwitches = 0;
+        for (Item sw : switches) {
+            boolean bridge = sw.kind == Kind.BRIDGE;
+            String switchName = sw.name;
+            if (switchName == null) {
+                switchName =
                         bridge
                                 ? unique(null, "host-bridge", bridges++)
-                                : unique(null, "pcie-switch", switches++);
+                                : unique(null, "pcie-switch", pcieSwitches++);
             }
-            hub.id = b.addHub(hubName, bridge ? Hub.Kind.HOST_BRIDGE : Hub.Kind.PCIE_SWITCH);
+            sw.id =
+                    b.addSwitch(
+                            switchName,
+                            bridge ? Switch.Kind.HOST_BRIDGE : Switch.Kind.PCIE_SWITCH);
         }
         for (Cpu cpu : cpus) {
             link(b, cpu.id, cpu.items);
@@ -252,7 +254,7 @@ public final class PciTree {
             homes.put(item, cpu);
             prepare(cpu, item.items);
             if (item.kind == Kind.BRIDGE && item.gbps == 0) {
-                // Nobody states it. Two slots at once at full speed is what CPUs do at least.
+                // Not published. CPUs serve at least two slots at full speed.
                 double widest = LinkModel.PCIE_3_X16;
                 for (Item below : item.items) {
                     widest = Math.max(widest, below.gbps);
@@ -262,12 +264,12 @@ public final class PciTree {
         }
     }
 
-    private static void hubs(List<Item> items, List<Item> all) {
+    private static void switches(List<Item> items, List<Item> all) {
         for (Item item : items) {
             if (item.kind == Kind.BRIDGE || item.kind == Kind.SWITCH) {
                 all.add(item);
             }
-            hubs(item.items, all);
+            switches(item.items, all);
         }
     }
 

@@ -14,7 +14,7 @@ import java.util.Set;
  * @param name what messages and files call it, unique among the layers
  * @param tensors its parameters in their order in the flat buffer, at least one
  */
-public record Layer(String name, List<Tensor> tensors) {
+public record ShardedLayer(String name, List<Tensor> tensors) {
     /**
      * A parameter of any shape, as a run of elements.
      *
@@ -40,7 +40,7 @@ public record Layer(String name, List<Tensor> tensors) {
     }
 
     /** Checks names. */
-    public Layer {
+    public ShardedLayer {
         if (name.isBlank()) {
             throw new IllegalArgumentException("a layer's name is blank, expected a text");
         }
@@ -65,8 +65,8 @@ public record Layer(String name, List<Tensor> tensors) {
      * @param count number of elements, 1 or more
      * @return the layer
      */
-    public static Layer of(String name, long count) {
-        return new Layer(name, List.of(new Tensor(name, count)));
+    public static ShardedLayer of(String name, long count) {
+        return new ShardedLayer(name, List.of(new Tensor(name, count)));
     }
 
     /**
