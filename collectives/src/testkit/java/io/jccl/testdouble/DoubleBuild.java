@@ -21,7 +21,7 @@ import org.junit.jupiter.api.Assumptions;
 
 /**
  * Builds the doubles of libcudart, libnccl and libcublas with the script {@code src/test/c/build}
- * and the system's C compiler, into {@code target/doubles}.
+ * and the system's C compiler, into {@code collectives/target/doubles}, for the tests of all modules.
  *
  * <p>What was built from the same sources with the same compiler and flags is used again. Several
  * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where
@@ -168,14 +168,15 @@ public final class DoubleBuild {
         }
     }
 
-    /** The module's folder, wherever the tests were started. */
+    /** The folder of module collectives, wherever the tests were started. */
     private static Path module() {
-        String base = System.getProperty("basedir", "");
-        return Stream.of(Path.of(base), Path.of("collectives"))
-                .filter(folder -> Files.isDirectory(folder.resolve("src/test/c")))
+        Path base = Path.of(System.getProperty("basedir", "")).toAbsolutePath();
+        return Stream.of("", "collectives", "../collectives", "..")
+                .map(base::resolve)
+                .filter(folder -> Files.isRegularFile(folder.resolve("src/test/c/build")))
                 .findFirst()
-                .orElseThrow(() -> new AssertionError("no src/test/c in " + Path.of(base)))
-                .toAbsolutePath();
+                .orElseThrow(() -> new AssertionError("no src/test/c/build near " + base))
+                .normalize();
     }
 
     private static Path sources() {
