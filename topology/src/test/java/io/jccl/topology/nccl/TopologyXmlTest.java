@@ -647,7 +647,7 @@ class TopologyXmlTest {
 
     @Test
     void mutatedFilesGiveATopologyOrAFormatError() {
-        mutatedFiles(100_000);
+        mutatedFiles(20_000);
     }
 
     @Test
