@@ -25,6 +25,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import javax.xml.parsers.DocumentBuilderFactory;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -445,7 +446,7 @@ class TrainCommandTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"", "--tp 2", "--pp 3 --layers 3 --accumulate 4"})
+    @ValueSource(strings = "--tp 2")
     void processesOfJcclRun(String techniques) {
         StringWriter out = new StringWriter();
         StringWriter err = new StringWriter();
@@ -464,8 +465,15 @@ class TrainCommandTest {
         assertEquals(1, out.toString().lines().filter(l -> l.startsWith("loss")).count(), "one");
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = {"mpirun.openmpi", "mpirun.mpich"})
+    @ValueSource(strings = {"", "--pp 3 --layers 3 --accumulate 4"})
+    void moreProcessesOfJcclRun(String techniques) {
+        processesOfJcclRun(techniques);
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = "mpirun.openmpi")
     void processesOfMpi(String mpirun) throws Exception {
         assumeTrue(
                 Stream.of(System.getenv().getOrDefault("PATH", "").split(File.pathSeparator))
@@ -496,6 +504,13 @@ class TrainCommandTest {
         for (int i = 0; i < other.size(); i++) {
             assertEquals(other.get(i).asDouble(), run.get("losses").get(i).asDouble(), 2e-5);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(strings = "mpirun.mpich")
+    void processesOfMpich(String mpirun) throws Exception {
+        processesOfMpi(mpirun);
     }
 
     private static String read(Path file) {
