@@ -148,7 +148,8 @@ class FlightFaultTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"threads, never, 2", "host, skip, 0", "nccl, never, 2"})
-    void rankThatDoesNotComeIsFoundOnOtherEngines(String engine, String what, int victim) throws IOException {
+    void rankThatDoesNotComeIsFoundOnOtherEngines(String engine, String what, int victim)
+            throws IOException {
         rankThatDoesNotComeIsFoundWhereItIs(engine, what, victim);
     }
 

@@ -108,7 +108,8 @@ class JoinFaultTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"1, 2, TERM"})
-    void rankEndedBySigtermWhileOthersJoinIsNamed(int victim, int survivor, String signal) throws InterruptedException {
+    void rankEndedBySigtermWhileOthersJoinIsNamed(int victim, int survivor, String signal)
+            throws InterruptedException {
         rankThatEndsWhileOthersJoinIsNamed(victim, survivor, signal);
     }
 
@@ -198,7 +199,8 @@ class JoinFaultTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"0, 65536, control memory"})
-    void firstRankThatFailsWhileJoiningTellsTheOthersWhy(int victim, int bytes, String what) throws InterruptedException {
+    void firstRankThatFailsWhileJoiningTellsTheOthersWhy(int victim, int bytes, String what)
+            throws InterruptedException {
         rankThatFailsWhileJoiningTellsTheOthersWhy(victim, bytes, what);
     }
 

@@ -285,7 +285,8 @@ class NcclProcessFaultTest {
         "JCCL_DOUBLE_MEMORY, 4096, memory",
         "JCCL_DOUBLE_INJECT, cudaMalloc:1:error=2, memory"
     })
-    void failureForWantOfMemoryIsToldToAll(String name, String value, String word) throws IOException {
+    void failureForWantOfMemoryIsToldToAll(String name, String value, String word)
+            throws IOException {
         failureOfOneDuringInitIsToldToAll(name, value, word);
     }
 

@@ -306,7 +306,9 @@ class TechniquesTest {
                 });
         for (int r = 0; r < ranks; r++) {
             System.out.printf("%s: %.1f bytes a step on rank %d%n", techniques, bytes[r], r);
-            assertTrue(bytes[r] < LEAST_BYTES, techniques + ": " + bytes[r] + " bytes a step on rank " + r);
+            assertTrue(
+                    bytes[r] < LEAST_BYTES,
+                    techniques + ": " + bytes[r] + " bytes a step on rank " + r);
         }
     }
 }

@@ -192,8 +192,7 @@ public abstract class EngineContractTest {
             return known;
         }
         String only = System.getProperty("jccl.case");
-        List<Case> cases =
-                only != null ? List.of(Case.parse(only)) : selection.apply(ranks);
+        List<Case> cases = only != null ? List.of(Case.parse(only)) : selection.apply(ranks);
         System.out.println(
                 getClass().getSimpleName()
                         + ": "

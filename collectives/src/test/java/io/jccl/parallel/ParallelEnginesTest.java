@@ -33,6 +33,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Everything that is done on ranks that are threads, also on the other engines; and faults. */
+@Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ParallelEnginesTest {
     /** For starting JVMs on a busy machine, and what they then do. */

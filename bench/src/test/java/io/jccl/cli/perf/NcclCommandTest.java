@@ -378,9 +378,11 @@ class NcclCommandTest {
         "bandwidth --device cuda -b 1M, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
         "all_reduce --engine nccl -g 1, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
         "selftest --engine nccl, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
-        "offload --device cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device itself has no room, 2"
+        "offload --device cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device"
+            + " itself has no room, 2"
     })
-    void whatAGpuLacksIsSaidByOthers(String line, String setting, String message, int status) throws Exception {
+    void whatAGpuLacksIsSaidByOthers(String line, String setting, String message, int status)
+            throws Exception {
         whatAGpuLacksIsSaid(line, setting, message, status);
     }
 

@@ -101,9 +101,11 @@ class NcclMatmulTest {
     @Test
     void ranksMayBeProcesses() throws Exception {
         Result r =
-                doubles().jccl(
-                        Map.of(),
-                        "run -n 2 -- matmul -n 150 --engine nccl --device-memory 64K".split(" "));
+                doubles()
+                        .jccl(
+                                Map.of(),
+                                "run -n 2 -- matmul -n 150 --engine nccl --device-memory 64K"
+                                        .split(" "));
         assertEquals(0, r.status(), r::toString);
         r.has("2 ranks, nccl, cuBLAS", "right (2 random vectors, 22500 elements)");
     }
@@ -154,10 +156,11 @@ class NcclMatmulTest {
     void aMissingLibraryIsNamedWithWhatToDo() throws Exception {
         String nowhere = output.resolve("libcublas.so.13").toString();
         Result r =
-                doubles().jccl(
-                        List.of("-Djccl.cublas=" + nowhere),
-                        Map.of(),
-                        "matmul --engine nccl -n 100 -g 2".split(" "));
+                doubles()
+                        .jccl(
+                                List.of("-Djccl.cublas=" + nowhere),
+                                Map.of(),
+                                "matmul --engine nccl -n 100 -g 2".split(" "));
         assertFails(r, "cuBLAS was not loaded", nowhere, "correct or remove the setting");
     }
 

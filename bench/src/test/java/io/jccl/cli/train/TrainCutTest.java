@@ -28,8 +28,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /**
- * The link between two hosts is cut in the middle of training; Open MPI on TCP. What the engine does
- * then, {@code MpiTwoHostsTest} shows in the default run.
+ * The link between two hosts is cut in the middle of training; Open MPI on TCP. What the engine
+ * does then, {@code MpiTwoHostsTest} shows in the default run.
  */
 @Tag("exhaustive")
 @Timeout(value = 600, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)

@@ -171,7 +171,8 @@ class TrainFaultTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"KILL, --dp 2", "STOP, --dp 2 --zero 2 --bf16"})
-    void theOthersEndAndTrainingResumesWithOtherTechniques(String signal, String techniques) throws Exception {
+    void theOthersEndAndTrainingResumesWithOtherTechniques(String signal, String techniques)
+            throws Exception {
         theOthersEndAndTrainingResumesToTheSameLosses(signal, techniques);
     }
 

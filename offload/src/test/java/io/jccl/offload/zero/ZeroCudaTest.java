@@ -219,10 +219,7 @@ class ZeroCudaTest {
                 WORLDS.stream().flatMap(w -> places().stream().map(p -> new Run(w, p))).toList();
         List<Run> some =
                 Pairs.covering(
-                        all,
-                        r ->
-                                List.of(
-                                        r.world, r.place.stage, r.place.p, r.place.g, r.place.o));
+                        all, r -> List.of(r.world, r.place.stage, r.place.p, r.place.g, r.place.o));
         return WORLDS.stream()
                 .map(w ->
                         Arguments.of(
