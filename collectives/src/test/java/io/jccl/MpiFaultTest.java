@@ -145,6 +145,7 @@ class MpiFaultTest {
     }
 
     /** Where nobody else may call MPI meanwhile, a rank tells what it knows itself. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void aBlockingCallOfTheOneThreadIsEndedToo(MpiLauncher launcher) {
@@ -168,6 +169,7 @@ class MpiFaultTest {
         assertEquals(0, o.exit, o::text);
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void threadsThatTakeTurnsGoOn(MpiLauncher launcher) {
@@ -280,6 +282,7 @@ class MpiFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @MethodSource("launchers")
     void signalsStayTheJvms(MpiLauncher launcher) {

@@ -14,4 +14,9 @@ class MpichEngineTest extends MpiEngineTest {
     protected int thinness(int ranks) {
         return ranks == 2 ? 4 : 8;
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {2};
+    }
 }

@@ -27,4 +27,9 @@ class MpichPollingEngineTest extends MpiEngineTest {
     protected int thinness(int ranks) {
         return 8;
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {3};
+    }
 }

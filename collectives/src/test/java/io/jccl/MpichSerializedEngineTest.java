@@ -24,4 +24,9 @@ class MpichSerializedEngineTest extends MpiEngineTest {
     protected int thinness(int ranks) {
         return 8;
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {2};
+    }
 }

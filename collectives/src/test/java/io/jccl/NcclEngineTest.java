@@ -35,4 +35,9 @@ class NcclEngineTest extends ThreadedContractTest {
     protected List<Case> adapt(List<Case> cases) {
         return cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {3};
+    }
 }

@@ -30,4 +30,9 @@ class NcclProcessEngineTest extends ProcessContractTest {
     protected List<Case> adapt(List<Case> cases) {
         return cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {2};
+    }
 }

@@ -103,7 +103,7 @@ class NcclProcessFaultTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"allReduce, 1", "stream, 1"})
+    @CsvSource({"stream, 1"})
     void killedRankIsNamed(String what, int victim) throws IOException {
         try (Workers workers = world(3, Map.of())) {
             workers.startAll(FaultWorker.class, what, "100");
@@ -120,6 +120,13 @@ class NcclProcessFaultTest {
             }
             assertAllEnd(workers, victim);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"allReduce, 1"})
+    void killedRankIsNamedInAllReduce(String what, int victim) throws IOException {
+        killedRankIsNamed(what, victim);
     }
 
     @Tag("exhaustive")
@@ -159,6 +166,7 @@ class NcclProcessFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @Test
     void rankEndedByASignalIsNamed() throws IOException {
         try (Workers workers = world(3, Map.of())) {
@@ -248,11 +256,7 @@ class NcclProcessFaultTest {
     }
 
     @ParameterizedTest
-    @CsvSource({
-        "JCCL_DOUBLE_MEMORY, 4096, memory",
-        "JCCL_DOUBLE_INJECT, cudaMalloc:1:error=2, memory",
-        "JCCL_DOUBLE_INJECT, ncclCommInitRankConfig:1:error=1, cuda"
-    })
+    @CsvSource({"JCCL_DOUBLE_INJECT, ncclCommInitRankConfig:1:error=1, cuda"})
     void failureOfOneDuringInitIsToldToAll(String name, String value, String word)
             throws IOException {
         try (Workers good = world(3, Map.of());
@@ -273,6 +277,17 @@ class NcclProcessFaultTest {
             assertAllEnd(bad);
             assertAllEnd(good);
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({
+        "JCCL_DOUBLE_MEMORY, 4096, memory",
+        "JCCL_DOUBLE_INJECT, cudaMalloc:1:error=2, memory"
+    })
+    void failureForWantOfMemoryIsToldToAll(String name, String value, String word)
+            throws IOException {
+        failureOfOneDuringInitIsToldToAll(name, value, word);
     }
 
     @Test

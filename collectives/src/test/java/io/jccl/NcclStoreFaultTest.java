@@ -114,6 +114,7 @@ class NcclStoreFaultTest {
         }
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {1})
     void missingRankIsNamedByAllAlike(int missing) {
@@ -229,6 +230,7 @@ class NcclStoreFaultTest {
         triesAgain();
     }
 
+    @Tag("exhaustive")
     @Test
     void killedDuringInitIsNoticed() {
         try (Workers good = world(3);
@@ -252,6 +254,7 @@ class NcclStoreFaultTest {
      * NCCL or the store knows of it first: an error, or signs of life that do not come any more.
      * The others hear of it from the first.
      */
+    @Tag("exhaustive")
     @Test
     void killedRankIsNamed() {
         try (Workers workers = world(3)) {
@@ -297,6 +300,7 @@ class NcclStoreFaultTest {
         triesAgain();
     }
 
+    @Tag("exhaustive")
     @Test
     void stoppedRankIsNamed() {
         try (Workers workers = world(3)) {

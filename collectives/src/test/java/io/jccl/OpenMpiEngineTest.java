@@ -8,4 +8,9 @@ class OpenMpiEngineTest extends MpiEngineTest {
     protected MpiLauncher launcher() {
         return MpiLauncher.OPEN_MPI;
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {3};
+    }
 }

@@ -27,4 +27,9 @@ class OpenMpiPollingEngineTest extends MpiEngineTest {
     protected int thinness(int ranks) {
         return 8;
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {2};
+    }
 }

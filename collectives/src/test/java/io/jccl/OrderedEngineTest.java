@@ -29,4 +29,9 @@ class OrderedEngineTest extends ThreadedContractTest {
     protected int thinness(int ranks) {
         return 8;
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {3};
+    }
 }

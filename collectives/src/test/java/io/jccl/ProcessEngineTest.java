@@ -11,4 +11,9 @@ class ProcessEngineTest extends ProcessContractTest {
     protected int thinness(int ranks) {
         return ranks < 5 ? 3 : ranks;
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {3};
+    }
 }

@@ -27,6 +27,7 @@ import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -164,7 +165,7 @@ class SharedFolderTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"host", "nccl"})
+    @ValueSource(strings = "host")
     void whatAKilledJobLeftIsRemoved(String engine) throws IOException {
         Path folder = "host".equals(engine) ? killed(job + "k") : killed(job + "k", engine);
         hello(job);
@@ -175,13 +176,27 @@ class SharedFolderTest {
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = {"host", "nccl"})
+    @ValueSource(strings = "nccl")
+    void whatAKilledJobOfGpusLeftIsRemoved(String engine) throws IOException {
+        whatAKilledJobLeftIsRemoved(engine);
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = "host")
     void aLauncherRemovesWhatItsKilledJobLeft(String engine) throws IOException {
         Path folder = "host".equals(engine) ? killed(job) : killed(job, engine);
         LocalJob.cleanUp(job);
         assertFalse(Files.exists(folder), () -> "left: " + folder);
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(strings = "nccl")
+    void aLauncherRemovesWhatItsKilledJobOfGpusLeft(String engine) throws IOException {
+        aLauncherRemovesWhatItsKilledJobLeft(engine);
     }
 
     /** What ranks leave that are killed while they make their job's folder, or delete it. */
@@ -238,7 +253,7 @@ class SharedFolderTest {
     // ---- strangers
 
     @ParameterizedTest
-    @ValueSource(strings = {"host", "nccl"})
+    @ValueSource(strings = "host")
     void onlyItsUserSeesAJob(String engine) throws IOException {
         List<String> flags = "nccl".equals(engine) ? TestDouble.flags() : List.of();
         Map<String, String> environment =
@@ -255,6 +270,13 @@ class SharedFolderTest {
             first.await("RUNNING", PATIENCE);
             assertPrivate("rank-1.lock", "nccl".equals(engine) ? "store-" : "heap-1-0");
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(strings = "nccl")
+    void onlyItsUserSeesAJobOfGpus(String engine) throws IOException {
+        onlyItsUserSeesAJob(engine);
     }
 
     private void assertPrivate(String... names) throws IOException {

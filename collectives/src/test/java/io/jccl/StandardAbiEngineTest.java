@@ -70,4 +70,9 @@ class StandardAbiEngineTest extends MpiEngineTest {
     protected int thinness(int ranks) {
         return 12;
     }
+
+    @Override
+    protected int[] coveredSizes() {
+        return new int[] {2};
+    }
 }

@@ -11,7 +11,7 @@ class ThreadEngineTest extends ThreadedContractTest {
 
     @Override
     protected int[] coveredSizes() {
-        return new int[] {2, 3, 4};
+        return new int[] {3, 4};
     }
 
     /** Eight share few cores, and take as long as all other sizes together. */

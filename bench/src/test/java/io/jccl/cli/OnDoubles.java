@@ -1,26 +1,39 @@
 package io.jccl.cli;
 
-import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.jccl.testdouble.DoubleBuild;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
 import java.io.File;
 import java.io.IOException;
+import java.lang.ProcessBuilder.Redirect;
+import java.net.URI;
+import java.net.URL;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.Assumptions;
+import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
 
 /**
- * Commands in JVMs of their own that find the doubles of CUDA, NCCL and cuBLAS.
- *
- * @param libraries where the doubles are
- * @param scratch for logs
+ * Commands in JVMs that find the doubles of CUDA, NCCL and cuBLAS: those with an environment, flags
+ * or processes of their own in a JVM each, the others one after the other in the same.
  */
-public record OnDoubles(Path libraries, Path scratch) {
+public final class OnDoubles implements AutoCloseable {
+    private final Path libraries;
+    private final Path scratch;
+    private @Nullable Process loop;
+
+    private OnDoubles(Path libraries, Path scratch) {
+        this.libraries = libraries;
+        this.scratch = scratch;
+    }
+
     /** How a command ended, and all that it printed. */
     public record Result(int status, String text) {
         public void has(String... parts) {
@@ -37,28 +50,34 @@ public record OnDoubles(Path libraries, Path scratch) {
         }
     }
 
-    /** Builds the doubles, in a folder with a space, as paths may have. */
-    public static OnDoubles build(Path folder) throws IOException, InterruptedException {
-        boolean compiler =
-                Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
-                        .anyMatch(f -> Files.isExecutable(Path.of(f.isEmpty() ? "." : f, "cc")));
-        Assumptions.assumeTrue(compiler, "no C compiler (cc) on the PATH to build doubles");
-        Path home = folder.resolve("the doubles");
-        OnDoubles doubles = new OnDoubles(home.resolve("lib"), folder);
-        Path build = Path.of("..", "collectives", "src", "test", "c", "build").toAbsolutePath();
-        Result r = doubles.result(new ProcessBuilder("sh", build.toString(), home.toString()));
-        assertEquals(0, r.status, r::toString);
-        return doubles;
+    /** Puts the doubles into a folder with a space, as paths may have. */
+    public static OnDoubles build(Path folder) throws IOException {
+        Path libraries = Files.createDirectory(folder.resolve("the doubles"));
+        try (Stream<Path> files = Files.list(DoubleBuild.folder())) {
+            for (Path file : files.toList()) {
+                Files.copy(file, libraries.resolve(file.getFileName()));
+            }
+        }
+        return new OnDoubles(libraries, folder);
     }
 
     public Result jccl(Map<String, String> environment, String... arguments)
             throws IOException, InterruptedException {
-        return jccl(List.of(), environment, arguments);
+        return environment.isEmpty() && !arguments[0].equals("run")
+                ? inTheLoop(arguments)
+                : jccl(List.of(), environment, arguments);
     }
 
     /** With more flags for the JVM, which may name other libraries. */
     public Result jccl(List<String> flags, Map<String, String> environment, String... arguments)
             throws IOException, InterruptedException {
+        ProcessBuilder builder = jvm(Main.class, flags);
+        builder.command().addAll(List.of(arguments));
+        builder.environment().putAll(environment);
+        return result(builder);
+    }
+
+    private ProcessBuilder jvm(Class<?> main, List<String> flags) {
         List<String> command = new ArrayList<>();
         command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         command.addAll(
@@ -76,12 +95,40 @@ public record OnDoubles(Path libraries, Path scratch) {
                         "-p",
                         System.getProperty("jdk.module.path"),
                         "-m",
-                        "io.jccl.bench/" + Main.class.getName()));
-        command.addAll(List.of(arguments));
+                        "io.jccl.bench/" + main.getName()));
         ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment().keySet().removeAll(List.of("JCCL_LAUNCHER", "JCCL_ENGINE", "RANK"));
-        builder.environment().putAll(environment);
-        return result(builder);
+        return builder;
+    }
+
+    private synchronized Result inTheLoop(String... arguments) throws IOException {
+        Process p = loop;
+        if (p == null) {
+            URL here = CommandLoop.class.getResource("/io/jccl/cli/CommandLoop.class");
+            Path tests = Path.of(URI.create("" + here)).getParent().resolve("../../..");
+            List<String> patch = List.of("--patch-module", "io.jccl.bench=" + tests.normalize());
+            p = jvm(CommandLoop.class, patch).redirectError(Redirect.INHERIT).start();
+            loop = p;
+        }
+        DataOutputStream to = new DataOutputStream(p.getOutputStream());
+        to.writeInt(arguments.length);
+        for (String argument : arguments) {
+            to.writeUTF(argument);
+        }
+        to.flush();
+        DataInputStream from = new DataInputStream(p.getInputStream());
+        int status = from.readInt();
+        return new Result(
+                status, new String(from.readNBytes(from.readInt()), StandardCharsets.UTF_8));
+    }
+
+    /** Ends the JVM that ran several commands. */
+    @Override
+    public synchronized void close() throws InterruptedException {
+        if (loop != null) {
+            loop.destroyForcibly().waitFor();
+            loop = null;
+        }
     }
 
     private Result result(ProcessBuilder builder) throws IOException, InterruptedException {

@@ -1,6 +1,7 @@
 package io.jccl.contract;
 
 import io.jccl.contract.Case.Data;
+import io.jccl.testkit.Pairs;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -22,30 +23,7 @@ final class Covering {
      * @return some of them, in the same order
      */
     static List<Case> of(List<Case> all) {
-        List<Set<String>> pairs = all.stream().map(Covering::pairs).toList();
-        Set<String> missing = new HashSet<>();
-        pairs.forEach(missing::addAll);
-        Set<Integer> chosen = new HashSet<>();
-        while (!missing.isEmpty()) {
-            int best = 0;
-            long most = 0;
-            for (int i = 0; i < all.size(); i++) {
-                long covers = pairs.get(i).stream().filter(missing::contains).count();
-                if (covers > most) {
-                    best = i;
-                    most = covers;
-                }
-            }
-            chosen.add(best);
-            missing.removeAll(pairs.get(best));
-        }
-        List<Case> some = new ArrayList<>();
-        for (int i = 0; i < all.size(); i++) {
-            if (chosen.contains(i)) {
-                some.add(all.get(i));
-            }
-        }
-        return some;
+        return Pairs.selected(all, Covering::pairs);
     }
 
     /** The pairs of values that occur in a case. */

@@ -7,11 +7,13 @@ import io.jccl.contract.RankLoop.Failure;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
-import java.util.function.UnaryOperator;
+import java.util.function.IntFunction;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -119,14 +121,14 @@ public abstract class EngineContractTest {
     @ParameterizedTest(name = "{1} on {0} ranks")
     @MethodSource("coveredWorlds")
     final void collective(int ranks, Collective collective) throws Exception {
-        check(world(ranks, covered, Covering::of), collective, ranks);
+        check(world(ranks, covered, this::covering), collective, ranks);
     }
 
     @Tag("exhaustive")
     @ParameterizedTest(name = "{1} on {0} ranks, all cases")
     @MethodSource("fullWorlds")
     final void allCases(int ranks, Collective collective) throws Exception {
-        check(world(ranks, full, UnaryOperator.identity()), collective, ranks);
+        check(world(ranks, full, this::all), collective, ranks);
     }
 
     private void check(World world, Collective collective, int ranks) {
@@ -168,20 +170,29 @@ public abstract class EngineContractTest {
         }
     }
 
+    /** Chosen among all, not among some of them, or some value would have no case. */
+    private List<Case> covering(int ranks) {
+        return Covering.of(adapt(Cases.all(ranks, seed, 1)));
+    }
+
+    /** On few ranks at least those that cover: the default run takes them on some sizes only. */
+    private List<Case> all(int ranks) {
+        Set<Case> all = new LinkedHashSet<>(adapt(Cases.all(ranks, seed, thinness(ranks))));
+        if (ranks <= 3) {
+            all.addAll(covering(ranks));
+        }
+        return all.stream().sorted(Comparator.comparing(Case::algorithm)).toList();
+    }
+
     /** Runs all cases of a world size once, with a new world where one broke. */
-    private World world(int ranks, Map<Integer, World> worlds, UnaryOperator<List<Case>> selection)
+    private World world(int ranks, Map<Integer, World> worlds, IntFunction<List<Case>> selection)
             throws Exception {
         World known = worlds.get(ranks);
         if (known != null) {
             return known;
         }
         String only = System.getProperty("jccl.case");
-        // What covers is chosen among all, or some value would have no case.
-        int thinness = worlds == covered ? 1 : thinness(ranks);
-        List<Case> cases =
-                only != null
-                        ? List.of(Case.parse(only))
-                        : selection.apply(adapt(Cases.all(ranks, seed, thinness)));
+        List<Case> cases = only != null ? List.of(Case.parse(only)) : selection.apply(ranks);
         System.out.println(
                 getClass().getSimpleName()
                         + ": "

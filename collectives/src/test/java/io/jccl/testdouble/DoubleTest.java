@@ -21,6 +21,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -49,6 +50,7 @@ class DoubleTest {
     }
 
     /** Ranks as threads only where processes that fork disturb the sanitizer. */
+    @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({"'address,undefined', ''", "thread, -f"})
     void driveBothUnderASanitizer(String sanitizer, String argument) throws IOException {

@@ -21,7 +21,9 @@ import org.junit.jupiter.api.Assumptions;
 
 /**
  * Builds the doubles of libcudart, libnccl and libcublas with the script {@code
- * collectives/src/test/c/build} and the system's C compiler, into {@code target/doubles}.
+ * collectives/src/test/c/build}
+ * and the system's C compiler, into {@code collectives/target/doubles}, for the tests of all
+ * modules.
  *
  * <p>What was built from the same sources with the same compiler and flags is used again. Several
  * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where
@@ -168,17 +170,14 @@ public final class DoubleBuild {
         }
     }
 
-    /** The folder of the module collectives, whichever module's tests these are. */
+    /** The folder of module collectives, wherever the tests were started. */
     private static Path module() {
         Path base = Path.of(System.getProperty("basedir", "")).toAbsolutePath();
-        return Stream.of(
-                        base,
-                        base.resolve("collectives"),
-                        base.resolve("../collectives"),
-                        base.resolve(".."))
-                .filter(folder -> Files.isDirectory(folder.resolve("src/test/c")))
+        return Stream.of("", "collectives", "../collectives", "..")
+                .map(base::resolve)
+                .filter(folder -> Files.isRegularFile(folder.resolve("src/test/c/build")))
                 .findFirst()
-                .orElseThrow(() -> new AssertionError("no src/test/c beside or above " + base))
+                .orElseThrow(() -> new AssertionError("no src/test/c/build near " + base))
                 .normalize();
     }
 

@@ -2,13 +2,11 @@ package io.jccl.offload;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
+import io.jccl.testdouble.DoubleBuild;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Arrays;
-import org.junit.jupiter.api.Assumptions;
 
 /**
  * The doubles of libcudart and libnccl from the collectives' tests, as the CUDA runtime and the
@@ -20,26 +18,9 @@ public final class CudaDouble {
     private CudaDouble() {}
 
     /** Builds them and makes JCCL find them, once; before the first use of CUDA. */
-    public static synchronized void use() throws Exception {
+    public static synchronized void use() {
         if (!used) {
-            boolean compiler =
-                    Arrays.stream(System.getenv().getOrDefault("PATH", "").split(":", -1))
-                            .anyMatch(
-                                    f -> Files.isExecutable(Path.of(f.isEmpty() ? "." : f, "cc")));
-            Assumptions.assumeTrue(compiler, "no C compiler (cc) on the PATH to build the double");
-            Path script =
-                    Path.of("..", "collectives", "src", "test", "c", "build").toAbsolutePath();
-            // Its own: another test JVM may build too, or have loaded what it built.
-            Path all = Files.createDirectories(Path.of("target", "doubles")).toAbsolutePath();
-            Path folder = Files.createTempDirectory(all, "built");
-            Process build =
-                    new ProcessBuilder("sh", script.toString(), folder.toString())
-                            .inheritIO()
-                            .start();
-            if (build.waitFor() != 0) {
-                throw new AssertionError(script + " failed");
-            }
-            Path built = folder.resolve("lib");
+            Path built = DoubleBuild.folder();
             System.setProperty("jccl.cudart", built.resolve("libcudart.so.13").toString());
             System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());
             used = true;

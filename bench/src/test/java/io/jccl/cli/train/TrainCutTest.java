@@ -20,13 +20,18 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** The link between two hosts is cut in the middle of training; Open MPI on TCP. */
+/**
+ * The link between two hosts is cut in the middle of training; Open MPI on TCP. What the engine
+ * does then, {@code MpiTwoHostsTest} shows in the default run.
+ */
+@Tag("exhaustive")
 @Timeout(value = 600, unit = TimeUnit.SECONDS, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class TrainCutTest {
     private static final String MODEL =

@@ -33,6 +33,7 @@ import java.util.OptionalLong;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.function.Executable;
@@ -56,14 +57,21 @@ class ExpertDispatchTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {1, 2, 3, 4})
+    @ValueSource(ints = {1, 3})
     void threads(int ranks) {
         seeded("threads", ranks);
         Communicator.runLocal(ranks, c -> ExpertBodies.layers(c, seed, 6));
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
     @ValueSource(ints = {2, 4})
+    void moreThreads(int ranks) {
+        threads(ranks);
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = 2)
     void processes(int ranks) {
         seeded("processes", ranks);
         String job = Workers.newJobId();
@@ -78,8 +86,15 @@ class ExpertDispatchTest {
         assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({"OPEN_MPI, 2", "MPICH, 3"})
+    @ValueSource(ints = 4)
+    void moreProcesses(int ranks) {
+        processes(ranks);
+    }
+
+    @ParameterizedTest
+    @CsvSource({"OPEN_MPI, 2"})
     void mpi(MpiLauncher launcher, int ranks) throws IOException {
         launcher.assume();
         seeded(launcher.name(), ranks);
@@ -109,7 +124,15 @@ class ExpertDispatchTest {
         assertEquals(0, exit, () -> String.join("\n", job.lines()));
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"MPICH, 3"})
+    void otherMpi(MpiLauncher launcher, int ranks) throws IOException {
+        mpi(launcher, ranks);
+    }
+
     /** Several thousand rows of 2 KiB, each way. */
+    @Tag("exhaustive")
     @Test
     void largeLayers() {
         seeded("largeLayers", 2);

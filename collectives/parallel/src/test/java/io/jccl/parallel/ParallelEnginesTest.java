@@ -23,6 +23,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -32,6 +33,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Everything that is done on ranks that are threads, also on the other engines; and faults. */
+@Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ParallelEnginesTest {
     /** For starting JVMs on a busy machine, and what they then do. */
@@ -50,14 +52,21 @@ class ParallelEnginesTest {
     }
 
     @ParameterizedTest
-    @ValueSource(ints = {1, 2, 3, 4})
+    @ValueSource(ints = {1, 3})
     void threads(int ranks) {
         seeded("threads", ranks);
         Communicator.runLocal(ranks, c -> ParallelBodies.compressed(c, Long.parseLong(seed)));
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(ints = {1, 2, 4})
+    @ValueSource(ints = {2, 4})
+    void moreThreads(int ranks) {
+        threads(ranks);
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = 2)
     void processes(int ranks) {
         seeded("processes", ranks);
         String job = Workers.newJobId();
@@ -72,12 +81,16 @@ class ParallelEnginesTest {
         assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(ints = {1, 4})
+    void moreProcesses(int ranks) {
+        processes(ranks);
+    }
+
     @ParameterizedTest
     @CsvSource({
         "OPEN_MPI, 2, block",
-        "OPEN_MPI, 3, block",
-        "OPEN_MPI, 3, poll",
-        "MPICH, 2, block",
         // Three that block would spin on fewer cores.
         "MPICH, 3, poll"
     })
@@ -103,9 +116,16 @@ class ParallelEnginesTest {
         assertEquals(0, exit, () -> String.join("\n", job.lines()));
     }
 
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"OPEN_MPI, 3, block", "OPEN_MPI, 3, poll", "MPICH, 2, block"})
+    void otherMpi(MpiLauncher launcher, int ranks, String wait) throws IOException {
+        mpi(launcher, ranks, wait);
+    }
+
     /** After an error MPI is not finalized, so the launcher's status does not count. */
     @ParameterizedTest
-    @EnumSource
+    @EnumSource(names = "OPEN_MPI")
     void mpiUnused(MpiLauncher launcher) throws IOException {
         launcher.assume();
         seeded(launcher + " unused", 3);
@@ -129,6 +149,13 @@ class ParallelEnginesTest {
             List<String> lines = Files.readAllLines(Path.of(out + "." + rank));
             assertTrue(lines.contains("SAME STORY"), () -> lines + "\n" + job.lines());
         }
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @EnumSource(names = "OPEN_MPI", mode = EnumSource.Mode.EXCLUDE)
+    void otherMpiUnused(MpiLauncher launcher) throws IOException {
+        mpiUnused(launcher);
     }
 
     @ParameterizedTest
@@ -195,7 +222,7 @@ class ParallelEnginesTest {
 
     /** In the middle of backward, or of a push or pull: of a worker, and of the server. */
     @ParameterizedTest
-    @CsvSource({"train, 1", "serve, 0", "serve, 2", "experts-forever, 1"})
+    @CsvSource({"train, 1", "serve, 0", "experts-forever, 1"})
     void killedRankEndsTraining(String what, int victim) {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
@@ -221,8 +248,15 @@ class ParallelEnginesTest {
         assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
     }
 
+    @Tag("exhaustive")
     @ParameterizedTest
-    @ValueSource(strings = {"train", "serve"})
+    @CsvSource({"serve, 2"})
+    void killedWorkerEndsTraining(String what, int victim) {
+        killedRankEndsTraining(what, victim);
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = "serve")
     void stoppedRankEndsTrainingAfterTheTimeout(String what) {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
@@ -249,5 +283,12 @@ class ParallelEnginesTest {
             assertEquals(0, stopped.join(PATIENCE));
         }
         assertEquals(List.of(), Workers.sharedFiles(job), "left in shared memory");
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @ValueSource(strings = "train")
+    void stoppedTrainerEndsTrainingAfterTheTimeout(String what) {
+        stoppedRankEndsTrainingAfterTheTimeout(what);
     }
 }

@@ -3,13 +3,12 @@ package io.jccl.spark;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
-import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import java.io.IOException;
+import io.jccl.testdouble.DoubleBuild;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -28,15 +27,12 @@ class GpuTest {
 
     @Test
     void assignedGpusTalkByNccl(@TempDir Path folder) throws Exception {
-        Path sources = Path.of(System.getProperty("basedir", ""), "../src/test/c").toAbsolutePath();
-        boolean compiler = commandWorks("cc", "--version");
+        boolean compiler = DoubleBuild.compiler().isPresent();
         String require = System.getenv().getOrDefault("JCCL_TEST_REQUIRE", "");
         assertTrue(
                 compiler || !List.of(require.split(",")).contains("cc"),
                 "JCCL_TEST_REQUIRE lists cc");
-        assumeTrue(compiler, "no cc here to build the doubles of NCCL and CUDA");
-        Path doubles = folder.resolve("doubles");
-        assertTrue(commandWorks("sh", sources.resolve("build").toString(), doubles.toString()));
+        Path doubles = DoubleBuild.home();
 
         // Each worker asks it once: the first gets GPU 0, the second GPU 1.
         Path discovery = folder.resolve("gpus");
@@ -86,19 +82,6 @@ class GpuTest {
             assertTrue(String.valueOf(e.getMessage()).contains("on purpose"), e::getMessage);
             assertEquals(2, cluster.run(RANKS, (context, rows) -> sum(context)).size());
             assertEquals(List.of("[]", "[]"), lingering(cluster));
-        }
-    }
-
-    private static boolean commandWorks(String... command) throws InterruptedException {
-        try {
-            return new ProcessBuilder(command)
-                            .redirectErrorStream(true)
-                            .redirectOutput(ProcessBuilder.Redirect.DISCARD)
-                            .start()
-                            .waitFor()
-                    == 0;
-        } catch (IOException e) {
-            return false;
         }
     }
 

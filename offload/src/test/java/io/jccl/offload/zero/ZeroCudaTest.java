@@ -20,6 +20,7 @@ import io.jccl.offload.Tier;
 import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
 import io.jccl.offload.optim.Adam;
+import io.jccl.testkit.Pairs;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -34,11 +35,14 @@ import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /**
  * Sharded state on GPUs, with ranks as threads on the doubles of libcudart and libnccl. Device
@@ -174,18 +178,77 @@ class ZeroCudaTest {
         return results.get(0);
     }
 
+    /** What ranks have in common. */
+    private record World(
+            int ranks, int micros, DataType type, DataType accumulator, int prefetch) {}
+
+    /** A stage on a tier each for parameters, gradients and optimizer state. */
+    private record Place(int stage, Tier p, Tier g, Tier o) {}
+
+    private static final List<World> WORLDS =
+            List.of(
+                    new World(1, 2, DataType.FLOAT32, DataType.FLOAT32, 1),
+                    new World(2, 1, DataType.BFLOAT16, DataType.FLOAT32, 0),
+                    new World(2, 3, DataType.FLOAT32, DataType.FLOAT32, 1),
+                    new World(3, 2, DataType.BFLOAT16, DataType.BFLOAT16, 1),
+                    new World(3, 2, DataType.BFLOAT16, DataType.FLOAT32, 2),
+                    new World(4, 2, DataType.FLOAT16, DataType.FLOAT32, 1));
+
+    private static List<Place> places() {
+        List<Place> all = new ArrayList<>();
+        for (int stage = 0; stage <= 3; stage++) {
+            for (Tier p : Tier.values()) {
+                for (Tier g : List.of(Tier.PINNED, Tier.NVME)) {
+                    for (Tier o : List.of(Tier.PINNED, Tier.NVME)) {
+                        all.add(new Place(stage, p, g, o));
+                    }
+                }
+            }
+        }
+        return all;
+    }
+
+    static List<Arguments> allRuns() {
+        return WORLDS.stream().map(world -> Arguments.of(world, places())).toList();
+    }
+
+    /** Runs in which each two of world, stage and tiers meet. */
+    static List<Arguments> someRuns() {
+        record Run(World world, Place place) {}
+        List<Run> all =
+                WORLDS.stream().flatMap(w -> places().stream().map(p -> new Run(w, p))).toList();
+        List<Run> some =
+                Pairs.covering(
+                        all, r -> List.of(r.world, r.place.stage, r.place.p, r.place.g, r.place.o));
+        return WORLDS.stream()
+                .map(w ->
+                        Arguments.of(
+                                w,
+                                some.stream()
+                                        .filter(r -> r.world.equals(w))
+                                        .map(Run::place)
+                                        .toList()))
+                .toList();
+    }
+
     @ParameterizedTest
-    @CsvSource({
-        "1, 2, FLOAT32, FLOAT32, 1",
-        "2, 1, BFLOAT16, FLOAT32, 0",
-        "2, 3, FLOAT32, FLOAT32, 1",
-        "3, 2, BFLOAT16, BFLOAT16, 1",
-        "3, 2, BFLOAT16, FLOAT32, 2",
-        "4, 2, FLOAT16, FLOAT32, 1"
-    })
-    void givesTheParametersOfTheHostDevice(
-            int ranks, int micros, DataType type, DataType accumulator, int prefetch)
+    @MethodSource("someRuns")
+    void givesTheParametersOfTheHostDevice(World world, List<Place> places) throws Exception {
+        equalsTheHostDevice(world, places);
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("allRuns")
+    void givesTheParametersOfTheHostDeviceOnAllTiers(World world, List<Place> places)
             throws Exception {
+        equalsTheHostDevice(world, places);
+    }
+
+    private static void equalsTheHostDevice(World world, List<Place> places) throws Exception {
+        int ranks = world.ranks;
+        DataType type = world.type;
+        DataType accumulator = world.accumulator;
         // What devices keep for themselves is there afterwards.
         for (boolean streams : new boolean[] {false, true}) {
             ZeroOptions o =
@@ -199,8 +262,8 @@ class ZeroCudaTest {
             ZeroOptions base =
                     ZeroOptions.stage(stage)
                             .withTypes(type, accumulator)
-                            .withAccumulation(micros)
-                            .withPrefetch(prefetch)
+                            .withAccumulation(world.micros)
+                            .withPrefetch(world.prefetch)
                             .withMaxNorm(0.5);
             float[] expected =
                     train(
@@ -209,14 +272,14 @@ class ZeroCudaTest {
                             false,
                             null,
                             base.withTiers(Tier.DEVICE, Tier.PINNED, Tier.PINNED));
-            for (Tier p : Tier.values()) {
-                for (Tier g : List.of(Tier.PINNED, Tier.NVME)) {
-                    for (Tier o : List.of(Tier.PINNED, Tier.NVME)) {
-                        String what = "stage " + stage + " on " + List.of(p, g, o);
-                        boolean streams = (p.ordinal() + g.ordinal() + o.ordinal()) % 2 == 0;
-                        float[] actual = train(ranks, true, streams, null, base.withTiers(p, g, o));
-                        assertArrayEquals(expected, actual, what);
-                    }
+            for (Place place : places) {
+                if (place.stage == stage) {
+                    Tier p = place.p;
+                    Tier g = place.g;
+                    Tier o = place.o;
+                    boolean streams = (p.ordinal() + g.ordinal() + o.ordinal()) % 2 == 0;
+                    float[] actual = train(ranks, true, streams, null, base.withTiers(p, g, o));
+                    assertArrayEquals(expected, actual, place::toString);
                 }
             }
         }

@@ -14,6 +14,7 @@ import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.AdamW;
 import io.jccl.offload.optim.Optimizer;
 import io.jccl.offload.optim.Sgd;
+import io.jccl.testkit.Pairs;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -23,6 +24,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -41,12 +43,12 @@ class ZeroEqualityTest {
     private static final DataType F16 = DataType.FLOAT16;
 
     /** Each tier at each place at least once. */
-    private static final List<Tier[]> SOME =
+    private static final List<List<Tier>> SOME =
             List.of(
-                    new Tier[] {Tier.DEVICE, Tier.DEVICE, Tier.DEVICE},
-                    new Tier[] {Tier.PINNED, Tier.PINNED, Tier.PINNED},
-                    new Tier[] {Tier.NVME, Tier.NVME, Tier.NVME},
-                    new Tier[] {Tier.DEVICE, Tier.PINNED, Tier.NVME});
+                    List.of(Tier.DEVICE, Tier.DEVICE, Tier.DEVICE),
+                    List.of(Tier.PINNED, Tier.PINNED, Tier.PINNED),
+                    List.of(Tier.NVME, Tier.NVME, Tier.NVME),
+                    List.of(Tier.DEVICE, Tier.PINNED, Tier.NVME));
 
     /** Largest and mean difference where gradients are rounded to 16 bits at other places. */
     private static final double LARGEST = 1e-3;
@@ -54,12 +56,12 @@ class ZeroEqualityTest {
     private static final double MEAN = 1e-4;
 
     /** Parameters, gradients, optimizer. */
-    private static List<Tier[]> tiers() {
-        List<Tier[]> all = new ArrayList<>();
+    private static List<List<Tier>> tiers() {
+        List<List<Tier>> all = new ArrayList<>();
         for (Tier p : Tier.values()) {
             for (Tier g : Tier.values()) {
                 for (Tier o : Tier.values()) {
-                    all.add(new Tier[] {p, g, o});
+                    all.add(List.of(p, g, o));
                 }
             }
         }
@@ -155,39 +157,86 @@ class ZeroEqualityTest {
         return sum / a.length;
     }
 
+    /** A stage on a tier each for parameters, gradients and optimizer state. */
+    private record Place(int stage, List<Tier> tiers) {}
+
+    private static List<Place> places(Object[] run) {
+        List<List<Tier>> tiers = run[0].equals(3) && run[1].equals(4) ? tiers() : SOME;
+        return Stream.of(0, 1, 2, 3)
+                .flatMap(stage -> tiers.stream().map(t -> new Place(stage, t)))
+                .toList();
+    }
+
+    /** Runs in which each two of ranks, micro-steps, types, stage and tiers meet. */
+    static List<Arguments> someRuns() {
+        List<Object[]> all =
+                runs().map(Arguments::get)
+                        .flatMap(r ->
+                                places(r).stream()
+                                        .map(p -> new Object[] {r[0], r[1], r[2], r[3], p}))
+                        .toList();
+        return Pairs.covering(all, ZeroEqualityTest::values).stream().map(Arguments::of).toList();
+    }
+
+    private static List<?> values(Object[] run) {
+        Place p = (Place) run[4];
+        return List.of(
+                run[0],
+                run[1],
+                List.of(run[2], run[3]),
+                p.stage,
+                p.tiers.get(0),
+                p.tiers.get(1),
+                p.tiers.get(2));
+    }
+
+    @ParameterizedTest
+    @MethodSource("someRuns")
+    void givesTheParametersOfPlainDataParallelism(
+            int ranks, int micros, DataType type, DataType accumulator, Place place) {
+        equalsPlain(ranks, micros, type, accumulator, List.of(place));
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @MethodSource("runs")
+    void givesTheParametersOfPlainDataParallelismOnAllTiers(
+            int ranks, int micros, DataType type, DataType accumulator) {
+        List<Place> all = places(new Object[] {ranks, micros});
+        equalsPlain(ranks, micros, type, accumulator, all);
+    }
+
     /**
      * The same bits wherever gradients are rounded and added in the same order: everywhere without
      * accumulation in a wider type; else up to stage 1. Stages 2 and 3 add up over ranks first and
      * over micro-steps after that.
      */
-    @ParameterizedTest
-    @MethodSource("runs")
-    void givesTheParametersOfPlainDataParallelism(
-            int ranks, int micros, DataType type, DataType accumulator) {
+    private static void equalsPlain(
+            int ranks, int micros, DataType type, DataType accumulator, List<Place> places) {
         long seed = 17;
         Optimizer optimizer = Adam.defaults();
         ZeroOptions base =
                 ZeroOptions.stage(0).withTypes(type, accumulator).withAccumulation(micros);
         float[] expected = plain(ranks, base, optimizer, seed);
         Map<String, Double> worst = new HashMap<>();
-        for (int stage = 0; stage <= 3; stage++) {
-            for (Tier[] t : ranks == 3 && micros == 4 ? tiers() : SOME) {
-                String what = "stage " + stage + " on " + List.of(t) + ", seed " + seed;
-                ZeroOptions o =
-                        ZeroOptions.stage(stage)
-                                .withTypes(type, accumulator)
-                                .withAccumulation(micros)
-                                .withTiers(t[0], t[1], t[2]);
-                float[] actual = sharded(ranks, o, optimizer, STEPS, seed);
-                if (stage <= 1 || ranks == 1 || (micros == 1 && accumulator == type)) {
-                    assertArrayEquals(expected, actual, what);
-                    continue;
-                }
-                worst.merge("largest", largest(expected, actual), Math::max);
-                worst.merge("mean", mean(expected, actual), Math::max);
-                assertTrue(largest(expected, actual) <= (type == F32 ? 1e-6 : LARGEST), what);
-                assertTrue(mean(expected, actual) <= (type == F32 ? 1e-7 : MEAN), what);
+        for (Place place : places) {
+            int stage = place.stage;
+            List<Tier> t = place.tiers;
+            String what = "stage " + stage + " on " + t + ", seed " + seed;
+            ZeroOptions o =
+                    ZeroOptions.stage(stage)
+                            .withTypes(type, accumulator)
+                            .withAccumulation(micros)
+                            .withTiers(t.get(0), t.get(1), t.get(2));
+            float[] actual = sharded(ranks, o, optimizer, STEPS, seed);
+            if (stage <= 1 || ranks == 1 || (micros == 1 && accumulator == type)) {
+                assertArrayEquals(expected, actual, what);
+                continue;
             }
+            worst.merge("largest", largest(expected, actual), Math::max);
+            worst.merge("mean", mean(expected, actual), Math::max);
+            assertTrue(largest(expected, actual) <= (type == F32 ? 1e-6 : LARGEST), what);
+            assertTrue(mean(expected, actual) <= (type == F32 ? 1e-7 : MEAN), what);
         }
         System.out.println(
                 ranks

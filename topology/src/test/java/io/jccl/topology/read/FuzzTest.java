@@ -68,13 +68,14 @@ class FuzzTest {
     @Test
     @Timeout(3000)
     void damageIsToldOrBridged() {
-        damaged(RUNS, SEED);
+        damaged(RUNS / 4, SEED);
     }
 
     @Test
     @Tag("exhaustive")
     @Timeout(3000)
     void damageInEverNewPlaces() {
+        damaged(RUNS, SEED);
         damaged(4 * RUNS, Long.getLong("jccl.seed", System.nanoTime()));
     }
 
