@@ -6,9 +6,9 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.jccl.internal.Cpus;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
-import io.jccl.internal.Cpus;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;

@@ -238,7 +238,9 @@ final class LibrarySearch {
     }
 
     private String advice(List<String> names) {
-        return names.stream().anyMatch(places.relatives()::containsKey) ? ": " + SearchReport.KNOWN_MPI : "";
+        return names.stream().anyMatch(places.relatives()::containsKey)
+                ? ": " + SearchReport.KNOWN_MPI
+                : "";
     }
 
     // --- Places that may or may not hold the library.

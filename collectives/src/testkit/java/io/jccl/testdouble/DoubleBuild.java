@@ -21,9 +21,8 @@ import org.junit.jupiter.api.Assumptions;
 
 /**
  * Builds the doubles of libcudart, libnccl and libcublas with the script {@code
- * collectives/src/test/c/build}
- * and the system's C compiler, into {@code collectives/target/doubles}, for the tests of all
- * modules.
+ * collectives/src/test/c/build} and the system's C compiler, into {@code
+ * collectives/target/doubles}, for the tests of all modules.
  *
  * <p>What was built from the same sources with the same compiler and flags is used again. Several
  * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where

@@ -7,11 +7,12 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.bench.MatmulInputs;
 import io.jccl.bench.MatmulPlan;
 import io.jccl.bench.MatmulRun;
+import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Amounts;
+import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.Engine;
-import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
@@ -20,11 +21,13 @@ import io.jccl.cli.shell.Sizes;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
+import io.jccl.internal.Cpus;
 import io.jccl.offload.TierStore;
 import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.PrintWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.BitSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
@@ -67,6 +70,8 @@ public final class MatmulCommand implements Callable<Integer> {
             defaultValue = "4096",
             description = "Rows and columns of all three matrices (default: ${DEFAULT-VALUE}).")
     private int size;
+
+    @Mixin private BindOption bind = new BindOption();
 
     @Mixin private RankOptions ranks = new RankOptions();
 
@@ -134,7 +139,8 @@ public final class MatmulCommand implements Callable<Integer> {
         CommandSpec s = spec;
         check(s);
         Engine chosen = ranks.engine(System.getenv());
-        CommunicatorOptions options = CommunicatorOptions.DEFAULT;
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT.withBinding(bind.in(System.getenv(), s.commandLine()));
         LaunchEnvironment launch = LaunchEnvironment.of(System.getenv());
         AtomicInteger wrong = new AtomicInteger();
         if (launch.size() > 1 || chosen == Engine.MPI) {
@@ -200,10 +206,10 @@ public final class MatmulCommand implements Callable<Integer> {
     private void rank(
             CommandSpec s, Communicator comm, MatmulPlan plan, int sharing, AtomicInteger wrong)
             throws Exception {
-        int mine =
-                threads > 0
-                        ? threads
-                        : Math.max(1, Runtime.getRuntime().availableProcessors() / sharing);
+        BitSet own = Cpus.ofThread();
+        boolean bound = !own.equals(Cpus.ofProcess());
+        int free = bound ? own.cardinality() : Runtime.getRuntime().availableProcessors() / sharing;
+        int mine = threads > 0 ? threads : Math.max(1, free);
         Path folder = nvme == null ? null : Files.createTempDirectory(nvme, "jccl-matmul-");
         TierStore store = folder == null ? null : Drives.scratch(folder);
         PrintWriter err = s.commandLine().getErr();

@@ -9,6 +9,7 @@ import io.jccl.bench.Patterns;
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.PerfRun;
 import io.jccl.bench.Report;
+import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.CsvOption;
 import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
@@ -83,6 +84,8 @@ public final class PerfCommand implements Callable<Integer> {
 
     @Mixin private HtmlOption html = new HtmlOption();
 
+    @Mixin private BindOption bind = new BindOption();
+
     @Option(
             names = "--algo",
             paramLabel = "<name>",
@@ -143,7 +146,7 @@ public final class PerfCommand implements Callable<Integer> {
         int first = PerfOptions.firstDevice(line, environment);
         AtomicBoolean failed = new AtomicBoolean();
         try (Forecast forecast = forecast(line, config, ranks)) {
-            CommunicatorOptions options = config.options();
+            CommunicatorOptions options = config.options().withBinding(bind.in(environment, line));
             if (forecast != null) {
                 options = options.withSteering(forecast.steering());
             }
@@ -157,9 +160,7 @@ public final class PerfCommand implements Callable<Integer> {
             } else {
                 boolean placed = chosen == Engine.NCCL && first >= 0;
                 try (Communicator c =
-                        placed
-                                ? chosen.join(first, options)
-                                : chosen.join(environment, options)) {
+                        placed ? chosen.join(first, options) : chosen.join(environment, options)) {
                     checkRanks(line, config, c.size());
                     runRank(config, c, forecast, line, failed);
                 }

@@ -92,9 +92,7 @@ final class TableReport implements Report {
         if (perIteration) {
             println(
                     "# Per-Iteration Report: i_* are of the slowest rank's time in each iteration"
-                            + (timing.skipped() > 0
-                                    ? " but the first " + timing.skipped()
-                                    : ""));
+                            + (timing.skipped() > 0 ? " but the first " + timing.skipped() : ""));
         }
         if (config.split().isAsked()) {
             println(
@@ -111,14 +109,15 @@ final class TableReport implements Report {
         for (RankInfo r : ranks) {
             println(
                     format(
-                            "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s",
+                            "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s%s",
                             r.rank(),
                             r.group(),
                             r.pid(),
                             r.host(),
                             r.index(),
                             r.engine(),
-                            r.model()));
+                            r.model(),
+                            r.cpus().isEmpty() ? "" : " CPUs " + r.cpus()));
         }
         println("#");
         out.flush();

@@ -2,8 +2,9 @@ package io.jccl.cli.train;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.cli.shell.Engine;
 import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.BindOption;
+import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;
@@ -113,6 +114,8 @@ public final class TrainCommand implements Callable<Integer> {
             description =
                     "What carries the data; mpi under mpirun (default: host, or" + " JCCL_ENGINE).")
     private @Nullable Engine engine;
+
+    @Mixin private BindOption bind = new BindOption();
 
     @Mixin private TrainOptions model = new TrainOptions();
 
@@ -302,7 +305,9 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private CommunicatorOptions options() {
-        return CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(timeout));
+        return CommunicatorOptions.DEFAULT
+                .withTimeout(Duration.ofSeconds(timeout))
+                .withBinding(bind.in(System.getenv(), Objects.requireNonNull(spec).commandLine()));
     }
 
     private RunSettings settings(Corpus corpus, Techniques t, int experts, Path folder) {

@@ -160,7 +160,8 @@ public final class ZeroOptimizer implements AutoCloseable {
      * ranks gather and release in the same order.
      *
      * @param layer index of the layer
-     * @return its parameters, to read only, until {@link #release}: {@link ShardedLayer#count} elements
+     * @return its parameters, to read only, until {@link #release}: {@link ShardedLayer#count}
+     *     elements
      * @throws IllegalStateException if too many layers are held
      * @throws JcclException if a rank failed or a store cannot be read; in the latter case the call
      *     can be made again

@@ -1,6 +1,5 @@
 package io.jccl.topology.cost;
 
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
@@ -8,6 +7,7 @@ import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Route;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.Parameters.Generation;
 import io.jccl.topology.cost.Parameters.Limit;
@@ -130,7 +130,10 @@ final class Tuner {
         return true;
     }
 
-    /** The share of a plan's rates that remains, since traffic through host bridges takes more of its links. */
+    /**
+     * The share of a plan's rates that remains, since traffic through host bridges takes more of
+     * its links.
+     */
     private double usable(Plan plan) {
         double[] load = new double[2 * t.links().size()];
         for (Channel c : plan.channels()) {
@@ -237,7 +240,10 @@ final class Tuner {
         return p.base[a.ordinal()][protocol.ordinal()];
     }
 
-    /** A step between machines; with one GPU per machine nothing overlaps it, so it costs as much as in a tree. */
+    /**
+     * A step between machines; with one GPU per machine nothing overlaps it, so it costs as much as
+     * in a tree.
+     */
     private double between(Algorithm a, Protocol protocol) {
         return step(Parameters.Way.NET, local == 1 ? Algorithm.TREE : a, protocol);
     }

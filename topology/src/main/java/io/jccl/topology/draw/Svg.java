@@ -1,11 +1,11 @@
 package io.jccl.topology.draw;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Hop;
@@ -22,7 +22,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * A picture of a machine as SVG: GPUs and NICs, the switches, bridges and NUMA nodes between them,
  * links coloured by kind and labelled with GB/s (10^9 bytes per second) per direction, and a plan's
- * channels drawn over it. The same input gives the same picture. The picture is self-contained and adapts to a dark background. Names are escaped.
+ * channels drawn over it. The same input gives the same picture. The picture is self-contained and
+ * adapts to a dark background. Names are escaped.
  *
  * <p>All methods may be called by any thread.
  */

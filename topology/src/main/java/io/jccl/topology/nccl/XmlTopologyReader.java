@@ -5,11 +5,11 @@ import io.jccl.topology.Source;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;
-import io.jccl.topology.nccl.XmlTree.Element;
 import io.jccl.topology.internal.PciTree;
 import io.jccl.topology.internal.PciTree.Cpu;
 import io.jccl.topology.internal.PciTree.Item;
 import io.jccl.topology.internal.PciTree.Kind;
+import io.jccl.topology.nccl.XmlTree.Element;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -101,7 +101,9 @@ final class XmlTopologyReader {
         Cpu cpu = new Cpu(host, numa == null ? -1 : numa);
         for (Cpu other : tree.cpus) {
             if (other.host == cpu.host && other.numa == cpu.numa) {
-                in.bad(e, "a second <cpu> with numaid " + cpu.numa + ": expected one per NUMA node");
+                in.bad(
+                        e,
+                        "a second <cpu> with numaid " + cpu.numa + ": expected one per NUMA node");
             }
         }
         cpu.name = e.get(NAME);

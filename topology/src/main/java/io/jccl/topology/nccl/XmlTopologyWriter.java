@@ -1,12 +1,12 @@
 package io.jccl.topology.nccl;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -105,7 +105,8 @@ final class XmlTopologyWriter {
     }
 
     String write() {
-        List<Switch> numas = t.switches().stream().filter(h -> h.kind() == Switch.Kind.NUMA).toList();
+        List<Switch> numas =
+                t.switches().stream().filter(h -> h.kind() == Switch.Kind.NUMA).toList();
         for (Switch numa : numas) {
             placed[numa.id()] = true;
         }

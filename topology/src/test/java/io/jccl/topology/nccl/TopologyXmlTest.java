@@ -8,7 +8,6 @@ import static org.junit.jupiter.api.Assertions.assertTimeout;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
@@ -16,6 +15,7 @@ import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;
@@ -445,7 +445,7 @@ class TopologyXmlTest {
                 "count=\"4\" tclass=\"0x030200\"|count=\"3\" tclass=\"0x030200\"|12|NVLinks to",
                 "count=\"4\" tclass=\"0x030200\"|tclass=\"0x030200\"|8|has no count",
                 "count=\"4\" tclass=\"0x030200\"|count=\"0\" tclass=\"0x030200\"|8|number of 1 to"
-                    + " 999",
+                        + " 999",
                 "count=\"4\" tclass=\"0x030200\"|count=\"4\"|8|tclass of <nvlink> is missing",
                 "affinity=\"0000000f,0000ffff\"|affinity=\"0-3\"|3|expected a mask",
                 "name=\"mlx5_3\"||18|<net> without name",
@@ -471,9 +471,9 @@ class TopologyXmlTest {
     void placesInTheText() {
         String xml =
                 "\n\n"
-                    + "  <?xml version=\"1.0\"?>\n"
-                    + "<system version=\"1\">\n"
-                    + "  <cpu numaid=\"x\"/></system>";
+                        + "  <?xml version=\"1.0\"?>\n"
+                        + "<system version=\"1\">\n"
+                        + "  <cpu numaid=\"x\"/></system>";
         TopologyFormatException e = assertThrows(TopologyFormatException.class, () -> read(xml));
         assertEquals("5/3", e.line() + "/" + e.column(), e.getMessage());
         TopologyFormatException graph =
@@ -551,7 +551,8 @@ class TopologyXmlTest {
                                 """));
         Link link = t.links().stream().filter(l -> l.count() == 12).findFirst().orElseThrow();
         assertEquals(240, link.gbps());
-        assertEquals(1, t.switches().stream().filter(h -> h.kind() == Switch.Kind.NVSWITCH).count());
+        assertEquals(
+                1, t.switches().stream().filter(h -> h.kind() == Switch.Kind.NVSWITCH).count());
     }
 
     @Test

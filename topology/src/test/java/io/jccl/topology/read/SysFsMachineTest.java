@@ -5,10 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.Node;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -87,7 +87,8 @@ class SysFsMachineTest {
         assertEquals(3, t.gpus().size());
         assertEquals("PIX", t.code(0, 1).text());
         assertEquals("PXB", t.code(0, 2).text());
-        assertEquals(2, t.switches().stream().filter(h -> h.kind() == Switch.Kind.PCIE_SWITCH).count());
+        assertEquals(
+                2, t.switches().stream().filter(h -> h.kind() == Switch.Kind.PCIE_SWITCH).count());
         assertEquals(Source.DEFAULT, t.links().getFirst().source());
     }
 
