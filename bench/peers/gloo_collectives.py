@@ -1,0 +1,91 @@
+"""Time of one collective of PyTorch's Gloo backend (float32, sum) by size: mpi_collectives.c's twin.
+
+usage: gloo_collectives.py OPERATION RANKS MAX_ITERATIONS REPETITIONS BYTES...
+Starts RANKS processes. Rank 0 prints "bytes microseconds", or "unsupported REASON".
+"""
+import os
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def calls(name, rank, ranks, send, recv):
+    """What runs, for buffers of one size. In-place operations copy their input first, as MPI's twin does."""
+    parts = lambda t: list(t.chunk(ranks))
+    if name == "all_reduce":
+        return lambda: (recv.copy_(send), dist.all_reduce(recv))
+    if name == "all_gather":
+        return lambda: dist.all_gather_into_tensor(recv, send)
+    if name == "reduce_scatter":
+        return lambda: dist.reduce_scatter_tensor(recv, send)
+    if name == "broadcast":
+        return lambda: (recv.copy_(send) if rank == 0 else None, dist.broadcast(recv, 0))
+    if name == "reduce":
+        return lambda: (recv.copy_(send), dist.reduce(recv, 0))
+    if name == "gather":
+        return lambda: dist.gather(send, parts(recv) if rank == 0 else None, 0)
+    if name == "scatter":
+        return lambda: dist.scatter(recv, parts(send) if rank == 0 else None, 0)
+    if name == "alltoall":
+        return lambda: dist.all_to_all_single(recv, send)
+    if name == "sendrecv":
+        def exchange():
+            work = [
+                dist.isend(send, (rank + 1) % ranks),
+                dist.irecv(recv, (rank + ranks - 1) % ranks),
+            ]
+            for w in work:
+                w.wait()
+
+        return exchange
+    raise SystemExit(f"unknown operation {name}")
+
+
+def run(rank, name, ranks, most, repetitions, sizes, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=ranks)
+    many_send = name in ("reduce_scatter", "scatter", "alltoall")
+    many_recv = name in ("all_gather", "gather", "alltoall")
+    for size in sizes:
+        block = size // 4 // (ranks if many_send or many_recv else 1)
+        index = torch.arange(block * (ranks if many_send else 1))
+        send = (rank + index % 1000).to(torch.float32)
+        recv = torch.full((block * (ranks if many_recv else 1),), -1.0)
+        call = calls(name, rank, ranks, send, recv)
+        iterations = max(4, min(most, (256 << 20) // size))
+        micros = []
+        try:
+            for repetition in range(repetitions + 1):
+                dist.barrier()
+                start = time.perf_counter()
+                for _ in range(iterations):
+                    call()
+                if repetition > 0:
+                    micros.append((time.perf_counter() - start) * 1e6 / iterations)
+        except (RuntimeError, NotImplementedError, ValueError) as e:
+            if rank == 0:
+                print("unsupported", str(e).splitlines()[0], flush=True)
+            return
+        mine = torch.tensor(sorted(micros)[repetitions // 2])
+        dist.all_reduce(mine)
+        if rank == 0:
+            print(size, f"{mine.item() / ranks:.4f}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    operation, count = sys.argv[1], int(sys.argv[2])
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = (
+            operation,
+            count,
+            int(sys.argv[3]),
+            int(sys.argv[4]),
+            [int(s) for s in sys.argv[5:]],
+            os.path.join(folder, "store"),
+        )
+        mp.spawn(run, arguments, nprocs=count)
