@@ -118,8 +118,7 @@ final class BatchTimer {
             if (timing.blocking() == Blocking.NONE) {
                 stream.synchronize();
             }
-            units[u] =
-                    (System.nanoTime() - before - waited) / 1e3 / lengths[u] / operations;
+            units[u] = (System.nanoTime() - before - waited) / 1e3 / lengths[u] / operations;
             apart += waited;
         }
         // Operations that block have completed when they are submitted.
@@ -163,8 +162,7 @@ final class BatchTimer {
                 Duration time = events.get(u + 1).elapsedSince(events.get(u));
                 units[u] = time.toNanos() / 1e3 / lengths[u] / operations;
             }
-            return new Times(
-                    units, submitted / 1e3 / Arrays.stream(lengths).sum() / operations);
+            return new Times(units, submitted / 1e3 / Arrays.stream(lengths).sum() / operations);
         } finally {
             Closing.all(events);
         }

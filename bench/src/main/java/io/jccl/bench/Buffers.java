@@ -58,9 +58,7 @@ final class Buffers implements AutoCloseable {
             buffer = Cuda.allocateForNccl(comm.device(), type, whole);
             owned.addFirst(buffer);
             owned.addFirst(
-                    memory.registration() == 1
-                            ? nccl.register(buffer)
-                            : nccl.window(buffer, true));
+                    memory.registration() == 1 ? nccl.register(buffer) : nccl.window(buffer, true));
         } else {
             buffer = comm.device().allocate(type, whole);
             owned.addFirst(buffer);

@@ -121,8 +121,7 @@ final class Doubts {
         }
         if (use.stolen() > STOLEN * use.all()) {
             return format(
-                    "the hypervisor took %.0f %% of the CPU time",
-                    100 * use.stolen() / use.all());
+                    "the hypervisor took %.0f %% of the CPU time", 100 * use.stolen() / use.all());
         }
         double others = (use.busy() - own) / seconds;
         return others > free + OTHERS

@@ -79,8 +79,7 @@ final class Exchange implements AutoCloseable {
     double[] average(Average which, double... mine) {
         return switch (which) {
             // Zeros of the others leave it as it is.
-            case RANK_0 ->
-                    combine(ReduceOp.MAX, comm.rank() == 0 ? mine : new double[mine.length]);
+            case RANK_0 -> combine(ReduceOp.MAX, comm.rank() == 0 ? mine : new double[mine.length]);
             case MEAN -> combine(ReduceOp.AVG, mine);
             case MIN -> combine(ReduceOp.MIN, mine);
             case MAX -> combine(ReduceOp.MAX, mine);

@@ -197,11 +197,7 @@ public final class PerfRun {
     }
 
     private static double cpuSeconds() {
-        return ProcessHandle.current()
-                        .info()
-                        .totalCpuDuration()
-                        .orElse(Duration.ZERO)
-                        .toMillis()
+        return ProcessHandle.current().info().totalCpuDuration().orElse(Duration.ZERO).toMillis()
                 / 1e3;
     }
 
@@ -274,8 +270,7 @@ public final class PerfRun {
         }
     }
 
-    private Report.Measurement measure(
-            Buffers buffers, Trial.Case c, long bytes, boolean inPlace) {
+    private Report.Measurement measure(Buffers buffers, Trial.Case c, long bytes, boolean inPlace) {
         Trial trial = new Trial(config, comm, patterns, buffers, c, inPlace);
         trial.prepare(TIMED_SEED);
         Runnable iteration = trial.iteration();

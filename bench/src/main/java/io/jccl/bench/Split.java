@@ -90,12 +90,7 @@ public record Split(String text, IntBinaryOperator operator, int value) {
 
     private static IllegalArgumentException wrong(String variable, String text, String expected) {
         return new IllegalArgumentException(
-                variable
-                        + " is '"
-                        + text
-                        + "', expected "
-                        + expected
-                        + "; set it so, or unset it");
+                variable + " is '" + text + "', expected " + expected + "; set it so, or unset it");
     }
 
     /** Whether there may be several groups. */

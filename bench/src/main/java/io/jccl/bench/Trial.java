@@ -104,9 +104,7 @@ final class Trial {
                         one.run();
                     }
                 };
-        return m == 1
-                ? one
-                : config.collective().isGrouped() ? () -> Group.run(comm, many) : many;
+        return m == 1 ? one : config.collective().isGrouped() ? () -> Group.run(comm, many) : many;
     }
 
     /** One operation, as it is timed. */

@@ -120,8 +120,7 @@ final class WarmUpPhase {
                     trials.add(new Trial(config, comm, patterns, buffers, c, true));
                 }
             }
-            Runnable[] iterations =
-                    trials.stream().map(Trial::iteration).toArray(Runnable[]::new);
+            Runnable[] iterations = trials.stream().map(Trial::iteration).toArray(Runnable[]::new);
             int m = config.timing().aggregated();
             double repeats = 1;
             while (!windows.agree() && passed < until) {

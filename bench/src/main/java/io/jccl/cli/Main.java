@@ -75,11 +75,7 @@ public final class Main {
 
     static {
         for (Collective c : Collective.ALL) {
-            add(
-                    Group.BENCHMARKS,
-                    c.command(),
-                    c.about(),
-                    args -> new PerfCommand(c));
+            add(Group.BENCHMARKS, c.command(), c.about(), args -> new PerfCommand(c));
             EARLIER.put(c.command(), Map.of("--output_file", JsonOption.NAME));
         }
         add(

@@ -56,8 +56,7 @@ class BatchTimerTest {
                 c -> {
                     int[] runs = {0};
                     BatchTimer timer = new BatchTimer(timing(7, false, blocking), c);
-                    BatchTimer.Times times =
-                            timer.time(() -> runs[0]++, new int[] {2, 2, 1, 1, 1});
+                    BatchTimer.Times times = timer.time(() -> runs[0]++, new int[] {2, 2, 1, 1, 1});
                     assertEquals(7, runs[0]);
                     assertEquals(5, times.units().length);
                 });
@@ -65,8 +64,7 @@ class BatchTimerTest {
 
     @Test
     void spreadOfBatches() {
-        Report.Spread s =
-                Report.Spread.of(new double[] {5, 1, 2, 4, 3}, new int[] {1, 1, 1, 1, 6});
+        Report.Spread s = Report.Spread.of(new double[] {5, 1, 2, 4, 3}, new int[] {1, 1, 1, 1, 6});
         assertEquals(List.of(5.0, 1.0, 2.0, 4.0, 3.0), s.times());
         assertEquals(10, s.iterations());
         assertEquals(3, s.mean());

@@ -36,8 +36,7 @@ class CollectiveTest {
     @ParameterizedTest
     @EnumSource
     void algorithmBandwidthCountsTheWholeSize(Collective collective) {
-        assertEquals(
-                collective == Collective.HYPERCUBE ? 0.875 : 1, collective.algFactor(8));
+        assertEquals(collective == Collective.HYPERCUBE ? 0.875 : 1, collective.algFactor(8));
     }
 
     @Test

@@ -28,7 +28,8 @@ class DoubtsTest {
         StringBuilder stat = new StringBuilder("cpu  1 2 3 4 5 6 7 8 0 0\n");
         for (int i = 0; i < user.length; i++) {
             stat.append(
-                    "cpu%d %.0f 0 0 %.0f 0 0 0 %.0f 0 0%n".formatted(i, 100 * user[i], 100 * idle, 100 * stolen));
+                    "cpu%d %.0f 0 0 %.0f 0 0 0 %.0f 0 0%n"
+                            .formatted(i, 100 * user[i], 100 * idle, 100 * stolen));
         }
         Files.writeString(proc.resolve("stat"), stat + "intr 12345\n");
         Files.writeString(proc.resolve("loadavg"), average + " 1.00 1.00 1/200 4711\n");

@@ -120,9 +120,7 @@ class ExchangeTest {
                                             });
                     try (Exchange e = new Exchange(broken, 4)) {
                         String message =
-                                assertThrows(
-                                                JcclException.class,
-                                                () -> e.combine(ReduceOp.MAX, 2))
+                                assertThrows(JcclException.class, () -> e.combine(ReduceOp.MAX, 2))
                                         .getMessage();
                         assertTrue(message.contains("gave " + wrong), message);
                         assertTrue(message.contains("this rank gave 2.0"), message);

@@ -53,15 +53,23 @@ class SplitTest {
 
     @Test
     void sizesOfGroupsMayDiffer() {
-        assertArrayEquals(
-                new int[] {3, 3, 2}, Split.of(Map.of(Split.VARIABLE, "MOD 3")).sizes(8));
+        assertArrayEquals(new int[] {3, 3, 2}, Split.of(Map.of(Split.VARIABLE, "MOD 3")).sizes(8));
     }
 
     @ParameterizedTest
     @ValueSource(
             strings = {
-                "", "2", "MOD", "MOD 0", "DIV 0x0", "XOR 1", "AND -1", "AND 0b2", "AND 0xfg",
-                "MOD 99999999999", "AND 1 2"
+                "",
+                "2",
+                "MOD",
+                "MOD 0",
+                "DIV 0x0",
+                "XOR 1",
+                "AND -1",
+                "AND 0b2",
+                "AND 0xfg",
+                "MOD 99999999999",
+                "AND 1 2"
             })
     void malformedOnesAreRefused(String text) {
         String message =
@@ -75,7 +83,6 @@ class SplitTest {
     @ParameterizedTest
     @ValueSource(strings = {"", "0x", "-1", "g", "1ffffffff"})
     void malformedMasksAreRefused(String text) {
-        assertThrows(
-                IllegalArgumentException.class, () -> Split.of(Map.of(Split.MASK, text)));
+        assertThrows(IllegalArgumentException.class, () -> Split.of(Map.of(Split.MASK, text)));
     }
 }

@@ -53,7 +53,8 @@ final class CsvReport implements Report {
                 List.of(
                         run,
                         line.cycle(),
-                        DateTimeFormatter.ISO_LOCAL_DATE_TIME.format(line.time().truncatedTo(ChronoUnit.SECONDS)),
+                        DateTimeFormatter.ISO_LOCAL_DATE_TIME.format(
+                                line.time().truncatedTo(ChronoUnit.SECONDS)),
                         line.bytes(),
                         line.count(),
                         line.type(),

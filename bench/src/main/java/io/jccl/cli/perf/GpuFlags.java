@@ -70,7 +70,8 @@ final class GpuFlags {
             names = {"-V", "--device_cta_count"},
             paramLabel = "<count>",
             converter = Count.class,
-            description = "Without effect: the blocks of what -D would run, 1 to 128 (default: 16).")
+            description =
+                    "Without effect: the blocks of what -D would run, 1 to 128 (default: 16).")
     private int deviceCtas = NOT_GIVEN;
 
     int graphLaunches() {
@@ -84,8 +85,7 @@ final class GpuFlags {
     CommunicatorOptions configured(CommunicatorOptions options) {
         return ctaPolicy == NOT_GIVEN
                 ? options
-                : options.withNccl(
-                        options.nccl().with(NcclConfig.Field.CTA_POLICY, ctaPolicy));
+                : options.withNccl(options.nccl().with(NcclConfig.Field.CTA_POLICY, ctaPolicy));
     }
 
     /**

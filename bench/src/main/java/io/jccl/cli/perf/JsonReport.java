@@ -154,7 +154,10 @@ final class JsonReport implements Report {
     public void line(Line line) {
         ObjectNode o = results.addObject();
         o.put("cycle", line.cycle());
-        o.put("timestamp", DateTimeFormatter.ISO_LOCAL_DATE_TIME.format(line.time().truncatedTo(ChronoUnit.SECONDS)));
+        o.put(
+                "timestamp",
+                DateTimeFormatter.ISO_LOCAL_DATE_TIME.format(
+                        line.time().truncatedTo(ChronoUnit.SECONDS)));
         o.put("size", line.bytes());
         o.put("count", line.count());
         o.put("type", line.type());

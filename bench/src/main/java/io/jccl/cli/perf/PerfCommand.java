@@ -154,9 +154,7 @@ public final class PerfCommand implements Callable<Integer> {
             } else {
                 boolean placed = chosen == Engine.NCCL && first >= 0;
                 try (Communicator c =
-                        placed
-                                ? chosen.join(first, options)
-                                : chosen.join(environment, options)) {
+                        placed ? chosen.join(first, options) : chosen.join(environment, options)) {
                     checkRanks(line, config, c.size());
                     runRank(config, c, forecast, line, failed);
                 }

@@ -35,8 +35,7 @@ final class PerfOptions {
     private static final String MIN_BW = "NCCL_TESTS_MIN_BW";
 
     /** Those that do something; others are noted. */
-    private static final Set<String> VARIABLES =
-            Set.of(DEVICE, MIN_BW, Split.VARIABLE, Split.MASK);
+    private static final Set<String> VARIABLES = Set.of(DEVICE, MIN_BW, Split.VARIABLE, Split.MASK);
 
     private static final int NOT_GIVEN = -1;
 
@@ -126,8 +125,7 @@ final class PerfOptions {
             description =
                     "int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16,"
                             + " f8e4m3, f8e5m2, fp32 and the like, or all (default: float).")
-    private PerfValues.Choice<DataType> type =
-            new PerfValues.Choice<>(List.of(DataType.FLOAT32));
+    private PerfValues.Choice<DataType> type = new PerfValues.Choice<>(List.of(DataType.FLOAT32));
 
     @Option(
             names = {"-r", "--root"},
@@ -401,7 +399,8 @@ final class PerfOptions {
             // Reported below, as numbers out of range are.
         }
         throw new ParameterException(
-                line, name + " is '" + text + "', expected " + expected + "; set it so, or unset it");
+                line,
+                name + " is '" + text + "', expected " + expected + "; set it so, or unset it");
     }
 
     private static void atLeastOne(CommandLine line, String option, int value) {

@@ -92,9 +92,7 @@ final class TableReport implements Report {
         if (perIteration) {
             println(
                     "# Per-Iteration Report: i_* are of the slowest rank's time in each iteration"
-                            + (timing.skipped() > 0
-                                    ? " but the first " + timing.skipped()
-                                    : ""));
+                            + (timing.skipped() > 0 ? " but the first " + timing.skipped() : ""));
         }
         if (config.split().isAsked()) {
             println(

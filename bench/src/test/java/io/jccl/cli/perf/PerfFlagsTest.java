@@ -105,8 +105,7 @@ class PerfFlagsTest {
                 lines.stream().filter(l -> l.startsWith("# WARNING: times may be wrong")).count()
                         <= 1);
         assertEquals("#", lines.getLast());
-        assertEquals(
-                "# Collective test concluded: jccl all_reduce", lines.get(lines.size() - 2));
+        assertEquals("# Collective test concluded: jccl all_reduce", lines.get(lines.size() - 2));
     }
 
     @Test
@@ -239,8 +238,15 @@ class PerfFlagsTest {
 
     @ParameterizedTest
     @CsvSource({
-        "fp32, float", "FP16, half", "bf16, bfloat16", "f64, double", "fp8_e4m3, f8e4m3",
-        "fp8e5m2, f8e5m2", "float32, float", "HALF, half", "uint64, uint64"
+        "fp32, float",
+        "FP16, half",
+        "bf16, bfloat16",
+        "f64, double",
+        "fp8_e4m3, f8e4m3",
+        "fp8e5m2, f8e5m2",
+        "float32, float",
+        "HALF, half",
+        "uint64, uint64"
     })
     void typesHaveSeveralNames(String name, String printed) {
         passes("all_gather -g 2 -d " + name + SHORT);
