@@ -81,7 +81,7 @@ final class BatchTimer {
      */
     Times time(Runnable iteration, int[] lengths) {
         if (timing.graphLaunches() == 0) {
-            return time(iteration, lengths, timing.aggregated());
+            return batches(iteration, lengths, timing.aggregated());
         }
         int n = timing.iterations();
         try (Graph graph =
@@ -94,11 +94,19 @@ final class BatchTimer {
                         })) {
             comm.barrier(stream);
             stream.synchronize();
-            return time(() -> graph.launch(stream), lengths, n * timing.aggregated());
+            return batches(() -> graph.launch(stream), lengths, n * timing.aggregated());
         }
     }
 
-    private Times time(Runnable iteration, int[] lengths, int operations) {
+    /**
+     * Runs and times, without a graph.
+     *
+     * @param iteration what to time
+     * @param lengths iterations of each unit
+     * @param operations how many an iteration has
+     * @return the times
+     */
+    Times batches(Runnable iteration, int[] lengths, int operations) {
         return timing.blocking() == Blocking.NONE && comm.device().kind() == Device.Kind.CUDA
                 ? byEvents(iteration, lengths, operations)
                 : byClock(iteration, lengths, operations);
@@ -110,11 +118,7 @@ final class BatchTimer {
         long start = System.nanoTime();
         for (int u = 0; u < lengths.length; u++) {
             long before = System.nanoTime();
-            long waited = 0;
-            for (int i = 0; i < lengths[u]; i++) {
-                iteration.run();
-                waited += afterIteration();
-            }
+            long waited = run(iteration, lengths[u]);
             if (timing.blocking() == Blocking.NONE) {
                 stream.synchronize();
             }
@@ -124,6 +128,16 @@ final class BatchTimer {
         // Operations that block have completed when they are submitted.
         long all = System.nanoTime() - start - apart;
         return new Times(units, all / 1e3 / Arrays.stream(lengths).sum() / operations);
+    }
+
+    /** The loop that the JVM has compiled when it is warm; returns what is not to count. */
+    private long run(Runnable iteration, int times) {
+        long waited = 0;
+        for (int i = 0; i < times; i++) {
+            iteration.run();
+            waited += afterIteration();
+        }
+        return waited;
     }
 
     /** Waits as {@code -z} says; returns what of that is not to count. */

@@ -41,6 +41,7 @@ final class WarmUpPhase {
     private final Patterns patterns;
     private final Exchange exchange;
     private final Stream stream;
+    private final BatchTimer timer;
     private final long start = System.nanoTime();
 
     /** Nanoseconds since the first rank started, as of the last exchange. */
@@ -52,6 +53,7 @@ final class WarmUpPhase {
         this.patterns = patterns;
         this.exchange = exchange;
         this.stream = comm.device().defaultStream();
+        this.timer = new BatchTimer(config.timing(), comm);
     }
 
     /**
@@ -139,12 +141,9 @@ final class WarmUpPhase {
         double[] mine = new double[iterations.length + 1];
         for (int t = 0; t < iterations.length; t++) {
             trials.get(t).prepare(SEED);
-            long before = System.nanoTime();
-            for (int i = 0; i < repeats; i++) {
-                iterations[t].run();
-            }
             stream.synchronize();
-            mine[t] = (double) (System.nanoTime() - before) / repeats;
+            // By the loop that will measure, which has to be warm as well.
+            mine[t] = 1e3 * timer.batches(iterations[t], new int[] {repeats}, 1).units()[0];
         }
         mine[iterations.length] = (double) (System.nanoTime() - start);
         double[] all = exchange.combine(ReduceOp.MAX, mine);
