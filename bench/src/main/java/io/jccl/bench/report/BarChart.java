@@ -1,7 +1,7 @@
 package io.jccl.bench.report;
 
-import static io.jccl.bench.report.Markup.print;
 import static io.jccl.bench.report.Markup.escape;
+import static io.jccl.bench.report.Markup.print;
 
 import java.util.List;
 
@@ -17,8 +17,7 @@ public final class BarChart implements Chart {
      * @param text what stands at its end
      * @param tip what a page shows where the mouse is
      */
-    public record Bar(
-            int colour, double value, double low, double high, String text, String tip) {
+    public record Bar(int colour, double value, double low, double high, String text, String tip) {
         /** A bar without a spread. */
         public Bar(int colour, double value, String text, String tip) {
             this(colour, value, Double.NaN, Double.NaN, text, tip);
@@ -113,9 +112,7 @@ public final class BarChart implements Chart {
     }
 
     private static int high(Group g) {
-        return ROW * lines(g).size()
-                + g.bars.size() * (THICK + 3)
-                + 5;
+        return ROW * lines(g).size() + g.bars.size() * (THICK + 3) + 5;
     }
 
     private static List<String> lines(Group g) {

@@ -1,7 +1,7 @@
 package io.jccl.bench.report;
 
-import static io.jccl.bench.report.Markup.print;
 import static io.jccl.bench.report.Markup.escape;
+import static io.jccl.bench.report.Markup.print;
 
 import java.util.ArrayList;
 import java.util.DoubleSummaryStatistics;
@@ -104,8 +104,7 @@ public final class LineChart implements Chart {
         this.title = title;
         this.across = across;
         this.up = up;
-        this.series =
-                series.stream().map(this::drawable).filter(s -> !s.points.isEmpty()).toList();
+        this.series = series.stream().map(this::drawable).filter(s -> !s.points.isEmpty()).toList();
         this.marks = marks.stream().filter(m -> up.holds(m.y)).toList();
         this.small = small;
         heading = Markup.wrapped(title, width() - 16.0, Markup.BOLD * (small ? FONT : FONT + 2));
@@ -245,8 +244,7 @@ public final class LineChart implements Chart {
     @Override
     public void draw(StringBuilder out) {
         for (int i = 0; i < heading.size(); i++) {
-            Markup.text(
-                    out, 8, 16 + ROW * i, small ? "name" : "heading", "start", heading.get(i));
+            Markup.text(out, 8, 16 + ROW * i, small ? "name" : "heading", "start", heading.get(i));
         }
         print(
                 out,
@@ -259,7 +257,12 @@ public final class LineChart implements Chart {
             Markup.text(out, 8, top - 9, "label", "start", up.label());
         }
         Markup.text(
-                out, (LEFT + right) / 2.0, bottom + (small ? 28 : 36), "label", "middle", across.label());
+                out,
+                (LEFT + right) / 2.0,
+                bottom + (small ? 28 : 36),
+                "label",
+                "middle",
+                across.label());
         grid(out);
         for (Mark mark : marks) {
             print(
@@ -418,8 +421,11 @@ public final class LineChart implements Chart {
                         y + 9);
             }
             if (s.line != Line.FAINT) {
-                print(out, "<rect class=\"dot\" x=\"%.1f\" y=\"%d\" width=\"6\" height=\"6\" rx=\"3\"/>",
-                        x + 10, y + 6);
+                print(
+                        out,
+                        "<rect class=\"dot\" x=\"%.1f\" y=\"%d\" width=\"6\" height=\"6\" rx=\"3\"/>",
+                        x + 10,
+                        y + 6);
             }
         }
         for (int i = 0; i < lines.size(); i++) {

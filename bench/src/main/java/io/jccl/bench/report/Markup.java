@@ -21,27 +21,25 @@ final class Markup {
     /** Text for content and attributes; names come from files and command lines. */
     static String escape(String text) {
         StringBuilder b = new StringBuilder(text.length() + 16);
-        text.codePoints().forEach(c -> {
-            switch (c) {
-                case '&' -> b.append("&amp;");
-                case '<' -> b.append("&lt;");
-                case '>' -> b.append("&gt;");
-                case '"' -> b.append("&quot;");
-                case '\'' -> b.append("&#39;");
-                case '\n', '\t' -> b.append((char) c);
-                default -> b.appendCodePoint(isFit(c) ? c : 0xFFFD);
-            }
-        });
+        text.codePoints()
+                .forEach(c -> {
+                    switch (c) {
+                        case '&' -> b.append("&amp;");
+                        case '<' -> b.append("&lt;");
+                        case '>' -> b.append("&gt;");
+                        case '"' -> b.append("&quot;");
+                        case '\'' -> b.append("&#39;");
+                        case '\n', '\t' -> b.append((char) c);
+                        default -> b.appendCodePoint(isFit(c) ? c : 0xFFFD);
+                    }
+                });
         return b.toString();
     }
 
     /** Not what XML forbids, nor what turns the direction of the text round. */
     private static boolean isFit(int c) {
         return switch (Character.getType(c)) {
-            case Character.CONTROL,
-                    Character.FORMAT,
-                    Character.SURROGATE,
-                    Character.UNASSIGNED ->
+            case Character.CONTROL, Character.FORMAT, Character.SURROGATE, Character.UNASSIGNED ->
                     false;
             default -> true;
         };
@@ -79,13 +77,14 @@ final class Markup {
                 lines.add(line.toString().stripTrailing());
                 line.setLength(0);
             }
-            word.codePoints().forEach(c -> {
-                if (c != ' ' && width(line + Character.toString(c), font) > width) {
-                    lines.add(line.toString());
-                    line.setLength(0);
-                }
-                line.appendCodePoint(c);
-            });
+            word.codePoints()
+                    .forEach(c -> {
+                        if (c != ' ' && width(line + Character.toString(c), font) > width) {
+                            lines.add(line.toString());
+                            line.setLength(0);
+                        }
+                        line.appendCodePoint(c);
+                    });
         }
         lines.add(line.toString().stripTrailing());
         return lines;

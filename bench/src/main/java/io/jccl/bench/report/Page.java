@@ -1,7 +1,7 @@
 package io.jccl.bench.report;
 
-import static io.jccl.bench.report.Markup.print;
 import static io.jccl.bench.report.Markup.escape;
+import static io.jccl.bench.report.Markup.print;
 
 import java.util.ArrayList;
 import java.util.LinkedHashMap;

@@ -88,7 +88,8 @@ final class Bars {
                 if (c.has("error")) {
                     page.warning(run.named(name) + " failed: " + c.path("error").asText());
                 }
-                List<String> row = new ArrayList<>(runs.size() > 1 ? List.of(run.name()) : List.of());
+                List<String> row =
+                        new ArrayList<>(runs.size() > 1 ? List.of(run.name()) : List.of());
                 row.add(name);
                 if (c.has("average")) {
                     double low = run.number(c, "min");
@@ -161,8 +162,15 @@ final class Bars {
                         runs,
                         r -> r.root().path("jccl_offload"),
                         List.of(
-                                "device", "layers", "layer_bytes", "tier", "backward", "depth",
-                                "overlap_efficiency", "device_peak_bytes", "stalls",
+                                "device",
+                                "layers",
+                                "layer_bytes",
+                                "tier",
+                                "backward",
+                                "depth",
+                                "overlap_efficiency",
+                                "device_peak_bytes",
+                                "stalls",
                                 "checked_layers")));
     }
 
@@ -200,8 +208,15 @@ final class Bars {
                         runs,
                         Run::root,
                         List.of(
-                                "size", "ranks", "engine", "threads", "tier", "seconds",
-                                "gigaflops", "devicePeakBytes", "deviceBudgetBytes")));
+                                "size",
+                                "ranks",
+                                "engine",
+                                "threads",
+                                "tier",
+                                "seconds",
+                                "gigaflops",
+                                "devicePeakBytes",
+                                "deviceBudgetBytes")));
     }
 
     private static java.util.stream.DoubleStream doubles(JsonNode list) {
@@ -216,8 +231,7 @@ final class Bars {
     }
 
     /** Values under their names in the JSON, a column for each run. */
-    private static Table values(
-            List<Run> runs, Function<Run, JsonNode> of, List<String> keys) {
+    private static Table values(List<Run> runs, Function<Run, JsonNode> of, List<String> keys) {
         List<String> header = new ArrayList<>(List.of("value"));
         runs.forEach(r -> header.add(r.name().isEmpty() ? "" : r.name()));
         List<List<String>> rows = new ArrayList<>();

@@ -104,6 +104,7 @@ public final class Reports {
             Origin o = Origin.of(r.root());
             rows.add(List.of(r.name(), o.command(), o.machine(), o.versions(), o.time()));
         }
-        return new Table("Runs", List.of("run", "command", "machine", "versions", "time"), rows, true);
+        return new Table(
+                "Runs", List.of("run", "command", "machine", "versions", "time"), rows, true);
     }
 }

@@ -218,8 +218,7 @@ final class Sweeps {
         Map<String, List<Row>> byOperation = new TreeMap<>();
         for (JsonNode p : run.list(run.root().path("plan"), "predictions")) {
             double time = run.number(p, "timeUs");
-            Side side =
-                    new Side(time, Double.NaN, Double.NaN, run.number(p, "busbwGBps") * time);
+            Side side = new Side(time, Double.NaN, Double.NaN, run.number(p, "busbwGBps") * time);
             byOperation
                     .computeIfAbsent(p.path("op").asText(""), op -> new ArrayList<>())
                     .add(new Row(run.number(p, "bytes"), null, null, side));
@@ -272,9 +271,11 @@ final class Sweeps {
         return new Figure(
                 "Bus bandwidth and time" + part,
                 "Solid: out of place; dashed: in place; dotted: predicted."
-                        + (spread ? " Bands are the spread: the middle half of the batches; without"
+                        + (spread
+                                ? " Bands are the spread: the middle half of the batches; without"
                                         + " batches, from the fastest iteration to the 95th"
-                                        + " percentile." : "")
+                                        + " percentile."
+                                : "")
                         + " Both axes are logarithmic. A click on a name hides its curve.",
                 charts);
     }

@@ -2,8 +2,8 @@ package io.jccl.cli.train;
 
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
-import io.jccl.cli.shell.Engine;
 import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.Engine;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Output;

@@ -356,9 +356,7 @@ final class TrainReport {
             groups.add(
                     new BarChart.Group(
                             run.name(),
-                            List.of(
-                                    new BarChart.Bar(
-                                            0, speed, text, run.name() + ": " + text))));
+                            List.of(new BarChart.Bar(0, speed, text, run.name() + ": " + text))));
         }
         return new Figure(
                 "Speed",

@@ -94,8 +94,8 @@ class PageTest {
                         .filter(m -> m.getElementsByTagName("title").getLength() == 1)
                         .findFirst()
                         .orElseThrow();
-        elements(d, "circle", "").forEach(c ->
-                assertTrue(number(c, "cy") > number(mark, "y1"), c::toString));
+        elements(d, "circle", "")
+                .forEach(c -> assertTrue(number(c, "cy") > number(mark, "y1"), c::toString));
         List<String> legend =
                 elements(d, "text", "entry-name").stream().map(Element::getTextContent).toList();
         assertEquals(List.of("a", "b", "limit"), legend);
@@ -167,7 +167,10 @@ class PageTest {
                         new Axis(HOSTILE, Scale.LINEAR),
                         List.of(
                                 new Series(
-                                        HOSTILE, 0, Line.DASHED, List.of(new Point(1, 1, HOSTILE)))),
+                                        HOSTILE,
+                                        0,
+                                        Line.DASHED,
+                                        List.of(new Point(1, 1, HOSTILE)))),
                         List.of(new Mark(HOSTILE, 2)));
         BarChart bar =
                 new BarChart(
@@ -230,7 +233,8 @@ class PageTest {
             assertTrue(end <= chart.width(), e.getTextContent() + " is cut off at " + end);
             assertTrue(number(e, "y") < chart.height(), e.getTextContent() + " is below");
         }
-        String names = lines.stream().map(Element::getTextContent).reduce("", (a, b) -> a + " " + b);
+        String names =
+                lines.stream().map(Element::getTextContent).reduce("", (a, b) -> a + " " + b);
         all.forEach(s -> assertTrue(names.contains(s.name()), s.name() + " in " + names));
     }
 
@@ -354,7 +358,10 @@ class PageTest {
     @Test
     void tablesForATerminalAreAligned() {
         Table t =
-                new Table("times", List.of("size", "us"), List.of(List.of("8 B", "12.5"), List.of("64 KiB", "7")));
+                new Table(
+                        "times",
+                        List.of("size", "us"),
+                        List.of(List.of("8 B", "12.5"), List.of("64 KiB", "7")));
         assertEquals("# times\n# size      us\n  8 B     12.5\n  64 KiB     7\n", t.text());
         assertEquals(0, new Page("p").add(new Table("", List.of("a"), List.of())).text().length());
         assertEquals("# WARNING: x\n", Objects.requireNonNull(new Page("p").warning("x").text()));

@@ -74,7 +74,11 @@ final class Browser {
             p.destroyForcibly().waitFor();
         }
         String console =
-                Files.readString(log).lines().filter(l -> l.contains(":CONSOLE")).toList().toString();
+                Files.readString(log)
+                        .lines()
+                        .filter(l -> l.contains(":CONSOLE"))
+                        .toList()
+                        .toString();
         assertTrue(console.equals("[]"), console);
         return Files.readString(out);
     }

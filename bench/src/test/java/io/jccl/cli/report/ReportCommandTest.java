@@ -57,7 +57,13 @@ class ReportCommandTest {
     @BeforeAll
     static void measure() {
         String sizes = " -b 8 -e 2K -f 4 -g 2 -n 2 -w 0";
-        run("all_reduce" + sizes + " -I -J " + runs.resolve("a.json") + " --html " + runs.resolve("a.html"));
+        run(
+                "all_reduce"
+                        + sizes
+                        + " -I -J "
+                        + runs.resolve("a.json")
+                        + " --html "
+                        + runs.resolve("a.html"));
         run("all_reduce" + sizes + " --algo ring -J " + runs.resolve("b.json"));
         run("broadcast" + sizes + " -d all -J " + runs.resolve("types.json"));
         run("topo --file " + TOPO + " --size 1K,1M,1G --json=" + runs.resolve("topo.json"));
@@ -159,8 +165,16 @@ class ReportCommandTest {
                 legend.contains("topo, ceiling of the links, " + Axis.number(bound) + " GB/s"),
                 legend::toString);
         // Runs differ in colour, ways in their dashes.
-        assertEquals(4, elements(d, "g", "dashed").stream().filter(g -> g.getAttribute("class").startsWith("curve")).count());
-        assertEquals(2, elements(d, "g", "dotted").stream().filter(g -> g.getAttribute("class").startsWith("curve")).count());
+        assertEquals(
+                4,
+                elements(d, "g", "dashed").stream()
+                        .filter(g -> g.getAttribute("class").startsWith("curve"))
+                        .count());
+        assertEquals(
+                2,
+                elements(d, "g", "dotted").stream()
+                        .filter(g -> g.getAttribute("class").startsWith("curve"))
+                        .count());
         List<String> rows = texts(d, "td", "");
         assertTrue(rows.contains("b") && rows.contains("jccl topo"), rows::toString);
     }
@@ -217,7 +231,11 @@ class ReportCommandTest {
         Path offload = folder.resolve("off.json");
         run("bandwidth --device host -b 64K -i 1 -n 1 -J " + bandwidth);
         run("matmul -n 64 -J " + matmul);
-        run("offload --layers 2 --layer-bytes 64K --samples 2 -J " + offload + " --html " + folder.resolve("off.html"));
+        run(
+                "offload --layers 2 --layer-bytes 64K --samples 2 -J "
+                        + offload
+                        + " --html "
+                        + folder.resolve("off.html"));
         Document d = page(folder.resolve("off.html"));
         assertEquals(5 + 2, elements(d, "rect", "bar").size());
         assertEquals(1, elements(d, "path", "whisker").size());
@@ -333,7 +351,13 @@ class ReportCommandTest {
         assertEquals(2, o.status, o::toString);
         assertTrue(o.err.contains("is also a file to read; give another for the page"), o.err);
         assertEquals(json("a.json"), new ObjectMapper().readTree(file.toFile()));
-        for (String command : List.of("report " + file, "all_reduce -b 8 -e 8", "bandwidth", "offload", "matmul")) {
+        for (String command :
+                List.of(
+                        "report " + file,
+                        "all_reduce -b 8 -e 8",
+                        "bandwidth",
+                        "offload",
+                        "matmul")) {
             List<Object> words = new ArrayList<>(List.of((Object[]) command.split(" ", -1)));
             words.addAll(List.of("--html", folder.resolve("none/x.html")));
             o = jccl(words.toArray());
@@ -360,17 +384,21 @@ class ReportCommandTest {
                 chart.querySelector(".key").dispatchEvent(new MouseEvent("click", { bubbles: true }));
                 document.body.dataset.off = chart.querySelectorAll(".curve.off").length;
                 document.body.dataset.wide = document.documentElement.scrollWidth - window.innerWidth;
-                </script></body>""";
+                </script></body>\
+                """;
         Files.writeString(html, Files.readString(html).replace("</body>", probe));
         String dom = Browser.open(html, folder);
         int points = page(html).getElementsByTagName("circle").getLength();
         assertEquals(points, dom.split("<circle [^>]*data-tip=", -1).length - 1);
         assertTrue(dom.contains("data-shown=\"block\""), dom);
         assertTrue(dom.contains("data-off=\"1\""), dom);
-        for (String curve : List.of("a, out of place", "a, in place", "b, out of place", "b, in place")) {
+        for (String curve :
+                List.of("a, out of place", "a, in place", "b, out of place", "b, in place")) {
             assertTrue(
                     dom.matches("(?s).*<body [^>]*data-tip=\"[^\"]*" + curve + ", 8 B: .*"),
-                    curve + " in " + dom.substring(dom.indexOf("<body"), dom.indexOf("<body") + 400));
+                    curve
+                            + " in "
+                            + dom.substring(dom.indexOf("<body"), dom.indexOf("<body") + 400));
         }
         String wide = dom.replaceFirst("(?s).*data-wide=\"(-?\\d+)\".*", "$1");
         assertTrue(Integer.parseInt(wide) <= 0, "the page is wider than the window by " + wide);

@@ -126,10 +126,7 @@ class FitDemoTest {
             double x = number(dot, "cx") - number(plot, "x");
             double y = number(dot, "cy") - number(plot, "y");
             assertTrue(
-                    x >= 0
-                            && x <= number(plot, "width")
-                            && y >= 0
-                            && y <= number(plot, "height"),
+                    x >= 0 && x <= number(plot, "width") && y >= 0 && y <= number(plot, "height"),
                     x + ", " + y);
         }
         // The largest of each as a bar.
