@@ -118,7 +118,7 @@ final class ElementwiseProbe {
             MemorySegment y = b.asSegment();
             MemorySegment z = c.asSegment();
             for (long i = 0; i < count; i++) {
-                a.set(i, i % 1000);
+                a.set(i, (double) (i % 1000));
                 b.set(i, 1);
             }
             c.zero();
@@ -128,7 +128,7 @@ final class ElementwiseProbe {
                             Functions.sum(x, y, z, count);
                         }
                     });
-            return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1));
+            return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1.0));
         }
     }
 

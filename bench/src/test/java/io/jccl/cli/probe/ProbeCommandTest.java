@@ -26,10 +26,12 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -91,7 +93,7 @@ class ProbeCommandTest {
         return outcome.timing().medianSeconds();
     }
 
-    private static void assertRate(double amount, Outcome outcome, Double rate) {
+    private static void assertRate(double amount, Outcome outcome, @Nullable Double rate) {
         double expected = amount / seconds(outcome);
         assertNotNull(rate);
         assertEquals(expected, rate, 1e-9 * expected);
@@ -302,7 +304,7 @@ class ProbeCommandTest {
                                             p.low() <= p.y() && p.y() <= p.high() && p.x() > 0,
                                             chart.title() + p)));
         }
-        ProbeReport.Point first = products.lines().get("float32").getFirst();
+        ProbeReport.Point first = Objects.requireNonNull(products.lines().get("float32")).getFirst();
         assertEquals(16, first.x());
         assertEquals(
                 r.matmul().stream()
