@@ -8,6 +8,8 @@ import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.util.Objects;
+import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
@@ -17,6 +19,9 @@ final class DeviceProducts implements AutoCloseable {
 
     /** Elements that are filled or read at a time. */
     private static final int CHUNK = 1 << 20;
+
+    /** A product that takes milliseconds even if interpreted. */
+    private static final int SMALL = 48;
 
     private final Device device;
     private final Stream stream;
@@ -47,12 +52,39 @@ final class DeviceProducts implements AutoCloseable {
                 : "the host's products take float32 and bfloat16";
     }
 
+    /** Lets the JVM compile what products of a type run, for so many seconds at most. */
+    void compile(MatrixType type, double most) {
+        on(
+                type,
+                SMALL,
+                (work, product) -> {
+                    Meter.compile(work, most);
+                    return null;
+                });
+    }
+
     /**
      * Measures one.
      *
      * @return the outcome: wrong if an element of the product is
      */
     Outcome measure(MatrixType type, int n, double share) {
+        return Objects.requireNonNull(
+                on(
+                        type,
+                        n,
+                        (work, product) -> {
+                            Timing timing = Meter.measure(work, share);
+                            afterProduct.accept(product);
+                            String wrong = wrong(product, n);
+                            return wrong == null
+                                    ? Outcome.measured(timing)
+                                    : Outcome.wrong(wrong);
+                        }));
+    }
+
+    private @Nullable Outcome on(
+            MatrixType type, int n, BiFunction<Meter.Work, Buffer, @Nullable Outcome> use) {
         long count = (long) n * n;
         try (Buffer a = device.allocate(type.factors(), count);
                 Buffer b = device.allocate(type.factors(), count);
@@ -60,18 +92,14 @@ final class DeviceProducts implements AutoCloseable {
             fill(a, n, MatmulInputs.A);
             fill(b, n, MatmulInputs.A + 1);
             Runnable one = product(type, n, a, b, c);
-            Timing timing =
-                    Meter.measure(
-                            times -> {
-                                for (int i = 0; i < times; i++) {
-                                    one.run();
-                                }
-                                stream.synchronize();
-                            },
-                            share);
-            afterProduct.accept(c);
-            String wrong = wrong(c, n);
-            return wrong == null ? Outcome.measured(timing) : Outcome.wrong(wrong);
+            Meter.Work work =
+                    times -> {
+                        for (int i = 0; i < times; i++) {
+                            one.run();
+                        }
+                        stream.synchronize();
+                    };
+            return use.apply(work, c);
         }
     }
 

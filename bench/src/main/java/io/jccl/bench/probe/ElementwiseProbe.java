@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.function.Consumer;
+import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /** What a trainer does to whole tensors, by size: a sum on one thread, a step of Adam on all. */
@@ -19,6 +20,9 @@ final class ElementwiseProbe {
     private static final long SMALLEST = 4 << 10;
     private static final int FACTOR = 16;
     private static final double RATE = 1e-3;
+
+    /** For each operation. */
+    private static final double COMPILE_SHARE = 0.15;
 
     /** An operation, by bytes and operations of an element. */
     private enum Operation {
@@ -72,11 +76,19 @@ final class ElementwiseProbe {
         for (Operation o : Operation.values()) {
             for (long count : counts) {
                 progress.accept(o + " of " + count + " elements");
+                // The first one has the compiler's time as well.
+                double compile = count == counts.getFirst() ? budget.left() * COMPILE_SHARE : 0;
                 double share = budget.share(rest--);
-                rows.add(
-                        o == Operation.ADD
-                                ? row(o, count, 1, add(count, share))
-                                : row(o, count, config.threads(), adam(count, share)));
+                int threads = o == Operation.ADD ? 1 : config.threads();
+                Outcome outcome =
+                        measure(
+                                o,
+                                count,
+                                work -> {
+                                    Meter.compile(work, compile);
+                                    return Meter.measure(work, share);
+                                });
+                rows.add(row(o, count, threads, outcome));
             }
         }
         return rows;
@@ -94,7 +106,11 @@ final class ElementwiseProbe {
                 out.rate(o.bytes * count / 1e9));
     }
 
-    private static Outcome add(long count, double share) {
+    private Outcome measure(Operation o, long count, Function<Meter.Work, Timing> meter) {
+        return o == Operation.ADD ? add(count, meter) : adam(count, meter);
+    }
+
+    private static Outcome add(long count, Function<Meter.Work, Timing> meter) {
         try (Buffer a = Device.host().allocate(DataType.FLOAT32, count);
                 Buffer b = Device.host().allocate(DataType.FLOAT32, count);
                 Buffer c = Device.host().allocate(DataType.FLOAT32, count)) {
@@ -102,23 +118,21 @@ final class ElementwiseProbe {
             MemorySegment y = b.asSegment();
             MemorySegment z = c.asSegment();
             for (long i = 0; i < count; i++) {
-                a.set(i, i % 1000);
+                a.set(i, (double) (i % 1000));
                 b.set(i, 1);
             }
             c.zero();
             Timing timing =
-                    Meter.measure(
-                            times -> {
-                                for (int i = 0; i < times; i++) {
-                                    Functions.sum(x, y, z, count);
-                                }
-                            },
-                            share);
-            return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1));
+                    meter.apply(times -> {
+                        for (int i = 0; i < times; i++) {
+                            Functions.sum(x, y, z, count);
+                        }
+                    });
+            return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1.0));
         }
     }
 
-    private Outcome adam(long count, double share) {
+    private Outcome adam(long count, Function<Meter.Work, Timing> meter) {
         Adam adam = Adam.defaults();
         try (OptimizerState state = OptimizerState.allocate(adam, Device.host(), count);
                 Buffer gradients = Device.host().allocate(DataType.FLOAT32, count);
@@ -134,7 +148,7 @@ final class ElementwiseProbe {
                         }
                     };
             // With one gradient for ever both moments' estimates are 1: each step is the rate.
-            Timing timing = Meter.measure(work, share);
+            Timing timing = meter.apply(work);
             return outcome(timing, wrong(state.parameters(), count - 1, -RATE * step[0]));
         }
     }

@@ -23,6 +23,7 @@ final class LayerProbe {
     private static final int SEQUENCES = 4;
     private static final int ROWS = CONTEXT * SEQUENCES;
     private static final int HEAD = 64;
+    private static final double COMPILE_SHARE = 0.15;
 
     /** Float32's share of a difference of sums over all outputs. */
     private static final double TOLERANCE = 0.05;
@@ -47,6 +48,17 @@ final class LayerProbe {
     List<ProbeResult.Layer> run(Budget budget) {
         List<ProbeResult.Layer> rows = new ArrayList<>();
         int rest = config.hidden().size();
+        if (!config.cuda()) {
+            progress.accept("layer, compiling");
+            try (TransformerLayer small = new TransformerLayer(HEAD, 1, CONTEXT / 4, 1, 1)) {
+                Meter.compile(
+                        times -> {
+                            repeat(small::forward, times);
+                            repeat(small::backward, times);
+                        },
+                        budget.left() * COMPILE_SHARE);
+            }
+        }
         for (int hidden : config.hidden()) {
             progress.accept("layer of width " + hidden);
             rows.add(layer(hidden, budget.share(rest--)));

@@ -19,6 +19,9 @@ final class MatmulProbe {
 
     private static final double SMALL_SECONDS = 0.2;
 
+    /** For each type. */
+    private static final double COMPILE_SHARE = 0.15;
+
     private final ProbeConfig config;
     private final long room;
     private final Consumer<Buffer> afterProduct;
@@ -56,6 +59,12 @@ final class MatmulProbe {
         int rest = types.size() * config.sizes().size();
         try (DeviceProducts products =
                 new DeviceProducts(config.device(), config.threads(), afterProduct)) {
+            if (!config.cuda()) {
+                for (MatrixType type : types) {
+                    progress.accept("products of " + type + ", compiling");
+                    products.compile(type, budget.left() * COMPILE_SHARE);
+                }
+            }
             for (int n : config.sizes()) {
                 for (MatrixType type : types) {
                     rows.add(row(type, n, measure(products, type, n, budget.share(rest--))));

@@ -50,17 +50,17 @@ public record ProbeReport(List<Chart> charts, ProbeResult.Roofline roofline) {
         Lines memory = new Lines();
         for (ProbeResult.Access m : result.memory()) {
             String name = m.access() + ", threads: " + m.threads();
-            memory.rate(name, m.bytes(), m.outcome(), m.gigabytesPerSecond());
+            memory.rate(name, (double) m.bytes(), m.outcome(), m.gigabytesPerSecond());
         }
         memory.add(charts, "Memory bandwidth by working set", "bytes", "GB/s");
         Lines elementwise = new Lines();
         for (ProbeResult.Elementwise e : result.elementwise()) {
-            elementwise.rate(e.operation(), e.elements(), e.outcome(), e.gigabytesPerSecond());
+            elementwise.rate(e.operation(), (double) e.elements(), e.outcome(), e.gigabytesPerSecond());
         }
         elementwise.add(charts, "Elementwise operations", "elements", "GB/s");
         Lines sums = new Lines();
         for (ProbeResult.AllReduce a : result.allReduce()) {
-            sums.rate(a.engine(), a.bytes(), a.outcome(), a.busGigabytesPerSecond());
+            sums.rate(a.engine(), (double) a.bytes(), a.outcome(), a.busGigabytesPerSecond());
         }
         sums.add(charts, "allReduce, bus bandwidth", "bytes", "GB/s");
         Lines layers = new Lines();
@@ -79,8 +79,9 @@ public record ProbeReport(List<Chart> charts, ProbeResult.Roofline roofline) {
         void rate(String name, double x, Outcome outcome, @Nullable Double rate) {
             Timing t = outcome.timing();
             if (t != null && rate != null) {
-                double amount = rate * t.medianSeconds();
-                add(name, new Point(x, rate, amount / t.maxSeconds(), amount / t.minSeconds()));
+                double low = rate * (t.medianSeconds() / t.maxSeconds());
+                double high = rate * (t.medianSeconds() / t.minSeconds());
+                add(name, new Point(x, rate, low, high));
             }
         }
 

@@ -11,6 +11,9 @@ final class WorkingSetProbe {
     private static final long SMALLEST = 16 << 10;
     private static final int FACTOR = 4;
 
+    /** For each loop, with one thread and with all. */
+    private static final double COMPILE_SHARE = 0.04;
+
     private final ProbeConfig config;
     private final Hardware machine;
     private final long room;
@@ -43,6 +46,10 @@ final class WorkingSetProbe {
         int rest = teams.size() * sizes.size() * WorkingSets.Loop.values().length;
         for (int threads : teams) {
             for (WorkingSets.Loop loop : WorkingSets.Loop.values()) {
+                progress.accept("memory " + loop + ", compiling");
+                try (WorkingSets small = new WorkingSets(loop, sizes.getFirst(), threads)) {
+                    Meter.compile(small::run, budget.left() * COMPILE_SHARE);
+                }
                 for (long size : sizes) {
                     progress.accept("memory " + loop + " of " + size + " bytes");
                     try (WorkingSets sets = new WorkingSets(loop, size, threads)) {

@@ -129,7 +129,7 @@ public record Hardware(
             throw new IllegalArgumentException(text);
         }
         int unit = m.group(2).isEmpty() ? 0 : 1 + "KMG".indexOf(m.group(2));
-        return Long.parseLong(m.group(1)) << 10 * unit;
+        return Long.parseLong(m.group(1)) << (10 * unit);
     }
 
     private static Map<String, String> versions(Machine machine) {

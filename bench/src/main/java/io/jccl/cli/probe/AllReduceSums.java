@@ -3,6 +3,7 @@ package io.jccl.cli.probe;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.bench.Collective;
+import io.jccl.bench.PerfRun;
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.ProbeConfig;
 import io.jccl.bench.probe.ProbeResult;
@@ -16,6 +17,7 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import picocli.CommandLine;
 
 /**
@@ -26,6 +28,17 @@ final class AllReduceSums implements ProbeRun.Sums {
     private static final long SMALLEST = 8;
     private static final long LARGEST = 8 << 20;
     private static final String TIMEOUT_SECONDS = "60";
+
+    private final PerfRun.Seam seam;
+
+    /**
+     * Measures.
+     *
+     * @param seam where a test may spoil results
+     */
+    AllReduceSums(PerfRun.Seam seam) {
+        this.seam = seam;
+    }
 
     @Override
     public List<ProbeResult.AllReduce> run(ProbeConfig config) {
@@ -51,7 +64,8 @@ final class AllReduceSums implements ProbeRun.Sums {
         StringWriter out = new StringWriter();
         StringWriter err = new StringWriter();
         int status =
-                new CommandLine(new PerfCommand(Collective.ALL_REDUCE))
+                // Whatever a launcher says, all ranks are threads of this process.
+                new CommandLine(new PerfCommand(Collective.ALL_REDUCE, Map.of(), seam))
                         .setOut(new PrintWriter(out))
                         .setErr(new PrintWriter(err))
                         .setExecutionExceptionHandler((e, l, r) -> {
@@ -81,14 +95,20 @@ final class AllReduceSums implements ProbeRun.Sums {
             for (JsonNode line : top.path("results")) {
                 JsonNode side = line.path("out_of_place");
                 long wrong = side.path("nwrong").asLong();
-                double seconds = side.path("time").asDouble() / 1e6;
+                double micros = side.path("time").asDouble();
+                Timing timing =
+                        new Timing(
+                                micros / 1e6,
+                                side.path("min").asDouble(micros) / 1e6,
+                                side.path("max").asDouble(micros) / 1e6,
+                                1,
+                                iterations,
+                                true);
                 Outcome outcome =
                         wrong > 0
-                                ? new Outcome(Outcome.Status.WRONG, wrong + " wrong elements", null)
-                                : new Outcome(
-                                        Outcome.Status.MEASURED,
-                                        null,
-                                        new Timing(seconds, seconds, seconds, 1, iterations, true));
+                                ? new Outcome(
+                                        Outcome.Status.WRONG, wrong + " wrong elements", null)
+                                : new Outcome(Outcome.Status.MEASURED, null, timing);
                 rows.add(
                         new ProbeResult.AllReduce(
                                 engine,

@@ -1,5 +1,6 @@
 package io.jccl.cli.probe;
 
+import io.jccl.bench.PerfRun;
 import io.jccl.bench.probe.MatrixType;
 import io.jccl.bench.probe.ProbeConfig;
 import io.jccl.bench.probe.ProbeResult;
@@ -19,8 +20,10 @@ import io.jccl.rendezvous.LaunchEnvironment;
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.function.Consumer;
@@ -56,6 +59,7 @@ public final class ProbeCommand implements Callable<Integer> {
     private static final int MOST_THREADS = 1024;
     private static final Pattern DEVICE = Pattern.compile("host|cuda(?::(\\d{1,4}))?");
 
+    private final Map<String, String> environment;
     private final Consumer<Buffer> afterProduct;
 
     @Spec private @Nullable CommandSpec spec;
@@ -133,16 +137,18 @@ public final class ProbeCommand implements Callable<Integer> {
     @Mixin private JsonOption json = new JsonOption();
 
     public ProbeCommand() {
-        this(product -> {});
+        this(System.getenv(), product -> {});
     }
 
     /**
      * Creates the command.
      *
+     * @param environment in which launchers say what they started
      * @param afterProduct sees each product of matrices before it is checked; for tests that spoil
      *     it
      */
-    public ProbeCommand(Consumer<Buffer> afterProduct) {
+    public ProbeCommand(Map<String, String> environment, Consumer<Buffer> afterProduct) {
+        this.environment = environment;
         this.afterProduct = afterProduct;
     }
 
@@ -152,15 +158,7 @@ public final class ProbeCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         CommandSpec s = spec;
-        int ranks = LaunchEnvironment.of(System.getenv()).size();
-        if (ranks > 1) {
-            throw mistake(
-                    s,
-                    "a launcher started "
-                            + ranks
-                            + " ranks, which would slow each other; start jccl probe by itself,"
-                            + " once on each machine");
-        }
+        checkAlone(s);
         json.checkWritable(s.commandLine());
         ProbeConfig config = config(s);
         PrintWriter out = s.commandLine().getOut();
@@ -170,7 +168,7 @@ public final class ProbeCommand implements Callable<Integer> {
             Hardware machine =
                     Hardware.of(Machine.local(), config.device().kind() == Device.Kind.CUDA);
             result =
-                    new ProbeRun(config, machine, new AllReduceSums(), afterProduct, progress)
+                    new ProbeRun(config, machine, new AllReduceSums(PerfRun.Seam.NONE), afterProduct, progress)
                             .run();
         } finally {
             progress.erase();
@@ -179,6 +177,21 @@ public final class ProbeCommand implements Callable<Integer> {
         out.flush();
         json.write(out, () -> ProbeJson.of(result));
         return result.faults().isEmpty() ? 0 : 1;
+    }
+
+    private void checkAlone(CommandSpec s) {
+        Map<String, String> launch = new HashMap<>(environment);
+        // Slurm sets these in a batch script too, where nothing was started per rank.
+        launch.keySet().removeIf(name -> name.startsWith("SLURM_"));
+        int ranks = LaunchEnvironment.of(launch).size();
+        if (ranks > 1) {
+            throw mistake(
+                    s,
+                    "a launcher started "
+                            + ranks
+                            + " ranks, which would slow each other; start jccl probe by itself,"
+                            + " once on each machine");
+        }
     }
 
     private ProbeConfig config(CommandSpec s) {

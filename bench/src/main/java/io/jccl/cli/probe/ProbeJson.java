@@ -54,7 +54,7 @@ public final class ProbeJson {
             schema = MAPPER.readTree(text).path("schema").asInt();
             result = MAPPER.readValue(text, ProbeResult.class);
         } catch (IOException e) {
-            throw mistake(file, "is not one: " + e.getMessage().lines().findFirst().orElse(""), e);
+            throw mistake(file, "is not one: " + String.valueOf(e.getMessage()).replaceAll("(?s)\n.*", ""), e);
         }
         if (schema != ProbeResult.SCHEMA) {
             throw mistake(file, "has schema " + schema + ", expected " + ProbeResult.SCHEMA, null);

@@ -6,25 +6,32 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.probe.Outcome;
+import io.jccl.bench.probe.ProbeConfig;
 import io.jccl.bench.probe.ProbeReport;
 import io.jccl.bench.probe.ProbeResult;
+import io.jccl.bench.probe.ProbeSection;
 import io.jccl.cli.Main;
 import io.jccl.device.Buffer;
+import io.jccl.device.Device;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -45,12 +52,16 @@ class ProbeCommandTest {
 
     private record Run(int status, String out, String err) {
         static Run of(Consumer<Buffer> spoil, String line) {
+            return of(Map.of(), spoil, line);
+        }
+
+        static Run of(Map<String, String> environment, Consumer<Buffer> spoil, String line) {
             StringWriter out = new StringWriter();
             StringWriter err = new StringWriter();
             int status =
                     Main.execute(
                             "probe",
-                            new ProbeCommand(spoil),
+                            new ProbeCommand(environment, spoil),
                             line.split(" "),
                             new PrintWriter(out),
                             new PrintWriter(err));
@@ -82,7 +93,7 @@ class ProbeCommandTest {
         return outcome.timing().medianSeconds();
     }
 
-    private static void assertRate(double amount, Outcome outcome, Double rate) {
+    private static void assertRate(double amount, Outcome outcome, @Nullable Double rate) {
         double expected = amount / seconds(outcome);
         assertNotNull(rate);
         assertEquals(expected, rate, 1e-9 * expected);
@@ -293,7 +304,7 @@ class ProbeCommandTest {
                                             p.low() <= p.y() && p.y() <= p.high() && p.x() > 0,
                                             chart.title() + p)));
         }
-        ProbeReport.Point first = products.lines().get("float32").getFirst();
+        ProbeReport.Point first = Objects.requireNonNull(products.lines().get("float32")).getFirst();
         assertEquals(16, first.x());
         assertEquals(
                 r.matmul().stream()
@@ -325,6 +336,45 @@ class ProbeCommandTest {
         ProbeResult.Product p = ProbeJson.read(json).matmul().getFirst();
         assertEquals(Outcome.Status.WRONG, p.outcome().status());
         assertNull(p.teraflops());
+    }
+
+    @Test
+    void aWrongSumOverRanksIsFound() {
+        assumeTrue(Runtime.getRuntime().availableProcessors() > 1, "needs two CPUs");
+        ProbeConfig config =
+                new ProbeConfig(
+                        Device.host(),
+                        Set.of(ProbeSection.ALLREDUCE),
+                        List.of(16),
+                        List.of(),
+                        List.of(16),
+                        64 << 10,
+                        2,
+                        1,
+                        List.of());
+        List<ProbeResult.AllReduce> rows =
+                new AllReduceSums((rank, sent, result) -> {
+                            if (result.count() > 1000) {
+                                result.set(5, result.get(5) + 1);
+                            }
+                        })
+                        .run(config);
+        assertEquals(
+                List.of(Outcome.Status.MEASURED, Outcome.Status.MEASURED, Outcome.Status.WRONG),
+                rows.stream().map(r -> r.outcome().status()).toList());
+        assertNull(rows.getLast().busGigabytesPerSecond());
+    }
+
+    @Test
+    void ranksOfALauncherAreRefused() {
+        Map<String, String> rank = Map.of("RANK", "1", "WORLD_SIZE", "4", "MASTER_ADDR", "a",
+                "MASTER_PORT", "1");
+        Run r = Run.of(rank, product -> {}, "--only copy");
+        assertEquals(2, r.status, r::toString);
+        assertTrue(r.err.contains("a launcher started 4 ranks"), r.err);
+        Map<String, String> batch = Map.of("SLURM_PROCID", "0", "SLURM_NTASKS", "4");
+        Run ok = Run.of(batch, product -> {}, "--only copy --max-bytes 4K --time-budget 0.2");
+        assertEquals(0, ok.status, ok::toString);
     }
 
     @Test
