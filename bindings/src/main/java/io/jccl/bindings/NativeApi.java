@@ -1,11 +1,10 @@
 package io.jccl.bindings;
 
-/** What the call tables have in common. */
+/** Methods common to all call tables. */
 public interface NativeApi {
     /**
-     * The library behind the table.
-     *
-     * @return which file it is, its version, and how it was found
+     * The library of the table.
+     * @return its file and version, and how it was found
      */
     LoadedLibrary library();
 
