@@ -40,7 +40,7 @@ class ElfHeaderTest {
                 String.valueOf(
                         ElfHeader.problem(
                                 start.getBytes(StandardCharsets.ISO_8859_1), 64, "amd64"));
-        assertTrue(problem.contains("no shared library"), problem);
+        assertTrue(problem.contains("not a shared library"), problem);
     }
 
     @Test
