@@ -29,9 +29,13 @@ import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Makes call tables: implements an interface whose methods are C functions with a class in which each method is one {@code invokeExact} on a constant handle.
+ * Makes call tables: implements an interface whose methods are C functions with a class in which
+ * each method is one {@code invokeExact} on a constant handle.
  *
- * <p>The class is generated at run time, since by hand it would be the same four lines some three hundred times. Its handles are dynamic constants: the compiler treats them like {@code static final} fields, but each is linked when its method first runs. Functions that are not called therefore cost nothing, and a function missing in an old library does not affect the others.
+ * <p>The class is generated at run time, since by hand it would be the same four lines some three
+ * hundred times. Its handles are dynamic constants: the compiler treats them like {@code static
+ * final} fields, but each is linked when its method first runs. Functions that are not called
+ * therefore cost nothing, and a function missing in an old library does not affect the others.
  *
  * <p>Java types stand for C types as follows; a test compares every signature with jextract's:
  *

@@ -8,8 +8,8 @@ import java.lang.foreign.MemorySegment;
  *
  * <p><b>Types.</b> A {@code long} is a size in bytes, a stride in elements, an opaque handle, or
  * the address of device memory. A {@code MemorySegment} is host memory by the C type in the
- * prototype; {@code alpha} and {@code beta} are in the memory that {@link #cublasSetPointerMode} selects. Enum
- * constants are in {@code io.jccl.bindings.generated.cublas}.
+ * prototype; {@code alpha} and {@code beta} are in the memory that {@link #cublasSetPointerMode}
+ * selects. Enum constants are in {@code io.jccl.bindings.generated.cublas}.
  *
  * <p><b>Results</b> are {@code cublasStatus_t}; {@link #check} throws for all but success.
  *

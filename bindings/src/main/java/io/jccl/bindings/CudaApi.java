@@ -10,12 +10,13 @@ import java.lang.foreign.MemorySegment;
  *
  * <p><b>Types.</b> A {@code long} is a size in bytes, an opaque handle (0: none; as a stream, the
  * default stream), or the address of device memory or of a message on the host. A {@code
- * MemorySegment} is host memory that the call reads or writes, by the C type in the prototype;
- * for a result {@code T* name} it must hold one {@code T}.
- * Enum constants, flags and struct layouts are in {@code io.jccl.bindings.generated.cudart}.
+ * MemorySegment} is host memory that the call reads or writes, by the C type in the prototype; for
+ * a result {@code T* name} it must hold one {@code T}. Enum constants, flags and struct layouts are
+ * in {@code io.jccl.bindings.generated.cudart}.
  *
  * <p><b>Results</b> are {@code cudaError_t}; {@link #check} throws for all but success. {@link
- * #cudaStreamQuery} and {@link #cudaEventQuery} return {@code cudaErrorNotReady} while work is pending.
+ * #cudaStreamQuery} and {@link #cudaEventQuery} return {@code cudaErrorNotReady} while work is
+ * pending.
  *
  * <p><b>Threads:</b> any; the current device is per thread, and must be set on each.
  */

@@ -10,8 +10,8 @@ public class CudaException extends JcclException {
     private static final long serialVersionUID = 1L;
 
     /**
-     * The errors after which, according to driver_types.h, every further call fails until the process is restarted. An uncorrectable memory error has the same effect: the context is
-     * lost.
+     * The errors after which, according to driver_types.h, every further call fails until the
+     * process is restarted. An uncorrectable memory error has the same effect: the context is lost.
      */
     private static final Set<Integer> FATAL =
             Set.of(

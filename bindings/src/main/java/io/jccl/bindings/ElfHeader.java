@@ -24,6 +24,7 @@ final class ElfHeader {
 
     /**
      * Why a file cannot be a library for a processor; null if it may be one.
+     *
      * @param head first bytes of the file
      * @param size its length
      * @param arch the processor, as named by the JVM

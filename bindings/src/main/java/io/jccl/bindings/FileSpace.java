@@ -13,7 +13,8 @@ import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reserves room for a file on its drive with {@code fallocate} of Linux (man 2 fallocate), for which Java has no method. Holds the file open, so that the file may be unlinked in the meantime.
+ * Reserves room for a file on its drive with {@code fallocate} of Linux (man 2 fallocate), for
+ * which Java has no method. Holds the file open, so that the file may be unlinked in the meantime.
  *
  * <p><b>Threads:</b> any, one at a time.
  */

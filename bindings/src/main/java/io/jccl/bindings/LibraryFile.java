@@ -2,7 +2,8 @@ package io.jccl.bindings;
 
 /**
  * A file of a native library on this machine, whether it is used or not.
-     * @param library the library
+ *
+ * @param library the library
  * @param path the file, with symbolic links resolved
  * @param how the place it was found in, such as {@code usual folder}
  */

@@ -14,6 +14,7 @@ import org.jspecify.annotations.Nullable;
 final class LibraryPlaces {
     /**
      * An explicit setting.
+     *
      * @param how the name of the setting
      * @param value its value
      * @param file whether it may name the file itself
@@ -385,7 +386,8 @@ final class LibraryPlaces {
     }
 
     /**
-     * The library's file names, best first. Of several MPIs, the one that started this process knows its rank; the others would each consider it the only rank.
+     * The library's file names, best first. Of several MPIs, the one that started this process
+     * knows its rank; the others would each consider it the only rank.
      */
     List<String> sonames() {
         if (library != NativeLibrary.MPI

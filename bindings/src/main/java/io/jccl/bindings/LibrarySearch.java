@@ -15,7 +15,11 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One search for one library. <p>An explicit setting is used, or the search fails: falling back to another copy would hide the mistake. A library of which a process must not have two copies is searched for among the mapped files before and after it is loaded.
+ * One search for one library.
+ *
+ * <p>An explicit setting is used, or the search fails: falling back to another copy would hide the
+ * mistake. A library of which a process must not have two copies is searched for among the mapped
+ * files before and after it is loaded.
  *
  * <p><b>Threads:</b> one.
  */
@@ -234,7 +238,9 @@ final class LibrarySearch {
     }
 
     private String advice(List<String> names) {
-        return names.stream().anyMatch(places.relatives()::containsKey) ? ": " + SearchReport.KNOWN_MPI : "";
+        return names.stream().anyMatch(places.relatives()::containsKey)
+                ? ": " + SearchReport.KNOWN_MPI
+                : "";
     }
 
     // --- Places that may or may not hold the library.
@@ -361,7 +367,9 @@ final class LibrarySearch {
     }
 
     /**
-     * Whether two copies in one process do harm. Two NCCLs corrupt each other's global state, and two MPIs would both be the same rank. Two CUDA runtimes are common, since NCCL includes its own.
+     * Whether two copies in one process do harm. Two NCCLs corrupt each other's global state, and
+     * two MPIs would both be the same rank. Two CUDA runtimes are common, since NCCL includes its
+     * own.
      */
     private boolean oneCopy() {
         return library == NativeLibrary.NCCL || library == NativeLibrary.MPI;

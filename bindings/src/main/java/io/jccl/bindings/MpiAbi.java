@@ -7,13 +7,14 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * The differences between the binary interfaces of MPI libraries: the width of handles, the values of
- * constants and the layout of {@code MPI_Status}.
+ * The differences between the binary interfaces of MPI libraries: the width of handles, the values
+ * of constants and the layout of {@code MPI_Status}.
  *
  * <p>The values are those of three headers: {@code mpi.h} of Open MPI 4.1.4 (the same in 5.0),
  * {@code mpi.h} of MPICH 4.0.2 (the same in all libraries of the MPICH ABI Compatibility
  * Initiative, https://www.mpich.org/abi/), and {@code mpi.h} of the standard ABI 1.0 as in chapter
- * 20 of MPI 5.0 and https://github.com/mpi-forum/mpi-abi-stubs. A test compares each with the value that a C compiler prints.
+ * 20 of MPI 5.0 and https://github.com/mpi-forum/mpi-abi-stubs. A test compares each with the value
+ * that a C compiler prints.
  */
 public enum MpiAbi {
     /** Open MPI 4 and 5: handles are addresses of objects that the library exports. */
@@ -122,9 +123,7 @@ public enum MpiAbi {
         this.handleBytes = handleBytes;
     }
 
-    /**
-     * The names with a value in the table; names of objects only where they are not symbols.
-     */
+    /** The names with a value in the table; names of objects only where they are not symbols. */
     static java.util.Set<String> names() {
         return java.util.Collections.unmodifiableSet(TABLE.keySet());
     }
@@ -140,7 +139,8 @@ public enum MpiAbi {
     private String field(String name) {
         String[] fields = TABLE.get(name);
         if (fields == null) {
-            throw new IllegalArgumentException("'" + name + "' is not a constant of MPI in the table");
+            throw new IllegalArgumentException(
+                    "'" + name + "' is not a constant of MPI in the table");
         }
         return fields[1 + ordinal()];
     }

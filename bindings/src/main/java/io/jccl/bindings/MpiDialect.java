@@ -4,6 +4,7 @@ package io.jccl.bindings;
 interface MpiDialect extends NativeApi {
     /**
      * The library's binary interface.
+     *
      * @return the interface, recognized when the library was loaded
      */
     MpiAbi abi();

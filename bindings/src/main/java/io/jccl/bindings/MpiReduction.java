@@ -25,7 +25,8 @@ public final class MpiReduction {
     @FunctionalInterface
     public interface Combiner {
         /**
-         * Combines elements: {@code b[i] = a[i] op b[i]}. Runs on the thread that called MPI; must not throw, since that would end the process.
+         * Combines elements: {@code b[i] = a[i] op b[i]}. Runs on the thread that called MPI; must
+         * not throw, since that would end the process.
          *
          * @param memory all memory; offsets in it are addresses
          * @param a address of the first operands

@@ -4,6 +4,7 @@ package io.jccl.bindings;
 public interface NativeApi {
     /**
      * The library of the table.
+     *
      * @return its file and version, and how it was found
      */
     LoadedLibrary library();

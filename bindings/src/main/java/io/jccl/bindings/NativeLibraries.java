@@ -25,9 +25,13 @@ import org.jspecify.annotations.Nullable;
  *       installation that {@code mpirun} belongs to.
  * </ol>
  *
- * <p>A setting of the first two kinds is used, or discovery fails: a typing error must not lead to another copy. There is one exception: a CUDA toolkit without cuBLAS is not a mistake, since toolkits can be installed in parts. An empty setting counts as not set.
+ * <p>A setting of the first two kinds is used, or discovery fails: a typing error must not lead to
+ * another copy. There is one exception: a CUDA toolkit without cuBLAS is not a mistake, since
+ * toolkits can be installed in parts. An empty setting counts as not set.
  *
- * <p>Two copies of NCCL in one process corrupt each other, and so do two MPIs, so a second one is rejected. For the same reason the search ends at the first NCCL or MPI that was loaded but cannot be used, for example because it is too old. No library is ever unloaded.
+ * <p>Two copies of NCCL in one process corrupt each other, and so do two MPIs, so a second one is
+ * rejected. For the same reason the search ends at the first NCCL or MPI that was loaded but cannot
+ * be used, for example because it is too old. No library is ever unloaded.
  *
  * <p>Nothing happens before a method is called, and nothing here needs a GPU or a driver.
  *
@@ -62,7 +66,10 @@ public final class NativeLibraries {
     }
 
     /**
-     * Lists every copy of a library that discovery could find, without loading any. {@link #discover} reports the one in use; the others explain surprises, such as a package that comes before a wheel. Copies known only to the dynamic loader's cache are not listed.
+     * Lists every copy of a library that discovery could find, without loading any. {@link
+     * #discover} reports the one in use; the others explain surprises, such as a package that comes
+     * before a wheel. Copies known only to the dynamic loader's cache are not listed.
+     *
      * @param library the library
      * @return one entry for each file, in search order
      */

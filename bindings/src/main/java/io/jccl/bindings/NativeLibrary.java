@@ -4,7 +4,9 @@ import java.util.List;
 
 /** The native libraries that JCCL uses if they are installed. */
 public enum NativeLibrary {
-    /** NVIDIA's collective communication library. The oldest supported version has send and receive. */
+    /**
+     * NVIDIA's collective communication library. The oldest supported version has send and receive.
+     */
     NCCL("NCCL", "jccl.nccl", "2.7", List.of("libnccl.so.2")),
     /** The CUDA runtime. */
     CUDART(

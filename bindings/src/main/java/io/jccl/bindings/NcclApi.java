@@ -14,13 +14,18 @@ import java.lang.foreign.MemorySegment;
  * {@code localbuff} is an address of device memory; {@code count}, {@code sendcount} and {@code
  * recvcount} count elements of {@code datatype}; {@code size} counts bytes. {@code datatype},
  * {@code op}, {@code stat} and {@code residence} are constants of {@code nccl_h}. A {@code
- * MemorySegment} is host memory: parameters named {@code out...} receive a result of the C type in the method's description. {@link MemorySegment#NULL} stands for a null pointer.
+ * MemorySegment} is host memory: parameters named {@code out...} receive a result of the C type in
+ * the method's description. {@link MemorySegment#NULL} stands for a null pointer.
  *
- * <p><b>Results</b> are {@code ncclResult_t} and must be checked: {@link #check} throws, {@link #completed} distinguishes success from in-progress.
+ * <p><b>Results</b> are {@code ncclResult_t} and must be checked: {@link #check} throws, {@link
+ * #completed} distinguishes success from in-progress.
  *
- * <p><b>Out-slots.</b> Inside a group, and on a non-blocking communicator always, NCCL writes {@code outComm} later, from another thread: its memory must outlive the communicator, and so must that of a configuration's strings.
+ * <p><b>Out-slots.</b> Inside a group, and on a non-blocking communicator always, NCCL writes
+ * {@code outComm} later, from another thread: its memory must outlive the communicator, and so must
+ * that of a configuration's strings.
  *
- * <p><b>Threads:</b> any, one at a time per communicator; group state is per thread, so a group is opened, filled and closed by one platform thread.
+ * <p><b>Threads:</b> any, one at a time per communicator; group state is per thread, so a group is
+ * opened, filled and closed by one platform thread.
  */
 public interface NcclApi extends NativeApi {
     // ---- version, errors

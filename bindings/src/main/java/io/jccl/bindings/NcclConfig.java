@@ -15,9 +15,14 @@ import java.util.stream.Collectors;
 /**
  * A {@code ncclConfig_t}, with every field optional.
  *
- * <p>NCCL copies the smaller of the caller's struct and its own, and resets fields that are newer than the version in the struct; it silently ignores fields that it does not know (parseCommConfig of NCCL's init.cc). The struct is therefore built for the smaller of the loaded version and the header's, and a field that the loaded version lacks is an error here.
+ * <p>NCCL copies the smaller of the caller's struct and its own, and resets fields that are newer
+ * than the version in the struct; it silently ignores fields that it does not know (parseCommConfig
+ * of NCCL's init.cc). The struct is therefore built for the smaller of the loaded version and the
+ * header's, and a field that the loaded version lacks is an error here.
  *
- * <p>Communicators of every engine have one in their options. Therefore no generated class is initialised before {@link #allocate}: generated classes call restricted methods, which programs without NCCL need not permit.
+ * <p>Communicators of every engine have one in their options. Therefore no generated class is
+ * initialised before {@link #allocate}: generated classes call restricted methods, which programs
+ * without NCCL need not permit.
  *
  * <p><b>Threads:</b> immutable.
  */
@@ -180,6 +185,7 @@ public final class NcclConfig {
 
     /**
      * The fields that are set but missing in a version.
+     *
      * @param runtime the loaded version
      * @return empty if {@link #allocate} accepts it
      */
@@ -190,9 +196,11 @@ public final class NcclConfig {
     /**
      * Writes the struct.
      *
-     * @param arena the owner of its memory and its strings: NCCL may read both from another thread while the communicator is being created
+     * @param arena the owner of its memory and its strings: NCCL may read both from another thread
+     *     while the communicator is being created
      * @param runtime the loaded version
-     * @return the struct, whose size, magic and version fit the smaller of both versions; {@code blocking} is always set, since NCCL 2.14 to 2.16 accept only 0 and 1
+     * @return the struct, whose size, magic and version fit the smaller of both versions; {@code
+     *     blocking} is always set, since NCCL 2.14 to 2.16 accept only 0 and 1
      * @throws UnsupportedOperationException if the loaded version lacks a field that was set, or is
      *     older than 2.14, which has no configuration
      */

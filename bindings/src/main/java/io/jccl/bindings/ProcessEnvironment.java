@@ -10,9 +10,12 @@ import java.lang.invoke.MethodHandle;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The environment variables of this process as native code sees them. {@link System#getenv} is a copy that the JVM makes on first use; it does not show variables that are set here afterwards.
+ * The environment variables of this process as native code sees them. {@link System#getenv} is a
+ * copy that the JVM makes on first use; it does not show variables that are set here afterwards.
  *
- * <p><b>Threads:</b> calls here exclude each other, but not those of native code: a library that reads a variable on its own thread at the same time may crash, since the C library's functions are not thread-safe. Set variables before the libraries that read them have threads.
+ * <p><b>Threads:</b> calls here exclude each other, but not those of native code: a library that
+ * reads a variable on its own thread at the same time may crash, since the C library's functions
+ * are not thread-safe. Set variables before the libraries that read them have threads.
  */
 public final class ProcessEnvironment {
     private static final long LONGEST = 1 << 20;
@@ -94,7 +97,8 @@ public final class ProcessEnvironment {
             throw new LinkageError("setenv", t);
         }
         if (result != 0) {
-            throw new JcclException("the C library cannot set " + name + ": there may be no memory left");
+            throw new JcclException(
+                    "the C library cannot set " + name + ": there may be no memory left");
         }
     }
 

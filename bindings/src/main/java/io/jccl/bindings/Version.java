@@ -73,6 +73,7 @@ public record Version(int major, int minor, int patch) implements Comparable<Ver
 
     /**
      * Whether this version is at least another.
+     *
      * @param other the other version
      * @return true if this is the same or later
      */

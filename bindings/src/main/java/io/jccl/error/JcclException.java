@@ -3,7 +3,9 @@ package io.jccl.error;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Root of the exceptions for run-time failures. Invalid arguments and states cause {@link IllegalArgumentException}, {@link IllegalStateException} or {@link NullPointerException} instead, thrown before any data moves.
+ * Root of the exceptions for run-time failures. Invalid arguments and states cause {@link
+ * IllegalArgumentException}, {@link IllegalStateException} or {@link NullPointerException} instead,
+ * thrown before any data moves.
  */
 public class JcclException extends RuntimeException {
     private static final long serialVersionUID = 1L;

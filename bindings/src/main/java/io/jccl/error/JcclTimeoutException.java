@@ -1,7 +1,8 @@
 package io.jccl.error;
 
 /**
- * A wait for a stream, a value in a store or a drive timed out. The operation itself continues unless the method that threw documents otherwise. Collectives throw the subclass {@code
+ * A wait for a stream, a value in a store or a drive timed out. The operation itself continues
+ * unless the method that threw documents otherwise. Collectives throw the subclass {@code
  * CollectiveTimeoutException}, after which the communicator is unusable.
  */
 public class JcclTimeoutException extends JcclException {

@@ -5,7 +5,8 @@ import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Limits and current use of each tier in bytes. Pools and stores account here for what they take from the system, so that several of them can share one limit.
+ * Limits and current use of each tier in bytes. Pools and stores account here for what they take
+ * from the system, so that several of them can share one limit.
  *
  * <p><b>Threads:</b> any.
  */
@@ -27,6 +28,7 @@ public final class Budgets {
 
     /**
      * Budgets with these limits.
+     *
      * @param caps bytes per tier, 0 or more; a tier that is not named is unlimited
      */
     public Budgets(Map<Tier, Long> caps) {
@@ -86,10 +88,7 @@ public final class Budgets {
         if (account(tier).used.addAndGet(-bytes) < 0) {
             account(tier).used.addAndGet(bytes);
             throw new IllegalStateException(
-                    bytes
-                            + " bytes given back to tier "
-                            + tier
-                            + ", which is more than was taken");
+                    bytes + " bytes given back to tier " + tier + ", which is more than was taken");
         }
     }
 

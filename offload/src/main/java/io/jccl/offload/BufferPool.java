@@ -17,22 +17,31 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Memory of one tier, carved out of a few large slabs. Pinning memory, or asking a GPU for it,
- * takes milliseconds and stops the device; a block of a slab takes none of that, and is as large as requested, rounded up to the alignment only: sizes are not rounded to powers of two.
+ * takes milliseconds and stops the device; a block of a slab takes none of that, and is as large as
+ * requested, rounded up to the alignment only: sizes are not rounded to powers of two.
  *
- * <p>Allocation and release take constant time (a TLSF index: Masmano et al., ECRTS 2004), and adjacent free blocks are merged.
+ * <p>Allocation and release take constant time (a TLSF index: Masmano et al., ECRTS 2004), and
+ * adjacent free blocks are merged.
  *
- * <p>There are two interfaces. {@link #allocate} returns a {@link Buffer}, which returns the memory when it is closed and throws if used afterwards. {@link #take} returns a handle without creating an object, and {@link #give} rejects a handle that was given back before.
+ * <p>There are two interfaces. {@link #allocate} returns a {@link Buffer}, which returns the memory
+ * when it is closed and throws if used afterwards. {@link #take} returns a handle without creating
+ * an object, and {@link #give} rejects a handle that was given back before.
  *
- * <p><b>Not checked:</b> a {@link Buffer#asSegment segment} lives as long as its slab, so using one after its buffer was closed reads and writes the memory of the next owner. If
- * {@value #POISON_PROPERTY} is {@code true} when a pool is made, it fills host memory that is given
- * back with bytes of 0xff, which read as NaN, and throws an {@link IllegalStateException} with the
+ * <p><b>Not checked:</b> a {@link Buffer#asSegment segment} lives as long as its slab, so using one
+ * after its buffer was closed reads and writes the memory of the next owner. If {@value
+ * #POISON_PROPERTY} is {@code true} when a pool is made, it fills host memory that is given back
+ * with bytes of 0xff, which read as NaN, and throws an {@link IllegalStateException} with the
  * stacks that took and gave the memory if some of it has changed when it is next handed out,
- * trimmed, or the pool is closed. This costs a pass over the block each time. GPU memory is not checked.
+ * trimmed, or the pool is closed. This costs a pass over the block each time. GPU memory is not
+ * checked.
  *
  * <p>Blocks that are still in use when the pool is closed are logged as leaks (logger {@code
  * io.jccl.offload}), with the stacks that took them if {@value #LEAK_PROPERTY} is {@code true}.
  *
- * <p>Slabs are on the NUMA node of the thread that makes the pool grow, since Linux places pages where they are first written, and both kinds of memory are zeroed when they are allocated. To place slabs near a GPU, start the process on its node ({@code numactl --cpunodebind}), or take the first blocks in a thread bound to it. Use one pool per node.
+ * <p>Slabs are on the NUMA node of the thread that makes the pool grow, since Linux places pages
+ * where they are first written, and both kinds of memory are zeroed when they are allocated. To
+ * place slabs near a GPU, start the process on its node ({@code numactl --cpunodebind}), or take
+ * the first blocks in a thread bound to it. Use one pool per node.
  *
  * <p><b>Threads:</b> any.
  */
@@ -123,7 +132,8 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * A pool of host memory that a device can copy from and to asynchronously: pinned, if it is a GPU.
+     * A pool of host memory that a device can copy from and to asynchronously: pinned, if it is a
+     * GPU.
      *
      * @param device the device
      * @param budgets what tier {@link Tier#PINNED} may hold
@@ -142,7 +152,8 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * A pool of device memory. On the host device this is host memory too, limited by the budget only.
+     * A pool of device memory. On the host device this is host memory too, limited by the budget
+     * only.
      *
      * @param device the device
      * @param budgets what tier {@link Tier#DEVICE} may hold
@@ -268,7 +279,9 @@ public final class BufferPool implements AutoCloseable {
         long given = 0;
         for (int block = 0; block < index.blocks(); block++) {
             Slab slab = index.slab(block) < 0 ? null : slabs.get(index.slab(block));
-            if (slab == null || !index.isFree(block) || index.size(block) != slab.usable() >>> unitLog2) {
+            if (slab == null
+                    || !index.isFree(block)
+                    || index.size(block) != slab.usable() >>> unitLog2) {
                 continue;
             }
             if (poison != null) {
@@ -296,6 +309,7 @@ public final class BufferPool implements AutoCloseable {
 
     /**
      * Current numbers.
+     *
      * @return a snapshot
      */
     public synchronized Stats stats() {
@@ -372,6 +386,7 @@ public final class BufferPool implements AutoCloseable {
 
     /**
      * The blocks in use.
+     *
      * @return one entry per block
      */
     public synchronized List<Leak> leaks() {
@@ -385,7 +400,8 @@ public final class BufferPool implements AutoCloseable {
     }
 
     /**
-     * Returns all slabs to the system. Blocks still in use are logged, and their buffers are closed. No copy from or to them may be in progress. Closing twice does nothing.
+     * Returns all slabs to the system. Blocks still in use are logged, and their buffers are
+     * closed. No copy from or to them may be in progress. Closing twice does nothing.
      */
     @Override
     public synchronized void close() {
@@ -429,7 +445,9 @@ public final class BufferPool implements AutoCloseable {
                         + " blocks of "
                         + outBytes
                         + " bytes are out: close their buffers first"
-                        + (tracking ? "" : " (-D" + LEAK_PROPERTY + "=true logs where they were taken)"));
+                        + (tracking
+                                ? ""
+                                : " (-D" + LEAK_PROPERTY + "=true logs where they were taken)"));
         for (Leak leak : leaks.subList(0, Math.min(LOGGED_LEAKS, leaks.size()))) {
             if (leak.taken != null) {
                 logger.log(System.Logger.Level.WARNING, "not given back", leak.taken);

@@ -17,7 +17,8 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>The file is a JSON array of events of the Trace Event Format ("JSON Array Format" and complete
  * events, {@code "ph":"X"}; N. Duca, D. Sinclair: Trace Event Format, 2016), times in microseconds
- * since it was opened. It is written to a temporary file, which is renamed on close; events beyond a limit are counted, not kept. At most 4,096 events are in memory.
+ * since it was opened. It is written to a temporary file, which is renamed on close; events beyond
+ * a limit are counted, not kept. At most 4,096 events are in memory.
  *
  * <p><b>Threads:</b> any. Recording creates objects only every 4,096th time, when it writes.
  */
@@ -137,7 +138,9 @@ public final class ChromeTrace implements AutoCloseable {
     }
 
     /**
-     * Records an event. One that began before the previous event of its track ended is shown from that end on: for a GPU's copy the time of enqueueing is known, not the time at which the stream reached it.
+     * Records an event. One that began before the previous event of its track ended is shown from
+     * that end on: for a GPU's copy the time of enqueueing is known, not the time at which the
+     * stream reached it.
      */
     synchronized void record(
             Track track, String name, String detail, long start, long end, long size) {
@@ -219,9 +222,11 @@ public final class ChromeTrace implements AutoCloseable {
     }
 
     /**
-     * Completes the file and gives it its name. Closing twice does nothing; later events are not kept.
+     * Completes the file and gives it its name. Closing twice does nothing; later events are not
+     * kept.
      *
-     * @throws UncheckedIOException if writing failed, now or before; an existing file is then unchanged
+     * @throws UncheckedIOException if writing failed, now or before; an existing file is then
+     *     unchanged
      */
     @Override
     public synchronized void close() {

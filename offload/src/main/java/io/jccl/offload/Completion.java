@@ -3,7 +3,8 @@ package io.jccl.offload;
 import java.time.Duration;
 
 /**
- * Asynchronous work on data: a transfer, a read or a write of a drive, or a move that consists of several of them.
+ * Asynchronous work on data: a transfer, a read or a write of a drive, or a move that consists of
+ * several of them.
  *
  * <p><b>Threads:</b> any.
  */

@@ -463,8 +463,7 @@ final class CopyQueue {
             reaper.stop();
         }
         // On a busy machine it ends late, and without waiting for that nothing would ever be freed.
-        clean &=
-                dispatcher.join(Math.max(deadline - System.nanoTime(), LEAST_JOIN.toNanos()));
+        clean &= dispatcher.join(Math.max(deadline - System.nanoTime(), LEAST_JOIN.toNanos()));
         if (!clean) {
             // Memory that a copy may still touch is better leaked than freed.
             return;

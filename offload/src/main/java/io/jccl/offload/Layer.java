@@ -10,9 +10,10 @@ import org.jspecify.annotations.Nullable;
  * The tensors that one layer of a model needs on the device.
  *
  * @param name for messages and traces
-     * @param parameters read by forward and backward; copied in, and dropped after the work
+ * @param parameters read by forward and backward; copied in, and dropped after the work
  * @param gradients written by backward; copied out as soon as it has run
- * @param checkpoint activations that forward writes and backward reads; copied out after forward and copied in before backward. Null if there are none, or they stay on the device
+ * @param checkpoint activations that forward writes and backward reads; copied out after forward
+ *     and copied in before backward. Null if there are none, or they stay on the device
  */
 public record Layer(
         String name,
@@ -61,6 +62,7 @@ public record Layer(
 
     /**
      * With gradients.
+     *
      * @param tensors the tensors that backward writes
      * @return the changed copy
      */

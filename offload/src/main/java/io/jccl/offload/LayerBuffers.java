@@ -46,7 +46,8 @@ public final class LayerBuffers {
     }
 
     /**
-     * The gradients, in the layer's order. Their content is undefined until backward writes them. Backward must write all elements, since they replace those in the tensors' homes.
+     * The gradients, in the layer's order. Their content is undefined until backward writes them.
+     * Backward must write all elements, since they replace those in the tensors' homes.
      *
      * @return device memory to write in backward
      */

@@ -10,10 +10,13 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * Runs a model that is larger than device memory. While one layer computes, the next ones are copied in and the results of earlier ones are copied out, through a ring of slots in device memory, each as large as the largest layer.
+ * Runs a model that is larger than device memory. While one layer computes, the next ones are
+ * copied in and the results of earlier ones are copied out, through a ring of slots in device
+ * memory, each as large as the largest layer.
  *
- * <p>A pass runs the layers in order; a {@linkplain Pass#TRAINING training} pass then runs them in reverse order. Either the schedule calls the work of each layer ({@link #forward}, {@link #train}), or
- * the caller takes them one by one:
+ * <p>A pass runs the layers in order; a {@linkplain Pass#TRAINING training} pass then runs them in
+ * reverse order. Either the schedule calls the work of each layer ({@link #forward}, {@link
+ * #train}), or the caller takes them one by one:
  *
  * {@snippet :
  * schedule.begin(Pass.FORWARD);
@@ -25,15 +28,22 @@ import java.util.Objects;
  * schedule.end();
  * }
  *
- * <p>Everything is ordered by streams: between acquire and release the caller enqueues work and does not have to wait for it. A slot takes its next layer once that work is complete. Layers that are still on the device when backward begins are not fetched again. A new pass fetches all layers again, since an optimizer may have changed the parameters, unless the schedule is {@linkplain ScheduleOptions#cyclic cyclic}.
+ * <p>Everything is ordered by streams: between acquire and release the caller enqueues work and
+ * does not have to wait for it. A slot takes its next layer once that work is complete. Layers that
+ * are still on the device when backward begins are not fetched again. A new pass fetches all layers
+ * again, since an optimizer may have changed the parameters, unless the schedule is {@linkplain
+ * ScheduleOptions#cyclic cyclic}.
  *
  * <p><b>Errors.</b> When a copy, a drive or the device's work fails, the next call of acquire, or
- * {@link #end}, throws. Pending work is then drained, and a new pass can begin. Parameters
- * are only ever read; gradients and checkpoints of the failed pass are undefined.
+ * {@link #end}, throws. Pending work is then drained, and a new pass can begin. Parameters are only
+ * ever read; gradients and checkpoints of the failed pass are undefined.
  *
- * <p><b>Garbage.</b> Once each layer has been in each slot, the schedule itself creates no objects. Recording and waiting for events of the host device does, and a store may.
+ * <p><b>Garbage.</b> Once each layer has been in each slot, the schedule itself creates no objects.
+ * Recording and waiting for events of the host device does, and a store may.
  *
- * <p><b>Threads:</b> one at a time, except {@link #awaitGradients}, {@link #stats} and {@link #close}, which any thread may call. Fetches are started by a thread of the schedule's own, writes to a store by another.
+ * <p><b>Threads:</b> one at a time, except {@link #awaitGradients}, {@link #stats} and {@link
+ * #close}, which any thread may call. Fetches are started by a thread of the schedule's own, writes
+ * to a store by another.
  */
 public final class LayerSchedule implements AutoCloseable {
     /** The kinds of passes. */
@@ -71,6 +81,7 @@ public final class LayerSchedule implements AutoCloseable {
 
     /**
      * Statistics of a schedule.
+     *
      * @param passes passes that succeeded
      * @param fetches layers that were copied to the device
      * @param hits layers that were still on the device when they were needed
@@ -132,11 +143,13 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Creates a schedule. It takes device memory for one layer and for as many more as the depth requests and the budget allows; with room for one layer it works, but overlaps nothing.
+     * Creates a schedule. It takes device memory for one layer and for as many more as the depth
+     * requests and the budget allows; with room for one layer it works, but overlaps nothing.
      *
      * @param layers the model, in the order of forward; one or more
      * @param tiers the engine, the pool of device memory, and the pool of pinned memory through
-     *     which tensors in a store pass; they stay they stay open as long as the schedule is used used
+     *     which tensors in a store pass; they stay they stay open as long as the schedule is used
+     *     used
      * @param options depth and what is recorded
      * @return the schedule
      * @throws OffloadMemoryException if there is no room for the largest layer; the message says
@@ -161,7 +174,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Runs all layers forward and backward, and waits until gradients and checkpoints are in their homes.
+     * Runs all layers forward and backward, and waits until gradients and checkpoints are in their
+     * homes.
      *
      * @param forward enqueues a layer's forward
      * @param backward enqueues a layer's backward
@@ -219,7 +233,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Waits until a layer's tensors are on the device, or until the compute stream is ordered after their copies. Work that the caller enqueues from now on can use them.
+     * Waits until a layer's tensors are on the device, or until the compute stream is ordered after
+     * their copies. Work that the caller enqueues from now on can use them.
      *
      * @param layer its index: the next one of the pass
      * @return its tensors on the device, for work enqueued before {@link #release}
@@ -253,7 +268,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Ends the use of the layer that is held. Once the work enqueued so far is complete, its outputs are copied out and its memory is used for other layers.
+     * Ends the use of the layer that is held. Once the work enqueued so far is complete, its
+     * outputs are copied out and its memory is used for other layers.
      *
      * @throws IllegalStateException if none is held
      * @throws JcclException if the stream failed; the pass is aborted
@@ -306,7 +322,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Waits until the gradients of a layer's last backward are in their homes, for example to run its optimizer while other layers still compute.
+     * Waits until the gradients of a layer's last backward are in their homes, for example to run
+     * its optimizer while other layers still compute.
      *
      * @param layer its index
      * @param timeout how long to wait at most
@@ -319,7 +336,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Aborts a pass: drops what is not in the streams yet, and waits for the rest. Does nothing if no pass is in progress.
+     * Aborts a pass: drops what is not in the streams yet, and waits for the rest. Does nothing if
+     * no pass is in progress.
      */
     public void abort() {
         if (state.giveUp()) {
@@ -328,7 +346,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Discards the layers that a cyclic schedule has fetched for the next pass. Call it before or after the parameters in their homes change.
+     * Discards the layers that a cyclic schedule has fetched for the next pass. Call it before or
+     * after the parameters in their homes change.
      *
      * @throws IllegalStateException if a pass is in progress
      */
@@ -379,6 +398,7 @@ public final class LayerSchedule implements AutoCloseable {
 
     /**
      * The layers of the model.
+     *
      * @return the layers, in the order of forward
      */
     public List<Layer> layers() {
@@ -396,6 +416,7 @@ public final class LayerSchedule implements AutoCloseable {
 
     /**
      * Statistics so far.
+     *
      * @return a snapshot
      */
     public Stats stats() {
@@ -403,7 +424,8 @@ public final class LayerSchedule implements AutoCloseable {
     }
 
     /**
-     * Aborts a pass in progress and frees the memory. If work in the streams does not end within the options' timeout, the memory is not freed. Closing twice does nothing.
+     * Aborts a pass in progress and frees the memory. If work in the streams does not end within
+     * the options' timeout, the memory is not freed. Closing twice does nothing.
      */
     @Override
     public void close() {

@@ -7,13 +7,15 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A tensor of a layer, and its home while the layer does not compute: host memory, or a store of tier {@link Tier#NVME}.
+ * A tensor of a layer, and its home while the layer does not compute: host memory, or a store of
+ * tier {@link Tier#NVME}.
  *
  * @param name unique among the tensors of its kind in the layer
  * @param type element type
  * @param count number of elements, 0 or more
- * @param host its home in host memory; if that is not pinned, a GPU copies it through pinned slots. Null if its home is a store
-     * @param place its home in a store; null if its home is host memory
+ * @param host its home in host memory; if that is not pinned, a GPU copies it through pinned slots.
+ *     Null if its home is a store
+ * @param place its home in a store; null if its home is host memory
  */
 public record LayerTensor(
         String name,

@@ -4,7 +4,8 @@ import io.jccl.error.JcclException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A tier has no room. Nothing was changed: the same call can be repeated once something is freed or the budget is raised.
+ * A tier has no room. Nothing was changed: the same call can be repeated once something is freed or
+ * the budget is raised.
  */
 public final class OffloadMemoryException extends JcclException {
     private static final long serialVersionUID = 1;
@@ -20,6 +21,7 @@ public final class OffloadMemoryException extends JcclException {
 
     /**
      * Creates the exception.
+     *
      * @param tier where room was requested
      * @param asked bytes requested
      * @param free bytes that were free

@@ -16,9 +16,12 @@ import org.jspecify.annotations.Nullable;
  * A buffer whose elements can be moved between tiers.
  *
  * <p>A slower tier may hold a copy that is as new as the one on the faster tier; then the buffer is
- * <em>clean</em> there, and moving down only drops the faster copy. Reporting changed elements at {@link #unpin} invalidates the other copies. A move up keeps the copy on tier {@link Tier#NVME}, and on tier {@link Tier#PINNED} if the buffer was created with {@code keepPinned}.
+ * <em>clean</em> there, and moving down only drops the faster copy. Reporting changed elements at
+ * {@link #unpin} invalidates the other copies. A move up keeps the copy on tier {@link Tier#NVME},
+ * and on tier {@link Tier#PINNED} if the buffer was created with {@code keepPinned}.
  *
- * <p>All memory that a move needs is allocated before anything moves. If the allocation or the move fails, the buffer stays where it was and can be moved again.
+ * <p>All memory that a move needs is allocated before anything moves. If the allocation or the move
+ * fails, the buffer stays where it was and can be moved again.
  *
  * <p><b>Threads:</b> any; one move at a time.
  */
@@ -55,11 +58,13 @@ public final class OffloadedBuffer implements AutoCloseable {
 
     /**
      * Creates a buffer on one tier.
+     *
      * @param tiers where it allocates memory
      * @param name for messages, and its name in the store of tier {@link Tier#NVME}
      * @param type element type
      * @param count number of elements, 0 or more
-     * @param tier its first tier: the elements are zeros, or on tier {@link Tier#NVME} what the store has under the name
+     * @param tier its first tier: the elements are zeros, or on tier {@link Tier#NVME} what the
+     *     store has under the name
      * @param keepPinned whether a copy stays on tier {@link Tier#PINNED} while the elements are on
      *     the device, which costs memory, but makes moving down free while they are unchanged
      * @return the buffer
@@ -140,7 +145,8 @@ public final class OffloadedBuffer implements AutoCloseable {
      * @param tier the target
      * @param priority among the copies of the engine
      * @return the move; done if the elements are on that tier already
-     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed then
+     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed
+     *     then
      * @throws IllegalStateException if the buffer is in use, another move is in progress, or it is
      *     closed
      */
@@ -149,13 +155,15 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * Starts to move the elements once an event is complete, such as one recorded after the work that uses them.
+     * Starts to move the elements once an event is complete, such as one recorded after the work
+     * that uses them.
      *
      * @param tier the target
      * @param priority among the copies of the engine
      * @param after an event whose last recording was made before this call
      * @return the move; done if the elements are on that tier already
-     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed then
+     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed
+     *     then
      * @throws IllegalStateException if the buffer is in use, another move is in progress, or it is
      *     closed
      */
@@ -218,7 +226,8 @@ public final class OffloadedBuffer implements AutoCloseable {
      *
      * @param tier the target
      * @param timeout how long to wait at most
-     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed then
+     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed
+     *     then
      * @throws io.jccl.error.JcclTimeoutException if the timeout expires first; the move continues
      * @throws JcclException if it failed; the buffer stays where it was
      */
@@ -234,7 +243,8 @@ public final class OffloadedBuffer implements AutoCloseable {
      * @param timeout how long to wait at most
      * @return the elements on that tier; valid until unpinned
      * @throws IllegalStateException if it is in use on another tier
-     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed then
+     * @throws OffloadMemoryException if a tier that the move needs has no room; nothing is changed
+     *     then
      * @throws JcclException if the move failed; the buffer stays where it was
      */
     public Buffer pin(Tier tier, Duration timeout) {
@@ -265,6 +275,7 @@ public final class OffloadedBuffer implements AutoCloseable {
 
     /**
      * Ends one use.
+     *
      * @param changed whether the elements were changed, which invalidates the copies on other tiers
      * @throws IllegalStateException if it is not in use
      */
@@ -282,7 +293,9 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * Orders work that is enqueued on a stream from now on after the move in progress, if there is one. Waits until the last copy is in the engine's stream; for a move from tier {@link Tier#NVME}, until it has ended.
+     * Orders work that is enqueued on a stream from now on after the move in progress, if there is
+     * one. Waits until the last copy is in the engine's stream; for a move from tier {@link
+     * Tier#NVME}, until it has ended.
      *
      * @param stream a stream of the engine's device
      */
@@ -297,7 +310,8 @@ public final class OffloadedBuffer implements AutoCloseable {
     }
 
     /**
-     * The elements on a tier, without waiting for a move to it; for work that {@link #before} ordered after that move.
+     * The elements on a tier, without waiting for a move to it; for work that {@link #before}
+     * ordered after that move.
      *
      * @param tier {@link Tier#DEVICE} or {@link Tier#PINNED}
      * @return the memory there
@@ -325,6 +339,7 @@ public final class OffloadedBuffer implements AutoCloseable {
 
     /**
      * The name used in messages.
+     *
      * @return the name
      */
     public String name() {

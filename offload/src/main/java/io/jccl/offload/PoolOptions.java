@@ -5,7 +5,10 @@ package io.jccl.offload;
  *
  * @param slabBytes bytes of a slab; larger requests get a slab of their own size
  * @param alignment of every block, a power of two of at least 64
- * @param checkLockLimit whether a pool of tier {@link Tier#PINNED} checks the limit of locked memory ({@code ulimit -l}) before it takes a slab. Needed for memory that is locked with {@code mlock} or registered with an RDMA adapter, which counts against that limit. Not needed, and off by default, for memory pinned for a GPU: NVIDIA's driver pins pages itself
+ * @param checkLockLimit whether a pool of tier {@link Tier#PINNED} checks the limit of locked
+ *     memory ({@code ulimit -l}) before it takes a slab. Needed for memory that is locked with
+ *     {@code mlock} or registered with an RDMA adapter, which counts against that limit. Not
+ *     needed, and off by default, for memory pinned for a GPU: NVIDIA's driver pins pages itself
  */
 public record PoolOptions(long slabBytes, int alignment, boolean checkLockLimit) {
     /** Slabs of 256 MiB, blocks aligned to 64 bytes, no check of the limit. */
@@ -55,6 +58,7 @@ public record PoolOptions(long slabBytes, int alignment, boolean checkLockLimit)
 
     /**
      * With or without a check of the limit of locked memory.
+     *
      * @param check whether to check
      * @return the changed copy
      */

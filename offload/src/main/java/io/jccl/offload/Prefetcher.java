@@ -23,8 +23,7 @@ final class Prefetcher {
      *
      * @param staged whether some tensors are in a store, and pass through pinned memory
      */
-    Prefetcher(
-            ScheduleContext context, ScheduleState state, WriteBack writeBack, boolean staged) {
+    Prefetcher(ScheduleContext context, ScheduleState state, WriteBack writeBack, boolean staged) {
         this.context = context;
         this.state = state;
         this.writeBack = writeBack;

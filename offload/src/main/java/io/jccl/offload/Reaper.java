@@ -25,7 +25,11 @@ final class Reaper {
 
     Reaper(CopyQueue queue) {
         this.queue = queue;
-        thread = Thread.ofPlatform().daemon().name("jccl-" + queue.name + "-done").unstarted(this::run);
+        thread =
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("jccl-" + queue.name + "-done")
+                        .unstarted(this::run);
     }
 
     void start() {

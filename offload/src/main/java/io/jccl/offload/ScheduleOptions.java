@@ -7,11 +7,16 @@ import org.jspecify.annotations.Nullable;
  * How a {@link LayerSchedule} uses the device's memory and what it records.
  *
  * @param depth layers that are fetched ahead of the one that computes, 0 to 1,024; 0 needs memory
- *     for one layer only and overlaps nothing. {@link #AUTOMATIC} begins with one and takes more, as far as memory allows, if measured times show a gain
- * @param deviceBytes most device memory that the schedule takes, in addition to the limit of the pool's budget
- * @param cyclic whether the parameters on the host do not change from pass to pass, as in inference: then the first layers of the next pass, assumed to be of the same kind, are fetched while the last ones of this pass compute
- * @param timing whether {@link LayerSchedule.Stats} has compute and stall times of all passes. On a GPU this costs two host functions per layer
-     * @param trace a timeline to write; null for none. The schedule does not close it
+ *     for one layer only and overlaps nothing. {@link #AUTOMATIC} begins with one and takes more,
+ *     as far as memory allows, if measured times show a gain
+ * @param deviceBytes most device memory that the schedule takes, in addition to the limit of the
+ *     pool's budget
+ * @param cyclic whether the parameters on the host do not change from pass to pass, as in
+ *     inference: then the first layers of the next pass, assumed to be of the same kind, are
+ *     fetched while the last ones of this pass compute
+ * @param timing whether {@link LayerSchedule.Stats} has compute and stall times of all passes. On a
+ *     GPU this costs two host functions per layer
+ * @param trace a timeline to write; null for none. The schedule does not close it
  * @param timeout how long the schedule waits for a copy, a drive or the device before it fails
  */
 public record ScheduleOptions(
@@ -69,6 +74,7 @@ public record ScheduleOptions(
 
     /**
      * With or without fetching ahead into the next pass.
+     *
      * @param unchanged whether parameters do not change between passes
      * @return the changed copy
      */
@@ -78,6 +84,7 @@ public record ScheduleOptions(
 
     /**
      * With or without times in the statistics.
+     *
      * @param measure whether to measure
      * @return the changed copy
      */

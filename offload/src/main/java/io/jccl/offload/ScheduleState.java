@@ -12,9 +12,9 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * How far a pass is, and which slot holds which layer. A step is one run of one layer; steps are counted on over passes. At any time {@code base <=
- * released <= fed <= limit}: the pass's first step, the next one to release, the next one to fetch,
- * and the first that must not be fetched yet.
+ * How far a pass is, and which slot holds which layer. A step is one run of one layer; steps are
+ * counted on over passes. At any time {@code base <= released <= fed <= limit}: the pass's first
+ * step, the next one to release, the next one to fetch, and the first that must not be fetched yet.
  *
  * <p><b>Threads:</b> any. This object's monitor guards everything that changes, the ring and the
  * slots included.
@@ -124,8 +124,7 @@ final class ScheduleState {
     synchronized boolean canContinue(Pass kind) {
         checkOpen();
         if (pass != null) {
-            throw new IllegalStateException(
-                    "a pass is under way: end or abort it before the next");
+            throw new IllegalStateException("a pass is under way: end or abort it before the next");
         }
         return context.options().cyclic()
                 && length == kind.steps(layers)

@@ -4,7 +4,8 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 
 /**
- * Storage of tier {@link Tier#NVME}, such as files: named places that are read into pinned memory and written from it.
+ * Storage of tier {@link Tier#NVME}, such as files: named places that are read into pinned memory
+ * and written from it.
  *
  * <p><b>Threads:</b> any.
  */

@@ -3,7 +3,8 @@ package io.jccl.offload;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The memory of {@linkplain OffloadedBuffer offloaded buffers}, and the engine that moves them. The caller that created the parts closes them, after the buffers.
+ * The memory of {@linkplain OffloadedBuffer offloaded buffers}, and the engine that moves them. The
+ * caller that created the parts closes them, after the buffers.
  *
  * @param engine copies between device and host
  * @param device memory of tier {@link Tier#DEVICE}, on the engine's device

@@ -7,7 +7,8 @@ import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A copy between a device and the host, made by a {@link TransferEngine} chunk by chunk. Both buffers must stay open, and the source unchanged, until it is done.
+ * A copy between a device and the host, made by a {@link TransferEngine} chunk by chunk. Both
+ * buffers must stay open, and the source unchanged, until it is done.
  *
  * <p>Once done it can be {@linkplain #restart started again}, which creates no objects: a loop that
  * copies between the same buffers in every step needs one transfer for each pair.
@@ -141,7 +142,8 @@ public final class Transfer implements Completion {
     }
 
     /**
-     * Drops the chunks that are not in the stream yet; the others are copied. Afterwards the content of the target is undefined.
+     * Drops the chunks that are not in the stream yet; the others are copied. Afterwards the
+     * content of the target is undefined.
      *
      * @return whether it was cancelled by this or an earlier call; false if it had ended before, or
      *     all its chunks were in the stream
@@ -151,7 +153,9 @@ public final class Transfer implements Completion {
     }
 
     /**
-     * Orders work that is enqueued on a stream from now on after this transfer. The calling thread waits until the last chunk is in the transfer's own stream, that is, for the transfers queued before it, but not until it is copied.
+     * Orders work that is enqueued on a stream from now on after this transfer. The calling thread
+     * waits until the last chunk is in the transfer's own stream, that is, for the transfers queued
+     * before it, but not until it is copied.
      *
      * <p>The work also runs if the transfer fails or is cancelled: {@link #await} reports that.
      *

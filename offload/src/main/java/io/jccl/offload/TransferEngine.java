@@ -11,15 +11,21 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Copies between a device and host memory concurrently with the device's work: one stream in each direction, in addition to the compute stream.
+ * Copies between a device and host memory concurrently with the device's work: one stream in each
+ * direction, in addition to the compute stream.
  *
- * <p>A transfer is cut into chunks. Chunks are put into the direction's stream a few at a time, always from the waiting transfer of the highest priority (of equal ones, the oldest), so that an urgent transfer overtakes the remaining chunks of others. A transfer that waits for an event is overtaken by those that can start; if there are none, the stream waits for the event.
+ * <p>A transfer is cut into chunks. Chunks are put into the direction's stream a few at a time,
+ * always from the waiting transfer of the highest priority (of equal ones, the oldest), so that an
+ * urgent transfer overtakes the remaining chunks of others. A transfer that waits for an event is
+ * overtaken by those that can start; if there are none, the stream waits for the event.
  *
- * <p>On a GPU, host memory that is not pinned is copied through a ring of pinned slots, one for each chunk in flight. On the host device the copies are real and run in one thread per direction.
+ * <p>On a GPU, host memory that is not pinned is copied through a ring of pinned slots, one for
+ * each chunk in flight. On the host device the copies are real and run in one thread per direction.
  *
  * <p>A failed transfer throws where it is awaited; the engine continues.
  *
- * <p><b>Threads:</b> any, except host functions of the engine's own transfers. Starting a transfer waits while the queue of its direction is full.
+ * <p><b>Threads:</b> any, except host functions of the engine's own transfers. Starting a transfer
+ * waits while the queue of its direction is full.
  */
 public final class TransferEngine implements AutoCloseable {
     private final Device device;
@@ -74,7 +80,8 @@ public final class TransferEngine implements AutoCloseable {
     }
 
     /**
-     * Creates an engine. Its two rings of pinned slots, of {@code depth} chunks each, are allocated when memory that is not pinned is first copied in their direction.
+     * Creates an engine. Its two rings of pinned slots, of {@code depth} chunks each, are allocated
+     * when memory that is not pinned is first copied in their direction.
      *
      * @param device the device that computes
      * @param options chunks and queues
@@ -94,6 +101,7 @@ public final class TransferEngine implements AutoCloseable {
 
     /**
      * The compute device.
+     *
      * @return the device
      */
     public Device device() {
@@ -102,6 +110,7 @@ public final class TransferEngine implements AutoCloseable {
 
     /**
      * The options of the engine.
+     *
      * @return the options
      */
     public TransferOptions options() {
@@ -135,7 +144,9 @@ public final class TransferEngine implements AutoCloseable {
      * @param host elements to read, in host memory
      * @param device where to write them, in memory of the engine's device; same type and count
      * @param priority higher goes first
-     * @param after an event whose last recording was made before this call; it must not be recorded again until the transfer is done. The work before it must not depend on a later transfer of this direction, which may have to wait for this one
+     * @param after an event whose last recording was made before this call; it must not be recorded
+     *     again until the transfer is done. The work before it must not depend on a later transfer
+     *     of this direction, which may have to wait for this one
      * @return the transfer
      */
     public Transfer toDevice(Buffer host, Buffer device, int priority, Event after) {
@@ -232,6 +243,7 @@ public final class TransferEngine implements AutoCloseable {
 
     /**
      * Statistics of copies to the device.
+     *
      * @return a snapshot
      */
     public Stats toDeviceStats() {
@@ -240,6 +252,7 @@ public final class TransferEngine implements AutoCloseable {
 
     /**
      * Statistics of copies to the host.
+     *
      * @return a snapshot
      */
     public Stats toHostStats() {
@@ -247,7 +260,9 @@ public final class TransferEngine implements AutoCloseable {
     }
 
     /**
-     * Cancels waiting transfers, waits for the streams for up to {@link TransferOptions#closeTimeout}, and ends the threads. If a stream does not complete in time, its memory is not freed, and its transfers fail. Closing twice does nothing.
+     * Cancels waiting transfers, waits for the streams for up to {@link
+     * TransferOptions#closeTimeout}, and ends the threads. If a stream does not complete in time,
+     * its memory is not freed, and its transfers fail. Closing twice does nothing.
      */
     @Override
     public void close() {

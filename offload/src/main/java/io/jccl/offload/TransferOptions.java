@@ -5,10 +5,12 @@ import java.time.Duration;
 /**
  * How a {@link TransferEngine} cuts and queues its work.
  *
- * @param chunkBytes bytes of a chunk, a multiple of 64; priorities and cancellation take effect between chunks, so smaller chunks react sooner but cost more
+ * @param chunkBytes bytes of a chunk, a multiple of 64; priorities and cancellation take effect
+ *     between chunks, so smaller chunks react sooner but cost more
  * @param depth chunks that are in a direction's stream at once, 1 to 256; with one, the stream
  *     idles between chunks
- * @param queue transfers of one direction that may wait, 1 or more; starting one more blocks the caller
+ * @param queue transfers of one direction that may wait, 1 or more; starting one more blocks the
+ *     caller
  * @param closeTimeout how long closing waits for chunks in flight
  */
 public record TransferOptions(long chunkBytes, int depth, int queue, Duration closeTimeout) {

@@ -4,7 +4,8 @@ import java.util.Objects;
 
 /**
  * A full-duplex link. It has two arcs, one per direction, each with the whole {@link #gbps}: arc
- * {@code 2 * id} leads from {@code a} to {@code b}, arc {@code 2 * id + 1} back. All traffic over an arc shares its bandwidth.
+ * {@code 2 * id} leads from {@code a} to {@code b}, arc {@code 2 * id + 1} back. All traffic over
+ * an arc shares its bandwidth.
  *
  * @param id index in {@link Topology#links()}
  * @param a id of one end
@@ -20,7 +21,8 @@ public record Link(int id, int a, int b, LinkKind kind, int count, double gbps, 
         Objects.requireNonNull(kind, "kind");
         Objects.requireNonNull(source, "source");
         if (a == b || a < 0 || b < 0) {
-            throw new IllegalArgumentException("the ends of a link must be two nodes, found " + a + " and " + b);
+            throw new IllegalArgumentException(
+                    "the ends of a link must be two nodes, found " + a + " and " + b);
         }
         if (count < 1) {
             throw new IllegalArgumentException("count is " + count + ", expected at least 1");

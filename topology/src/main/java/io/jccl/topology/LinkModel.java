@@ -3,7 +3,8 @@ package io.jccl.topology;
 import java.util.Locale;
 
 /**
- * Bandwidths that NCCL plans with, in GB/s (10^9 bytes) per direction. They are achievable rates, not signalling rates.
+ * Bandwidths that NCCL plans with, in GB/s (10^9 bytes) per direction. They are achievable rates,
+ * not signalling rates.
  *
  * <p>Source: NCCL 2.30, src/graph/topo.h (constants, {@code ncclTopoNVLinkBw}) and
  * src/graph/topo.cc ({@code kvDictPciGen}, {@code ncclTopoGetInterCpuBw}).
@@ -86,7 +87,8 @@ public final class LinkModel {
      * Link between two CPUs.
      *
      * @param arch {@code x86_64}, {@code arm64}, {@code ppc64}
-     * @param vendor {@code GenuineIntel}, {@code AuthenticAMD}, {@code Shanghai} or what else the CPU reports
+     * @param vendor {@code GenuineIntel}, {@code AuthenticAMD}, {@code Shanghai} or what else the
+     *     CPU reports
      * @param family CPU family, 0 if unknown
      * @param model CPU model, 0 if unknown
      * @return GB/s per direction

@@ -58,8 +58,8 @@ public enum Operation {
     }
 
     /**
-     * The factor of busbw = factor * algbw, where algbw is the size that nccl-tests prints divided by the time.
-     * Source: nccl-tests, doc/PERFORMANCE.md.
+     * The factor of busbw = factor * algbw, where algbw is the size that nccl-tests prints divided
+     * by the time. Source: nccl-tests, doc/PERFORMANCE.md.
      *
      * @param ranks number of ranks, at least 1
      * @return the factor

@@ -13,7 +13,9 @@ import org.jspecify.annotations.Nullable;
 /**
  * A machine: GPUs, NICs, the switches between them, and the bandwidth of the links.
  *
- * <p>Whatever paths share is a link of the graph: two GPUs below one PCIe switch share its uplink; all traffic from the GPUs of one socket to another shares the link between the CPUs. A set of routes is therefore feasible if no arc carries more than its bandwidth.
+ * <p>Whatever paths share is a link of the graph: two GPUs below one PCIe switch share its uplink;
+ * all traffic from the GPUs of one socket to another shares the link between the CPUs. A set of
+ * routes is therefore feasible if no arc carries more than its bandwidth.
  *
  * <p>Immutable, and safe for use by many threads.
  */
@@ -236,7 +238,9 @@ public final class Topology {
     }
 
     /**
-     * The best route between two nodes: the widest, and among equally wide ones the shortest. Routes do not pass through GPUs or NICs, since no copy engine or NCCL transport forwards by itself.
+     * The best route between two nodes: the widest, and among equally wide ones the shortest.
+     * Routes do not pass through GPUs or NICs, since no copy engine or NCCL transport forwards by
+     * itself.
      *
      * @param from id of a node
      * @param to id of a node
@@ -322,7 +326,9 @@ public final class Topology {
                 + " links";
     }
 
-    /** Builds a {@link Topology}: first GPUs, then NICs, then switches, then links. Not thread-safe. */
+    /**
+     * Builds a {@link Topology}: first GPUs, then NICs, then switches, then links. Not thread-safe.
+     */
     public static final class Builder {
         private final String name;
         private final List<Gpu> gpus = new ArrayList<>();

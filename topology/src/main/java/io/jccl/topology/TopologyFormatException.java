@@ -1,7 +1,8 @@
 package io.jccl.topology;
 
 /**
- * A text cannot be read as a topology. The message gives the place, what was found and what was expected.
+ * A text cannot be read as a topology. The message gives the place, what was found and what was
+ * expected.
  */
 public final class TopologyFormatException extends IllegalArgumentException {
     private static final long serialVersionUID = 1;

@@ -51,7 +51,9 @@ public final class Machines {
     /** Switches of {@code perSwitch} GPUs, each on a host bridge; half of them on either socket. */
     private static void pcie(Topology.Builder b, int gpus, int perSwitch, double pcie, double smp) {
         int switches = (gpus + perSwitch - 1) / perSwitch;
-        int[] numa = {b.addSwitch("numa0", Switch.Kind.NUMA), b.addSwitch("numa1", Switch.Kind.NUMA)};
+        int[] numa = {
+            b.addSwitch("numa0", Switch.Kind.NUMA), b.addSwitch("numa1", Switch.Kind.NUMA)
+        };
         b.link(numa[0], numa[1], LinkKind.SMP, 1, smp, Source.NCCL_MODEL);
         for (int s = 0; s < switches; s++) {
             int sw = b.addSwitch("pcie-switch" + s, Switch.Kind.PCIE_SWITCH);

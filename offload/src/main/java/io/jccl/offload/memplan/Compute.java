@@ -5,15 +5,15 @@ package io.jccl.offload.memplan;
  *
  * @param batch samples of a step over all GPUs, B
  * @param flops with the plan's recomputation
- * @param withoutRecomputation of the model alone: {@code 72 B s l h^2 (1 + s/(6h) + V/(12
- *     l h))}
+ * @param withoutRecomputation of the model alone: {@code 72 B s l h^2 (1 + s/(6h) + V/(12 l h))}
  * @param withFullRecomputation {@code 96 B s l h^2 (1 + s/(6h) + V/(16 l h))}, equation 3 of arXiv
  *     2104.04473
  */
 public record Compute(
         long batch, double flops, double withoutRecomputation, double withFullRecomputation) {
     /**
-     * Counts for a model. A layer's forward pass is {@code B s h^2 (8 + 4f) + 4 B s^2 h}, the backward pass twice that, plus what is recomputed; the output matrix is {@code 2 B s h V}
+     * Counts for a model. A layer's forward pass is {@code B s h^2 (8 + 4f) + 4 B s^2 h}, the
+     * backward pass twice that, plus what is recomputed; the output matrix is {@code 2 B s h V}
      * forward and never recomputed.
      *
      * @param model the model

@@ -79,6 +79,7 @@ public enum Formula {
 
     /**
      * Its result.
+     *
      * @return such as {@code parameters}
      */
     public String title() {
@@ -96,6 +97,7 @@ public enum Formula {
 
     /**
      * Its source.
+     *
      * @return public sources
      */
     public String source() {

@@ -2,12 +2,13 @@ package io.jccl.offload.memplan;
 
 /**
  * A model to train and the machine to train it on.
-     * @param model the model
-     * @param batch the batch of a step
-     * @param precision number formats
-     * @param optimizer the optimizer
-     * @param machine the machine
-     * @param overheads memory used in addition to the model
+ *
+ * @param model the model
+ * @param batch the batch of a step
+ * @param precision number formats
+ * @param optimizer the optimizer
+ * @param machine the machine
+ * @param overheads memory used in addition to the model
  */
 public record Job(
         Model model,
@@ -18,6 +19,7 @@ public record Job(
         Overheads overheads) {
     /**
      * A job in mixed precision with Adam and the usual overheads, one sample per GPU and step.
+     *
      * @param model the model
      * @param machine the machine
      * @return the job

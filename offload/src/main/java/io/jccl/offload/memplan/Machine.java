@@ -23,6 +23,7 @@ public record Machine(int gpus, long device, long host, long nvme, int machines)
 
     /**
      * Number of GPUs of all machines.
+     *
      * @return the number
      */
     public int ranks() {
@@ -31,6 +32,7 @@ public record Machine(int gpus, long device, long host, long nvme, int machines)
 
     /**
      * The capacity of a tier.
+     *
      * @param tier the tier
      * @return bytes: per GPU for the device, per machine otherwise
      */

@@ -9,9 +9,9 @@ import java.util.List;
 /**
  * Computes what training needs on each tier, what fits, and the largest model that fits.
  *
- * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches per step,
- * e bytes per activation; the others as in {@link Model}. {@link Formula} lists the formulas with
- * their sources. Nothing is measured here.
+ * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches per
+ * step, e bytes per activation; the others as in {@link Model}. {@link Formula} lists the formulas
+ * with their sources. Nothing is measured here.
  *
  * <p><b>Threads:</b> any.
  */
@@ -26,6 +26,7 @@ public final class MemoryPlanner {
 
     /**
      * What the search may try.
+     *
      * @param host whether host memory may be used
      * @param nvme whether drives may be used
      * @param modelParallel whether to try tensor and pipeline parallelism; JCCL itself has neither
@@ -69,6 +70,7 @@ public final class MemoryPlanner {
 
     /**
      * The largest model of a rule that fits.
+     *
      * @param job the job; its model is ignored
      * @param techniques the techniques
      * @param ladder the models to try, smallest first, from {@link ScalingRule#ladder}
@@ -137,6 +139,7 @@ public final class MemoryPlanner {
 
     /**
      * The combinations under which a job's own model fits.
+     *
      * @param job the job
      * @param space what to try
      * @return their plans, fewest and cheapest techniques first
@@ -150,17 +153,21 @@ public final class MemoryPlanner {
 
     /**
      * Plans that fit with additional techniques.
+     *
      * @param job the job
      * @param now the techniques in use
      * @param space what to try
-     * @return plans that fit and save at least as much everywhere, fewest and cheapest techniques first
+     * @return plans that fit and save at least as much everywhere, fewest and cheapest techniques
+     *     first
      */
     public static List<Plan> next(Job job, Techniques now, Space space) {
         return fitting(job, space).stream().filter(p -> p.techniques().includes(now)).toList();
     }
 
     /**
-     * All combinations of techniques that make sense for a job: no stages with one data-parallel rank, no gradients further away than their optimizer, no pieces of layers that stay whole.
+     * All combinations of techniques that make sense for a job: no stages with one data-parallel
+     * rank, no gradients further away than their optimizer, no pieces of layers that stay whole.
+     *
      * @param job the job
      * @param space what to try
      * @return the combinations, fewest and cheapest techniques first

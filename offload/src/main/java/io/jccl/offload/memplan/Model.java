@@ -8,7 +8,8 @@ package io.jccl.offload.memplan;
  * + s) h}. For f = 4 that is {@code 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h))}, equation 2 of
  * arXiv 2104.04473. An output matrix of its own (embeddings not tied) adds {@code V h}.
  *
- * <p>An MLP of three matrices (SwiGLU, width w) is given as f = 1.5 w / h: parameters and FLOPs are then exact; its activations are not modelled separately.
+ * <p>An MLP of three matrices (SwiGLU, width w) is given as f = 1.5 w / h: parameters and FLOPs are
+ * then exact; its activations are not modelled separately.
  *
  * @param layers transformer layers, l
  * @param hidden hidden size, h
@@ -45,7 +46,8 @@ public record Model(
         Checks.range("the number of layers", layers, 1, 1_000_000, "give the model's layers");
         Checks.range("the hidden size", hidden, 1, 10_000_000, "give the model's width");
         Checks.range("the number of heads", heads, 1, hidden, "give no more heads than hidden");
-        Checks.range("the vocabulary", vocabulary, 1, 100_000_000, "give the number of tokens in it");
+        Checks.range(
+                "the vocabulary", vocabulary, 1, 100_000_000, "give the number of tokens in it");
         Checks.range("the sequence", sequence, 1, 100_000_000, "give the tokens of a sample");
         Checks.range("the MLP's width by hidden size", ffn, 0.1, 100, "GPT has 4");
         Checks.range(

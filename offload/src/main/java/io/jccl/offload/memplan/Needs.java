@@ -12,8 +12,7 @@ import io.jccl.offload.Tier;
  * @param layers its layers
  * @param kept bytes of activations of one layer and micro-batch
  */
-record Needs(
-        Usage device, Usage host, Usage nvme, double parameters, int layers, double kept) {
+record Needs(Usage device, Usage host, Usage nvme, double parameters, int layers, double kept) {
     boolean fit() {
         return device.fits() && host.fits() && nvme.fits();
     }

@@ -33,6 +33,7 @@ public enum OptimizerKind {
 
     /**
      * Finds an optimizer by name.
+     *
      * @param label as {@link #label}
      * @return the optimizer
      * @throws IllegalArgumentException if there is none; the message lists them
@@ -52,6 +53,7 @@ public enum OptimizerKind {
 
     /**
      * State values per parameter.
+     *
      * @return the number
      */
     public int moments() {

@@ -21,13 +21,14 @@ public record Overheads(
         int nvmeCopies,
         int prefetch) {
     /**
-     * Hugging Face's "Model training anatomy" reports 1343 MiB in use after one small tensor was put on a GPU.
+     * Hugging Face's "Model training anatomy" reports 1343 MiB in use after one small tensor was
+     * put on a GPU.
      */
     public static final long CUDA_RUNTIME = 1343L << 20;
 
     /**
-     * An upper bound of the measured waste of JCCL's pools. Caching allocators may do
-     * worse: arXiv 1910.02054, section 3.2, saw more than 30% in extreme cases.
+     * An upper bound of the measured waste of JCCL's pools. Caching allocators may do worse: arXiv
+     * 1910.02054, section 3.2, saw more than 30% in extreme cases.
      */
     public static final double POOL_WASTE = 0.05;
 
@@ -38,7 +39,8 @@ public record Overheads(
     public static final double FILE_SYSTEM_WASTE = 0.05;
 
     /**
-     * NCCL's most channels (NCCL_MAX_NCHANNELS: 32 before NCCL 2.24), each with a buffer of 4 MiB (NCCL_BUFFSIZE) per direction.
+     * NCCL's most channels (NCCL_MAX_NCHANNELS: 32 before NCCL 2.24), each with a buffer of 4 MiB
+     * (NCCL_BUFFSIZE) per direction.
      */
     public static final long NCCL_BUFFERS = 2L * 32 * (4 << 20);
 

@@ -10,9 +10,9 @@ import java.util.List;
  * @param techniques the techniques
  * @param device what each GPU holds; the fullest one if they differ
  * @param host what each machine's memory holds
-     * @param nvme what each machine's drives hold
-     * @param traffic bytes that one GPU moves per step
-     * @param compute operations of all GPUs per step
+ * @param nvme what each machine's drives hold
+ * @param traffic bytes that one GPU moves per step
+ * @param compute operations of all GPUs per step
  */
 public record Plan(
         Job job,
@@ -24,6 +24,7 @@ public record Plan(
         Compute compute) {
     /**
      * The use of a tier.
+     *
      * @param tier the tier
      * @return its use
      */

@@ -54,6 +54,7 @@ public enum Precision {
 
     /**
      * Finds a precision by name.
+     *
      * @param label as {@link #label}
      * @return the precision
      * @throws IllegalArgumentException if there is none; the message lists them

@@ -44,6 +44,7 @@ public final class Presets {
 
     /**
      * Finds a model by name.
+     *
      * @param name such as {@code gpt3-175b}
      * @return the model
      * @throws IllegalArgumentException if there is none; the message lists them
@@ -63,6 +64,7 @@ public final class Presets {
 
     /**
      * All names.
+     *
      * @return the names in alphabetical order
      */
     public static NavigableSet<String> names() {

@@ -31,6 +31,7 @@ public enum Recomputation {
 
     /**
      * Finds a recomputation by name.
+     *
      * @param label as {@link #label}
      * @return the recomputation
      * @throws IllegalArgumentException if there is none; the message lists them

@@ -4,8 +4,10 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * How models grow in the search for the largest one. The hidden size grows in steps of 128; for each, the depth starts at hidden / aspect and grows until the next hidden size would give its layers at least as many parameters. Depth and width thus grow together, and neighbours differ little:
- * about 6% at 1e9 parameters, 2% at 15e9.
+ * How models grow in the search for the largest one. The hidden size grows in steps of 128; for
+ * each, the depth starts at hidden / aspect and grows until the next hidden size would give its
+ * layers at least as many parameters. Depth and width thus grow together, and neighbours differ
+ * little: about 6% at 1e9 parameters, 2% at 15e9.
  *
  * @param aspect hidden size by layers
  * @param headSize hidden size by heads
@@ -35,6 +37,7 @@ public record ScalingRule(
 
     /**
      * The rule with the proportions of a model.
+     *
      * @param model the model
      * @return the rule
      */

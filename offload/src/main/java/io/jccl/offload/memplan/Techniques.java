@@ -12,10 +12,11 @@ import java.util.List;
  * @param optimizer where optimizer state lives
  * @param gradients where gradients live; not further away than the optimizer that reads them
  * @param parameters where parameters live while no computing layer needs them
-     * @param activations where the activations kept for the backward pass live
-     * @param recomputation which activations are recomputed instead
-     * @param pieces number of parts in which a layer is fetched and computed, 1 for whole layers (memory-centric
- *     tiling, arXiv 2104.07857); more than 1 only if parameters are sharded or offloaded
+ * @param activations where the activations kept for the backward pass live
+ * @param recomputation which activations are recomputed instead
+ * @param pieces number of parts in which a layer is fetched and computed, 1 for whole layers
+ *     (memory-centric tiling, arXiv 2104.07857); more than 1 only if parameters are sharded or
+ *     offloaded
  * @param tensor tensor-parallel degree, with sequence parallelism (arXiv 2205.05198)
  * @param pipeline pipeline-parallel degree, scheduled 1F1B (arXiv 2104.04473)
  */
@@ -188,6 +189,7 @@ public record Techniques(
 
     /**
      * The number of techniques in use. {@link MemoryPlanner} sorts by it, then by {@link #cost}.
+     *
      * @return the number of {@link #names}
      */
     public int count() {
@@ -221,11 +223,11 @@ public record Techniques(
     }
 
     /**
-     * The cost of a step, for ordering only. Points for what a technique adds: 1 where it moves
-     * no more than before (stages 1 and 2, gradients behind their optimizer, selective
-     * recomputation), 4 where it adds about a third of compute (full recomputation) or a copy over
-     * PCIe per step, 5 where a copy or gather stands before every layer, 10 where a drive does; 6 a
-     * way of model parallelism; 1 each time that pieces halve.
+     * The cost of a step, for ordering only. Points for what a technique adds: 1 where it moves no
+     * more than before (stages 1 and 2, gradients behind their optimizer, selective recomputation),
+     * 4 where it adds about a third of compute (full recomputation) or a copy over PCIe per step, 5
+     * where a copy or gather stands before every layer, 10 where a drive does; 6 a way of model
+     * parallelism; 1 each time that pieces halve.
      *
      * @return points, 0 for plain data parallelism
      */

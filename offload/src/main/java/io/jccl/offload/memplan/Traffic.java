@@ -2,9 +2,10 @@ package io.jccl.offload.memplan;
 
 /**
  * Bytes that one GPU moves per step.
-     * @param kind a collective, a copy, or access to a drive
-     * @param what the data
-     * @param bytes sent by one GPU (collectives and copies), or read or written for it (drives)
+ *
+ * @param kind a collective, a copy, or access to a drive
+ * @param what the data
+ * @param bytes sent by one GPU (collectives and copies), or read or written for it (drives)
  */
 public record Traffic(Kind kind, String what, long bytes) {
     /** Ways of moving bytes. A collective's are those of a ring. */
@@ -34,7 +35,8 @@ public record Traffic(Kind kind, String what, long bytes) {
 
         /**
          * The display name.
-     * @return such as {@code allReduce}
+         *
+         * @return such as {@code allReduce}
          */
         public String label() {
             return label;

@@ -23,6 +23,7 @@ public record Usage(
         long capacity) {
     /**
      * The total.
+     *
      * @return bytes
      */
     public long total() {

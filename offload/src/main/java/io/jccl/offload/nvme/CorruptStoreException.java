@@ -4,7 +4,8 @@ import io.jccl.error.JcclException;
 import java.nio.file.Path;
 
 /**
- * The content of a store's file is not what was written to it: it was torn, truncated, changed, or belongs to something else. The operation changed nothing.
+ * The content of a store's file is not what was written to it: it was torn, truncated, changed, or
+ * belongs to something else. The operation changed nothing.
  */
 public final class CorruptStoreException extends JcclException {
     private static final long serialVersionUID = 1;
@@ -35,6 +36,7 @@ public final class CorruptStoreException extends JcclException {
 
     /**
      * The file.
+     *
      * @return its path
      */
     public String file() {
@@ -43,6 +45,7 @@ public final class CorruptStoreException extends JcclException {
 
     /**
      * The position in the file.
+     *
      * @return the first wrong byte
      */
     public long offset() {

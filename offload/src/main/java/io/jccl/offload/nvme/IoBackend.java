@@ -6,7 +6,9 @@ import java.nio.ByteBuffer;
 import java.nio.file.Path;
 
 /**
- * A store's access to its drive. This is the extension point for GPUDirect Storage, whose backend would {@linkplain #reaches reach} the memory of a CUDA device and move blocks between it and the file by {@link MemoryView#address address}, and for tests, which inject faults.
+ * A store's access to its drive. This is the extension point for GPUDirect Storage, whose backend
+ * would {@linkplain #reaches reach} the memory of a CUDA device and move blocks between it and the
+ * file by {@link MemoryView#address address}, and for tests, which inject faults.
  */
 interface IoBackend {
     /** Whether blocks can move between the drive and the memory of this device. */

@@ -10,9 +10,11 @@ import java.util.concurrent.CancellationException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A read or a write of an {@link NvmeStore} that is waiting, in progress or done. The buffer must stay open, and for a write unchanged, until it is done.
+ * A read or a write of an {@link NvmeStore} that is waiting, in progress or done. The buffer must
+ * stay open, and for a write unchanged, until it is done.
  *
- * <p>{@linkplain #close Closing} a ticket returns it to its store for reuse, so that a loop of reads and writes creates no objects. Closing is optional. A closed ticket must not be used.
+ * <p>{@linkplain #close Closing} a ticket returns it to its store for reuse, so that a loop of
+ * reads and writes creates no objects. Closing is optional. A closed ticket must not be used.
  *
  * <p><b>Threads:</b> any.
  */
@@ -71,7 +73,8 @@ public final class IoTicket implements Completion, AutoCloseable {
 
     private void checkOpen() {
         if (closed) {
-            throw new IllegalStateException("the ticket is closed: it can be used only until it is closed");
+            throw new IllegalStateException(
+                    "the ticket is closed: it can be used only until it is closed");
         }
     }
 
@@ -113,8 +116,10 @@ public final class IoTicket implements Completion, AutoCloseable {
     }
 
     /**
-     * Drops the blocks that have not been started; the operation is done when the others have finished. After a cancelled read the buffer has some of the elements. After a cancelled write the
-     * region is incomplete, and cannot be committed until it has been written again or {@linkplain NvmeStore#rollback rolled back}.
+     * Drops the blocks that have not been started; the operation is done when the others have
+     * finished. After a cancelled read the buffer has some of the elements. After a cancelled write
+     * the region is incomplete, and cannot be committed until it has been written again or
+     * {@linkplain NvmeStore#rollback rolled back}.
      *
      * @return whether blocks were dropped by this or an earlier call
      */
@@ -127,6 +132,7 @@ public final class IoTicket implements Completion, AutoCloseable {
 
     /**
      * The error of a failed operation.
+     *
      * @return null if it has not ended, or succeeded
      */
     public synchronized @Nullable JcclException error() {

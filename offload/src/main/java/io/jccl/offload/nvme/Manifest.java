@@ -81,7 +81,8 @@ final class Manifest {
     }
 
     /**
-     * Checks that a file without a manifest is that of a store whose creation was interrupted: a header, or zeros.
+     * Checks that a file without a manifest is that of a store whose creation was interrupted: a
+     * header, or zeros.
      */
     static void checkIsOurs(Path file, ByteBuffer start) {
         start.order(ByteOrder.LITTLE_ENDIAN);

@@ -8,11 +8,14 @@ import java.util.Objects;
  *
  * @param blockBytes bytes that are read, written and checksummed at once, a power of two from 4 KiB
  *     to 64 MiB. Fixed when a store is created; an existing store keeps its own
-     * @param queueDepth blocks in progress on the drive at once, each in its own thread, 1 to 256
-     * @param pendingOperations reads and writes that may be waiting or in progress; starting one more blocks the caller. 1 or more
-     * @param directIo whether to bypass the page cache
-     * @param scratch if true, the file has no name and disappears when the store is closed or the process dies; nothing can be committed, and data takes its size once instead of twice
-     * @param timeout how long to wait for a place in the queue, for writes to end before a commit, and for reads and writes in progress when the store is closed
+ * @param queueDepth blocks in progress on the drive at once, each in its own thread, 1 to 256
+ * @param pendingOperations reads and writes that may be waiting or in progress; starting one more
+ *     blocks the caller. 1 or more
+ * @param directIo whether to bypass the page cache
+ * @param scratch if true, the file has no name and disappears when the store is closed or the
+ *     process dies; nothing can be committed, and data takes its size once instead of twice
+ * @param timeout how long to wait for a place in the queue, for writes to end before a commit, and
+ *     for reads and writes in progress when the store is closed
  */
 public record NvmeOptions(
         int blockBytes,
@@ -105,6 +108,7 @@ public record NvmeOptions(
 
     /**
      * With or without O_DIRECT.
+     *
      * @param choice whether to use it
      * @return the changed copy
      */
@@ -114,6 +118,7 @@ public record NvmeOptions(
 
     /**
      * For data that may be lost, or for state that must survive.
+     *
      * @param choice whether it may be lost
      * @return the changed copy
      */

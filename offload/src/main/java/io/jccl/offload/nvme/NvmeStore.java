@@ -23,25 +23,36 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Named regions of elements in a folder on a local drive, read into pinned memory and written from it by several threads at once. The page cache is bypassed where the file system allows it.
+ * Named regions of elements in a folder on a local drive, read into pinned memory and written from
+ * it by several threads at once. The page cache is bypassed where the file system allows it.
  *
- * <p><b>Checks:</b> every block has a CRC32C (RFC 3720, appendix B.4), computed when it is written and verified when it is read.
+ * <p><b>Checks:</b> every block has a CRC32C (RFC 3720, appendix B.4), computed when it is written
+ * and verified when it is read.
  *
  * <p><b>Steps:</b> the file has two slots for each block. Writes go to the slot that the last
- * commit does not point to; {@link #commit} flushes the file, then atomically replaces the manifest, which has the slot of each block. A process that dies at any time leaves the state of the last commit, which {@link #open} restores. {@link #rollback} restores it in a running process, so that a failed step can be repeated. A region therefore takes twice its size on the drive;
- * a {@linkplain NvmeOptions#scratch scratch} store has one slot, no commits, and leaves nothing
- * behind.
+ * commit does not point to; {@link #commit} flushes the file, then atomically replaces the
+ * manifest, which has the slot of each block. A process that dies at any time leaves the state of
+ * the last commit, which {@link #open} restores. {@link #rollback} restores it in a running
+ * process, so that a failed step can be repeated. A region therefore takes twice its size on the
+ * drive; a {@linkplain NvmeOptions#scratch scratch} store has one slot, no commits, and leaves
+ * nothing behind.
  *
- * <p><b>Fast path:</b> a block moves between the drive and the buffer without a copy if the operation covers the whole block (it does if it begins at a multiple of {@link #blockBytes()} and ends at one or at the region's end), and if both the block's size and its address are multiples of {@link #padding()}: pools allocate such buffers with {@link io.jccl.offload.PoolOptions#withAlignment
- * withAlignment(4096)}. Other blocks are copied once through the store's own memory; a block that is written in part is read first.
+ * <p><b>Fast path:</b> a block moves between the drive and the buffer without a copy if the
+ * operation covers the whole block (it does if it begins at a multiple of {@link #blockBytes()} and
+ * ends at one or at the region's end), and if both the block's size and its address are multiples
+ * of {@link #padding()}: pools allocate such buffers with {@link
+ * io.jccl.offload.PoolOptions#withAlignment withAlignment(4096)}. Other blocks are copied once
+ * through the store's own memory; a block that is written in part is read first.
  *
- * <p><b>Threads:</b> any. Operations on the same elements are unordered unless the first is awaited before the second begins.
+ * <p><b>Threads:</b> any. Operations on the same elements are unordered unless the first is awaited
+ * before the second begins.
  */
 public final class NvmeStore implements TierStore, AutoCloseable {
     private final StoreFiles files;
     private final IoQueue queue;
 
-    // Guarded by regions, a lock that is not held while waiting. Commits and new regions are also in
+    // Guarded by regions, a lock that is not held while waiting. Commits and new regions are also
+    // in
     // the queue's exclusive section, so that a commit saves all regions.
 
     private final Map<String, Region> regions = new LinkedHashMap<>();
@@ -68,9 +79,11 @@ public final class NvmeStore implements TierStore, AutoCloseable {
      * @param budgets what tier {@link Tier#NVME} may hold
      * @param options how to use the drive
      * @return the store
-     * @throws CorruptStoreException if a file in it is torn, truncated, changed or does not belong to a store
+     * @throws CorruptStoreException if a file in it is torn, truncated, changed or does not belong
+     *     to a store
      * @throws OffloadMemoryException if the drive or the budget has no room for it
-     * @throws JcclException if the folder is missing or cannot be written, or the store is open in this or another process
+     * @throws JcclException if the folder is missing or cannot be written, or the store is open in
+     *     this or another process
      */
     public static NvmeStore open(Path folder, Budgets budgets, NvmeOptions options) {
         return open(folder, budgets, options, new FileBackend());
@@ -110,7 +123,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     // Regions.
 
     /**
-     * Finds a region, or creates one filled with zeros. A new region survives a crash once it was part of a commit.
+     * Finds a region, or creates one filled with zeros. A new region survives a crash once it was
+     * part of a commit.
      *
      * @param name its name, up to 1024 characters
      * @param type element type
@@ -199,11 +213,13 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     // Operations.
 
     /**
-     * Starts to read elements: the ones written last, committed or not. Waits while the maximum number of operations is pending.
+     * Starts to read elements: the ones written last, committed or not. Waits while the maximum
+     * number of operations is pending.
      *
      * @param region of this store
      * @param firstElement index of the first element in the region
-     * @param pinned the target, whose count is the number of elements; of the region's type, in host memory
+     * @param pinned the target, whose count is the number of elements; of the region's type, in
+     *     host memory
      * @return the read
      * @throws JcclTimeoutException if the queue stays full for the options' timeout
      */
@@ -212,11 +228,13 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * Starts to write elements. The content of the last commit is kept. Waits while the maximum number of operations is pending, and while a commit is in progress.
+     * Starts to write elements. The content of the last commit is kept. Waits while the maximum
+     * number of operations is pending, and while a commit is in progress.
      *
      * @param region of this store
      * @param firstElement index of the first element in the region
-     * @param pinned the source, whose count is the number of elements; of the region's type, in host memory
+     * @param pinned the source, whose count is the number of elements; of the region's type, in
+     *     host memory
      * @return the write
      * @throws JcclTimeoutException if the queue stays full for the options' timeout
      */
@@ -269,7 +287,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     // Steps.
 
     /**
-     * Commits what was written since the last commit: it survives a crash from now on. Waits for pending writes.
+     * Commits what was written since the last commit: it survives a crash from now on. Waits for
+     * pending writes.
      *
      * @param step the new value of {@link #committedStep}: 0 or more, and more than the current one
      * @throws IllegalStateException if a write failed or was cancelled and its elements were not
@@ -366,7 +385,8 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * Discards what was written since the last commit: reads return the committed content. Waits for pending writes.
+     * Discards what was written since the last commit: reads return the committed content. Waits
+     * for pending writes.
      */
     public void rollback() {
         if (isScratch()) {
@@ -383,6 +403,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
 
     /**
      * The last committed step.
+     *
      * @return its number; empty if nothing was committed yet
      */
     public OptionalLong committedStep() {
@@ -422,6 +443,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
 
     /**
      * The location.
+     *
      * @return the folder, without symbolic links
      */
     public Path folder() {
@@ -434,6 +456,7 @@ public final class NvmeStore implements TierStore, AutoCloseable {
 
     /**
      * Statistics so far.
+     *
      * @return a snapshot
      */
     public Stats stats() {
@@ -441,9 +464,11 @@ public final class NvmeStore implements TierStore, AutoCloseable {
     }
 
     /**
-     * Closes the store. Waiting operations are cancelled; those in progress are awaited for up to the options' timeout. Uncommitted data is lost. Closing twice does nothing.
+     * Closes the store. Waiting operations are cancelled; those in progress are awaited for up to
+     * the options' timeout. Uncommitted data is lost. Closing twice does nothing.
      *
-     * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be freed; the store is closed nevertheless
+     * @throws JcclTimeoutException if an operation hangs in the drive: its buffer must not be
+     *     freed; the store is closed nevertheless
      */
     @Override
     public void close() {

@@ -7,7 +7,8 @@ import io.jccl.offload.TierStore;
 /**
  * Elements of one type in an {@link NvmeStore}. They are zeros until they are written.
  *
- * <p><b>Threads:</b> any. Operations on overlapping elements are unordered unless the first is awaited before the second begins.
+ * <p><b>Threads:</b> any. Operations on overlapping elements are unordered unless the first is
+ * awaited before the second begins.
  */
 public final class Region implements TierStore.Place {
     // What is known of a block.
@@ -82,6 +83,7 @@ public final class Region implements TierStore.Place {
 
     /**
      * The name.
+     *
      * @return the name
      */
     public String name() {
@@ -139,7 +141,8 @@ public final class Region implements TierStore.Place {
     }
 
     /**
-     * In a scratch store, frees the room for new regions; all operations on the region must be done. In a store that commits it does nothing: the elements stay.
+     * In a scratch store, frees the room for new regions; all operations on the region must be
+     * done. In a store that commits it does nothing: the elements stay.
      */
     @Override
     public void close() {

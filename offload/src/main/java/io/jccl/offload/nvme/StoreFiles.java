@@ -33,7 +33,8 @@ final class StoreFiles {
     private static final String LOCK = "lock";
 
     /**
-     * Folders that are open in this process. File locks do not help here: closing any channel of a file releases all locks of this process on it.
+     * Folders that are open in this process. File locks do not help here: closing any channel of a
+     * file releases all locks of this process on it.
      */
     private static final Set<Path> OPEN = ConcurrentHashMap.newKeySet();
 

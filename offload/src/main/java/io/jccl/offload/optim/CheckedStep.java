@@ -4,7 +4,8 @@ import io.jccl.device.Buffer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Whole steps of one state, skipped when a gradient is infinite or NaN: the norm of all gradients is computed before anything is written.
+ * Whole steps of one state, skipped when a gradient is infinite or NaN: the norm of all gradients
+ * is computed before anything is written.
  *
  * <p><b>Threads:</b> one at a time.
  */
@@ -36,8 +37,10 @@ public final class CheckedStep {
      * @param step the number of this step, 1 or more; a skipped step does not count
      * @param learningRate 0 or more
      * @param lossScale the factor that the loss was multiplied by; 1 for none
-     * @param maxNorm largest norm of the unscaled gradients, to which they are clipped; infinity for no clipping
-     * @return whether the step was taken; if not, a gradient is infinite or NaN (or became so by unscaling), and nothing was written
+     * @param maxNorm largest norm of the unscaled gradients, to which they are clipped; infinity
+     *     for no clipping
+     * @return whether the step was taken; if not, a gradient is infinite or NaN (or became so by
+     *     unscaling), and nothing was written
      * @throws IllegalArgumentException if a value is out of range, or types, counts or moments do
      *     not fit
      * @throws IllegalStateException if a buffer or the workers are closed

@@ -8,9 +8,13 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The Euclidean norm of all gradients, accumulated part by part as they arrive. It also shows whether all gradients are finite: the norm is infinite or NaN exactly if a gradient is, since squares are summed in float64.
+ * The Euclidean norm of all gradients, accumulated part by part as they arrive. It also shows
+ * whether all gradients are finite: the norm is infinite or NaN exactly if a gradient is, since
+ * squares are summed in float64.
  *
- * <p>The result depends only on the values and on how they are divided into parts, not on the order in which parts arrive, the number of threads or the width of vectors: within a part, chunks of 65536 elements are added in order; parts are added by their number.
+ * <p>The result depends only on the values and on how they are divided into parts, not on the order
+ * in which parts arrive, the number of threads or the width of vectors: within a part, chunks of
+ * 65536 elements are added in order; parts are added by their number.
  *
  * <p><b>Threads:</b> any thread may call; different parts may be added at once.
  */
@@ -22,6 +26,7 @@ public final class GradientNorm {
 
     /**
      * Creates a norm.
+     *
      * @param parts number of parts of the gradients, 1 or more, such as one per layer
      * @throws IllegalArgumentException if it is less than 1
      */
@@ -82,7 +87,8 @@ public final class GradientNorm {
     }
 
     /**
-     * The sum of all squares. If gradients are sharded over ranks, sum it over the ranks and take the square root.
+     * The sum of all squares. If gradients are sharded over ranks, sum it over the ranks and take
+     * the square root.
      *
      * @return 0 or more, infinite or NaN if a gradient is
      * @throws IllegalStateException if a part is missing
@@ -116,8 +122,8 @@ public final class GradientNorm {
     }
 
     /**
-     * The factor that unscales gradients and, if their norm is then too large, clips them: {@code min(1, maxNorm / (norm + 1e-6)) / lossScale}, as {@code
-     * torch.nn.utils.clip_grad_norm_} does.
+     * The factor that unscales gradients and, if their norm is then too large, clips them: {@code
+     * min(1, maxNorm / (norm + 1e-6)) / lossScale}, as {@code torch.nn.utils.clip_grad_norm_} does.
      *
      * @param norm of the gradients as given, including the loss scale
      * @param lossScale the factor that the loss was multiplied by; 1 for none

@@ -1,7 +1,8 @@
 package io.jccl.offload.optim;
 
 /**
- * The loss scale, which keeps small gradients in float16's range (arXiv 1710.03740, section 3.2): it shrinks when gradients overflow, and grows again after enough steps without overflow.
+ * The loss scale, which keeps small gradients in float16's range (arXiv 1710.03740, section 3.2):
+ * it shrinks when gradients overflow, and grows again after enough steps without overflow.
  *
  * <p><b>Threads:</b> one at a time.
  */
@@ -99,7 +100,8 @@ public final class LossScale {
     }
 
     /**
-     * Steps without overflow since the scale changed. Together with {@link #value} this is the state to save.
+     * Steps without overflow since the scale changed. Together with {@link #value} this is the
+     * state to save.
      *
      * @return 0 or more
      */
@@ -109,6 +111,7 @@ public final class LossScale {
 
     /**
      * Restores a saved state.
+     *
      * @param newValue the factor, from {@link #value}
      * @param newGoodSteps from {@link #goodSteps}
      * @throws IllegalArgumentException if a value is out of range

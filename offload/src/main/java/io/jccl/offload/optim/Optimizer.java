@@ -6,9 +6,15 @@ import org.jspecify.annotations.Nullable;
 /**
  * An update rule with its hyper-parameters, applied on the CPU to float32 state in host memory.
  *
- * <p>All rules work element by element: the new parameter and moments at an index depend on that index alone. A step can therefore be divided into pieces in any way and run by any number of threads in any order, with bit-identical results. Every operation is an IEEE 754 binary32 operation, rounded to nearest even and never fused, so the loops on the Vector API and the plain ones are bit-identical too; only the sign and payload of a NaN may differ.
+ * <p>All rules work element by element: the new parameter and moments at an index depend on that
+ * index alone. A step can therefore be divided into pieces in any way and run by any number of
+ * threads in any order, with bit-identical results. Every operation is an IEEE 754 binary32
+ * operation, rounded to nearest even and never fused, so the loops on the Vector API and the plain
+ * ones are bit-identical too; only the sign and payload of a NaN may differ.
  *
- * <p>One pass reads gradients, parameters and moments, and writes parameters and moments, and on request also the new parameters rounded to a narrower type. Nothing is allocated. Off-heap memory is fastest; buffers over Java arrays work too.
+ * <p>One pass reads gradients, parameters and moments, and writes parameters and moments, and on
+ * request also the new parameters rounded to a narrower type. Nothing is allocated. Off-heap memory
+ * is fastest; buffers over Java arrays work too.
  *
  * <p><b>Threads:</b> immutable; any thread may call. Concurrent steps of one state are allowed on
  * pieces that do not overlap. Gradients are not checked for infinities or NaN: see {@link
@@ -35,10 +41,12 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
      * @param state parameters and moments
      * @param from index in the state of the first element
      * @param gradients gradients of the elements to update: float32, bfloat16 or float16
-     * @param target a second target for the new parameters, with the same count: bfloat16, float16 (rounded to nearest even) or float32; or null
+     * @param target a second target for the new parameters, with the same count: bfloat16, float16
+     *     (rounded to nearest even) or float32; or null
      * @param step the number of this step, 1 or more: the same for all pieces of a step
      * @param learningRate 0 or more
-     * @param gradientFactor gradients are first multiplied by this, in float32: 1 divided by the loss scale, times the clipping factor
+     * @param gradientFactor gradients are first multiplied by this, in float32: 1 divided by the
+     *     loss scale, times the clipping factor
      * @throws IllegalArgumentException if a value is out of range, or types, counts or moments do
      *     not fit
      * @throws IndexOutOfBoundsException if the elements do not lie within the state
@@ -63,7 +71,8 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
     }
 
     /**
-     * One step of some elements on several threads; the result is bit-identical to that on one thread.
+     * One step of some elements on several threads; the result is bit-identical to that on one
+     * thread.
      *
      * @param workers the threads; the calling thread works too
      * @param state parameters and moments

@@ -43,11 +43,12 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * Wraps memory that the caller allocated, for example from a pool of pinned memory. Moments must be
-     * zero before the first step.
+     * Wraps memory that the caller allocated, for example from a pool of pinned memory. Moments
+     * must be zero before the first step.
      *
      * @param parameters float32 in host memory
-     * @param moments one buffer for each moment of the optimizer, with the type and count of the parameters; buffers must not share memory
+     * @param moments one buffer for each moment of the optimizer, with the type and count of the
+     *     parameters; buffers must not share memory
      * @return the state; closing it does not close the buffers
      * @throws IllegalArgumentException if type, count or number are wrong, or memory is shared
      * @throws UnsupportedOperationException if the memory is not host memory
@@ -154,6 +155,7 @@ public final class OptimizerState implements AutoCloseable {
 
     /**
      * A moment: 0 is the mean of gradients or the momentum, 1 the mean of their squares.
+     *
      * @param index its index
      * @return float32 in host memory
      * @throws IndexOutOfBoundsException if there is none
@@ -163,7 +165,10 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * Saves everything to a file: first to a temporary file with {@code .part} added to its name, which replaces the file once it is on the disk. A process that ends before leaves the old file.
+     * Saves everything to a file: first to a temporary file with {@code .part} added to its name,
+     * which replaces the file once it is on the disk. A process that ends before leaves the old
+     * file.
+     *
      * @param file the target
      * @param step the last step that was taken, 0 for none
      * @throws IOException if writing fails, such as on a full disk
@@ -240,9 +245,11 @@ public final class OptimizerState implements AutoCloseable {
 
     /**
      * Restores everything. The whole file is checked before anything is changed.
+     *
      * @param file written by {@link #save} for a state with the same count and moments
      * @return the last step that was taken
-     * @throws IOException if the file cannot be read, is torn, is not a state, or is of another state
+     * @throws IOException if the file cannot be read, is torn, is not a state, or is of another
+     *     state
      */
     public long restore(Path file) throws IOException {
         try (FileChannel c = FileChannel.open(file, StandardOpenOption.READ)) {

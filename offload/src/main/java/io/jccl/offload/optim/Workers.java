@@ -8,11 +8,16 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A fixed team of threads for steps and norms. The calling thread is one of them, so {@code of(1)} starts none.
+ * A fixed team of threads for steps and norms. The calling thread is one of them, so {@code of(1)}
+ * starts none.
  *
- * <p>Each thread takes a contiguous share in chunks of 65536 elements, which suits memory that was first touched in the same order, and then chunks that others have not started yet. Idle threads spin for some microseconds, unless there are more of them than processors, and then park. Nothing is allocated for a step.
+ * <p>Each thread takes a contiguous share in chunks of 65536 elements, which suits memory that was
+ * first touched in the same order, and then chunks that others have not started yet. Idle threads
+ * spin for some microseconds, unless there are more of them than processors, and then park. Nothing
+ * is allocated for a step.
  *
- * <p><b>Threads:</b> any thread may call; calls are run one at a time. Closing waits for the call in progress.
+ * <p><b>Threads:</b> any thread may call; calls are run one at a time. Closing waits for the call
+ * in progress.
  */
 public final class Workers implements AutoCloseable {
     /** Elements that a thread takes at a time: some 10 microseconds' worth. */
@@ -46,7 +51,9 @@ public final class Workers implements AutoCloseable {
 
     /**
      * Starts threads.
-     * @param threads number of threads, including the calling one: 1 to 1024. The number of cores is the usual choice; fewer often saturate memory bandwidth
+     *
+     * @param threads number of threads, including the calling one: 1 to 1024. The number of cores
+     *     is the usual choice; fewer often saturate memory bandwidth
      * @return the workers
      * @throws IllegalArgumentException if the number is out of range
      */

@@ -16,7 +16,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Layers' parameters on the device while the caller computes with them: used where they live, or gathered into windows, with the next layer prefetched.
+ * Layers' parameters on the device while the caller computes with them: used where they live, or
+ * gathered into windows, with the next layer prefetched.
  */
 final class GatherWindows {
     private final ZeroOptions options;

@@ -6,7 +6,11 @@ import java.util.Objects;
 import java.util.Set;
 
 /**
- * Parameters that are needed at the same time, such as those of one transformer block. They form one flat buffer that is gathered, reduced and updated as a whole, padded so that all ranks get blocks of the same count. Put small consecutive tensors into one layer, since each layer costs the latency of its collectives; the size of a layer determines the size of a window of gathered layers.
+ * Parameters that are needed at the same time, such as those of one transformer block. They form
+ * one flat buffer that is gathered, reduced and updated as a whole, padded so that all ranks get
+ * blocks of the same count. Put small consecutive tensors into one layer, since each layer costs
+ * the latency of its collectives; the size of a layer determines the size of a window of gathered
+ * layers.
  *
  * @param name for messages and files, unique among the layers
  * @param tensors its parameters in their order in the flat buffer, at least one

@@ -1,12 +1,14 @@
 package io.jccl.offload.zero;
 
 /**
- * Bytes that one rank holds on one tier. All of it is allocated when the optimizer is created, so this is also the peak.
+ * Bytes that one rank holds on one tier. All of it is allocated when the optimizer is created, so
+ * this is also the peak.
  *
  * @param parameters parameters, whole or this rank's shard
  * @param gradients accumulators, whole or this rank's shard
  * @param optimizer master parameters and moments, whole or this rank's shard
- * @param buffers windows of gathered layers and of gradients in progress, staging memory, and the copy of the previous state
+ * @param buffers windows of gathered layers and of gradients in progress, staging memory, and the
+ *     copy of the previous state
  */
 public record Usage(long parameters, long gradients, long optimizer, long buffers) {
     /** Nothing. */
@@ -22,6 +24,7 @@ public record Usage(long parameters, long gradients, long optimizer, long buffer
 
     /**
      * The total.
+     *
      * @return bytes
      */
     public long total() {

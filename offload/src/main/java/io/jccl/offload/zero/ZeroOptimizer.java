@@ -14,9 +14,14 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Trains with optimizer state, gradients and parameters that are sharded over the ranks of a communicator and stored on any tier; one object per rank. With <i>n</i> ranks each layer is divided into n blocks of the same count, and rank i owns block i.
+ * Trains with optimizer state, gradients and parameters that are sharded over the ranks of a
+ * communicator and stored on any tier; one object per rank. With <i>n</i> ranks each layer is
+ * divided into n blocks of the same count, and rank i owns block i.
  *
- * <p>A step proceeds as follows, on every rank in the same order: {@link #gather} a layer before its forward or backward computation and {@link #release} it afterwards; {@link #gradients} returns the buffer to which gradients are added, and {@link #reduce} marks them as complete; after all micro-steps {@link #step} updates the parameters. The stages are:
+ * <p>A step proceeds as follows, on every rank in the same order: {@link #gather} a layer before
+ * its forward or backward computation and {@link #release} it afterwards; {@link #gradients}
+ * returns the buffer to which gradients are added, and {@link #reduce} marks them as complete;
+ * after all micro-steps {@link #step} updates the parameters. The stages are:
  *
  * <ul>
  *   <li>0: gradients are summed locally, and by allReduce after the last micro-step; every rank
@@ -26,12 +31,20 @@ import java.util.List;
  *   <li>3: parameters are also kept only as this rank's block, and are gathered layer by layer.
  * </ul>
  *
- * <p>The update uses the mean of the gradients over ranks and micro-steps. They are summed as they are and divided in the update, in the same multiplication as loss scale and clipping. The update runs on the CPU, so on a GPU gradients and optimizer state must be on another tier than {@link Tier#DEVICE}.
+ * <p>The update uses the mean of the gradients over ranks and micro-steps. They are summed as they
+ * are and divided in the update, in the same multiplication as loss scale and clipping. The update
+ * runs on the CPU, so on a GPU gradients and optimizer state must be on another tier than {@link
+ * Tier#DEVICE}.
  *
- * <p><b>Memory:</b> all of it is allocated when the optimizer is created, see {@link #usage}, except for
- * one layer in float32 during {@link #initialize} and {@link #forEachParameter}.
+ * <p><b>Memory:</b> all of it is allocated when the optimizer is created, see {@link #usage},
+ * except for one layer in float32 during {@link #initialize} and {@link #forEachParameter}.
  *
- * <p><b>Errors:</b> if a step fails, the state is that before or that after the step, never a mixture; {@link #steps} shows which. If the communicator still works (for example if a store fails on any rank), all ranks get an error and are back before the step, and {@link #step} may be called again. If the communicator is broken, only {@link #saveAlone}, {@link #undoStep} and {@link #close} can be used; the state is that before the step if the failure came before the update, or if the previous state is kept.
+ * <p><b>Errors:</b> if a step fails, the state is that before or that after the step, never a
+ * mixture; {@link #steps} shows which. If the communicator still works (for example if a store
+ * fails on any rank), all ranks get an error and are back before the step, and {@link #step} may be
+ * called again. If the communicator is broken, only {@link #saveAlone}, {@link #undoStep} and
+ * {@link #close} can be used; the state is that before the step if the failure came before the
+ * update, or if the previous state is kept.
  *
  * <p><b>Threads:</b> one at a time: the one that uses the communicator.
  */
@@ -74,7 +87,9 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Creates the optimizer of one rank. All ranks pass the same arguments except for communicator, loss scale and tiers. Afterwards {@link #initialize} or {@link #load} sets the parameters.
+     * Creates the optimizer of one rank. All ranks pass the same arguments except for communicator,
+     * loss scale and tiers. Afterwards {@link #initialize} or {@link #load} sets the parameters.
+     *
      * @param comm this rank's communicator
      * @param layers the model's parameters, in the order of the forward computation
      * @param optimizer the update rule
@@ -82,7 +97,8 @@ public final class ZeroOptimizer implements AutoCloseable {
      * @param scale the loss scale; one object per rank, which {@link #step} adapts
      * @param tiers memory of this rank; the caller closes it afterwards
      * @return this rank's optimizer
-     * @throws io.jccl.offload.OffloadMemoryException if a tier has no room; everything is freed then
+     * @throws io.jccl.offload.OffloadMemoryException if a tier has no room; everything is freed
+     *     then
      * @throws IllegalArgumentException if layers, options and device do not match
      */
     public static ZeroOptimizer create(
@@ -97,6 +113,7 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * The memory of this rank on a tier.
+     *
      * @param tier the tier
      * @return bytes; in a store each version counts
      */
@@ -124,6 +141,7 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * The layers.
+     *
      * @return the layers passed to {@link #create}
      */
     public List<ShardedLayer> layers() {
@@ -140,13 +158,16 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Makes a layer's parameters available on the device and waits for them; the next layer, in the direction of the last two calls, is prefetched. At stage 3 this is a collective: all
-     * ranks gather and release in the same order.
+     * Makes a layer's parameters available on the device and waits for them; the next layer, in the
+     * direction of the last two calls, is prefetched. At stage 3 this is a collective: all ranks
+     * gather and release in the same order.
      *
      * @param layer index of the layer
-     * @return its parameters, read-only, valid until {@link #release}: {@link ShardedLayer#count} elements
+     * @return its parameters, read-only, valid until {@link #release}: {@link ShardedLayer#count}
+     *     elements
      * @throws IllegalStateException if too many layers are held
-     * @throws JcclException if a rank failed or a store cannot be read; in the latter case the call can be repeated
+     * @throws JcclException if a rank failed or a store cannot be read; in the latter case the call
+     *     can be repeated
      */
     public Buffer gather(int layer) {
         Part p = part(layer);
@@ -159,7 +180,8 @@ public final class ZeroOptimizer implements AutoCloseable {
      *
      * @param layer index of the layer
      * @param user a stream of the device; work enqueued there from now on may read the parameters
-     * @return the parameters; if they cannot be copied to the device, the gradients of this step are lost, and {@link #step} reports it
+     * @return the parameters; if they cannot be copied to the device, the gradients of this step
+     *     are lost, and {@link #step} reports it
      * @throws IllegalStateException if too many layers are held
      */
     public Buffer gather(int layer, Stream user) {
@@ -170,6 +192,7 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * Releases a layer's parameters.
+     *
      * @param layer index of the layer; nothing may read its parameters any more
      * @throws IllegalStateException if it is not held
      */
@@ -189,7 +212,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * The buffer for a layer's gradients of this micro-step. The model adds to its content, which is zero at first, or the sum of earlier micro-steps.
+     * The buffer for a layer's gradients of this micro-step. The model adds to its content, which
+     * is zero at first, or the sum of earlier micro-steps.
      *
      * @param layer index of the layer
      * @return its gradients, valid until {@link #reduce}: {@link ShardedLayer#count} elements
@@ -200,7 +224,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Marks a layer's gradients of this micro-step as complete, and starts to reduce them if the stage requires it. All ranks reduce layers in the same order.
+     * Marks a layer's gradients of this micro-step as complete, and starts to reduce them if the
+     * stage requires it. All ranks reduce layers in the same order.
      *
      * @param layer index of the layer
      * @throws IllegalStateException if {@link #gradients} was not called before
@@ -221,7 +246,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Discards all gradients since the last step, so that its micro-steps can be repeated. All ranks call it at the same point.
+     * Discards all gradients since the last step, so that its micro-steps can be repeated. All
+     * ranks call it at the same point.
      *
      * @throws JcclException if a rank failed
      */
@@ -238,7 +264,8 @@ public final class ZeroOptimizer implements AutoCloseable {
      * @param learningRate 0 or more
      * @return the result
      * @throws IllegalStateException if micro-steps are missing, or a layer is held
-     * @throws JcclException if a rank or a tier failed; see the class description for the resulting state
+     * @throws JcclException if a rank or a tier failed; see the class description for the resulting
+     *     state
      */
     public StepResult step(double learningRate) {
         progress.checkOpen();
@@ -261,7 +288,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Recreates the parameters from the master parameters. Needed only if an error message says so: after a step failed and restoring the parameters failed too. All ranks call it.
+     * Recreates the parameters from the master parameters. Needed only if an error message says so:
+     * after a step failed and restoring the parameters failed too. All ranks call it.
      *
      * @throws JcclException if a rank or a tier failed; the call can be repeated
      */
@@ -273,7 +301,9 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Restores the state before the last step, for example if another rank died during it. All remaining ranks call it; it does not communicate. Afterwards save the state with {@link #saveAlone}; training continues after {@link #load}.
+     * Restores the state before the last step, for example if another rank died during it. All
+     * remaining ranks call it; it does not communicate. Afterwards save the state with {@link
+     * #saveAlone}; training continues after {@link #load}.
      *
      * @throws IllegalStateException if that state is not kept, or this was called for the step
      *     already
@@ -311,6 +341,7 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * Sets all parameters, and resets moments and the number of steps to zero. All ranks call it.
+     *
      * @param initializer provides the values, the same on all ranks
      * @throws JcclException if values differ between ranks, or a rank failed
      * @throws io.jccl.offload.OffloadMemoryException if tier {@link Tier#PINNED} has no room for
@@ -326,6 +357,7 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * Passes all master parameters to every rank, layer by layer. All ranks call it.
+     *
      * @param visitor receives them
      * @throws JcclException if a rank failed
      * @throws io.jccl.offload.OffloadMemoryException if tier {@link Tier#DEVICE} (or on a GPU
@@ -339,7 +371,9 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * Saves parameters and moments in float32, each rank its block, to a new file in {@code
-     * folder/step-N}. All ranks call it, with the same folder. Existing files are kept; a file gets its name once it is completely on the disk, and a step with missing files is not loaded.
+     * folder/step-N}. All ranks call it, with the same folder. Existing files are kept; a file gets
+     * its name once it is completely on the disk, and a step with missing files is not loaded.
+     *
      * @param folder the target; it is created if it does not exist
      * @throws IOException if this rank cannot write
      * @throws JcclException if another rank failed; the files are then not a checkpoint
@@ -351,7 +385,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Saves the state of this rank without the others: at stage 0 all state, else its block, which {@link #load} accepts once all other blocks of this step exist too.
+     * Saves the state of this rank without the others: at stage 0 all state, else its block, which
+     * {@link #load} accepts once all other blocks of this step exist too.
      *
      * @param folder as for {@link #save}
      * @throws IOException if writing fails
@@ -363,11 +398,13 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Loads the newest step with all of its files, saved by any number of ranks at any stage and from any tier. All ranks call it. Everything is checked before anything is changed.
+     * Loads the newest step with all of its files, saved by any number of ranks at any stage and
+     * from any tier. All ranks call it. Everything is checked before anything is changed.
      *
      * @param folder the folder passed to {@link #save}
      * @return the number of steps taken when it was saved
-     * @throws IOException if there is no complete step, or a file is damaged or of another model; the message names it
+     * @throws IOException if there is no complete step, or a file is damaged or of another model;
+     *     the message names it
      * @throws JcclException if another rank failed
      */
     public long load(Path folder) throws IOException {

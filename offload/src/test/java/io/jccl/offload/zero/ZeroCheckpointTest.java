@@ -213,7 +213,10 @@ class ZeroCheckpointTest {
                 fails(
                         folder,
                         Adam.defaults(),
-                        List.of(Demo.LAYERS.get(0), ShardedLayer.of("second", 24), Demo.LAYERS.get(2)));
+                        List.of(
+                                Demo.LAYERS.get(0),
+                                ShardedLayer.of("second", 24),
+                                Demo.LAYERS.get(2)));
         assertTrue(message.contains("its layer 1"), message);
     }
 

@@ -30,7 +30,10 @@ import org.junit.jupiter.params.provider.EnumSource;
 class ZeroMemoryTest {
     /** Multiples of 64 bytes for each rank, so that blocks of a pool are no larger than asked. */
     private static final List<ShardedLayer> LAYERS =
-            List.of(ShardedLayer.of("a", 4 * 64), ShardedLayer.of("b", 4 * 640), ShardedLayer.of("c", 4 * 128));
+            List.of(
+                    ShardedLayer.of("a", 4 * 64),
+                    ShardedLayer.of("b", 4 * 640),
+                    ShardedLayer.of("c", 4 * 128));
 
     private static final long ALL = 4 * (64 + 640 + 128);
     private static final long LARGEST = 4 * 640;

@@ -6,11 +6,13 @@ import io.jccl.topology.plan.Cluster;
 import java.util.List;
 
 /**
- * Predicts times as latency + size / bandwidth for each algorithm and protocol, from NCCL's published constants and the bandwidths of JCCL's plans.
+ * Predicts times as latency + size / bandwidth for each algorithm and protocol, from NCCL's
+ * published constants and the bandwidths of JCCL's plans.
  *
  * <p>Immutable, and safe for use by many threads.
  *
- * <p>Source: NCCL 2.30, src/graph/tuning.cc. All constants are in the resource {@code nccl.properties} of this package, each with its source.
+ * <p>Source: NCCL 2.30, src/graph/tuning.cc. All constants are in the resource {@code
+ * nccl.properties} of this package, each with its source.
  */
 public final class CostModel {
     /** Smallest size of {@link #crossovers}. */

@@ -9,7 +9,7 @@ import java.util.Objects;
  * @param op the operation
  * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
  * @param algorithm the algorithm
-     * @param protocol the protocol
+ * @param protocol the protocol
  * @param timeUs microseconds
  * @param algbwGBps {@code bytes} over time, GB/s (10^9 bytes)
  * @param busbwGBps that times {@link Operation#busFactor}

@@ -130,7 +130,10 @@ final class Tuner {
         return true;
     }
 
-    /** The share of a plan's rates that remains, since traffic through host bridges takes more of its links. */
+    /**
+     * The share of a plan's rates that remains, since traffic through host bridges takes more of
+     * its links.
+     */
     private double usable(Plan plan) {
         double[] load = new double[2 * t.links().size()];
         for (Channel c : plan.channels()) {
@@ -237,7 +240,10 @@ final class Tuner {
         return p.base[a.ordinal()][protocol.ordinal()];
     }
 
-    /** A step between machines; with one GPU per machine nothing overlaps it, so it costs as much as in a tree. */
+    /**
+     * A step between machines; with one GPU per machine nothing overlaps it, so it costs as much as
+     * in a tree.
+     */
     private double between(Algorithm a, Protocol protocol) {
         return step(Parameters.Way.NET, local == 1 ? Algorithm.TREE : a, protocol);
     }

@@ -6,7 +6,8 @@ import java.util.Comparator;
 import java.util.List;
 
 /**
- * Latency and bandwidth of an operation on some GPUs, for each algorithm and protocol. A prediction takes well below a microsecond.
+ * Latency and bandwidth of an operation on some GPUs, for each algorithm and protocol. A prediction
+ * takes well below a microsecond.
  *
  * <p>Immutable, and safe for use by many threads.
  */

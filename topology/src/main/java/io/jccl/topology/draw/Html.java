@@ -10,7 +10,9 @@ import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A page about a machine and a plan: the picture of {@link Svg} with a check box for each channel, tables of channels, of predictions and of links, and the warnings. The page is one self-contained file and follows the browser's light or dark setting. Names are escaped.
+ * A page about a machine and a plan: the picture of {@link Svg} with a check box for each channel,
+ * tables of channels, of predictions and of links, and the warnings. The page is one self-contained
+ * file and follows the browser's light or dark setting. Names are escaped.
  *
  * <p>All methods may be called by any thread.
  */

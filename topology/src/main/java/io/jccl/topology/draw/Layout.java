@@ -10,8 +10,11 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Positions in a picture. GPUs and NICs form a row, each next to those that are near it; below them are the PCIe switches, host bridges and NUMA nodes as bars, each as wide as its subtree, so that every link of that tree is a vertical line. NVLinks leave the GPUs on the other
- * side: into a bar for the NVSwitches, or as arches from GPU to GPU. Many GPUs on NVSwitches form two rows, with the bar between them and the lower half as the mirror image of the upper one.
+ * Positions in a picture. GPUs and NICs form a row, each next to those that are near it; below them
+ * are the PCIe switches, host bridges and NUMA nodes as bars, each as wide as its subtree, so that
+ * every link of that tree is a vertical line. NVLinks leave the GPUs on the other side: into a bar
+ * for the NVSwitches, or as arches from GPU to GPU. Many GPUs on NVSwitches form two rows, with the
+ * bar between them and the lower half as the mirror image of the upper one.
  */
 final class Layout {
     /** More GPUs and NICs than this form two rows. */
@@ -73,7 +76,8 @@ final class Layout {
         this.lanes = lanes;
         int n = topology.nodes().size();
         int leaves = topology.gpus().size() + topology.nics().size();
-        boolean switched = topology.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH);
+        boolean switched =
+                topology.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH);
         boolean many = leaves > 14;
         leafWidth = many ? 52 : 76;
         gap = many ? 8 : 16;
@@ -112,7 +116,8 @@ final class Layout {
         for (int i = 0; i < parent.length; i++) {
             children.add(new ArrayList<>());
         }
-        for (Switch.Kind kind : List.of(Switch.Kind.NUMA, Switch.Kind.HOST_BRIDGE, Switch.Kind.PCIE_SWITCH)) {
+        for (Switch.Kind kind :
+                List.of(Switch.Kind.NUMA, Switch.Kind.HOST_BRIDGE, Switch.Kind.PCIE_SWITCH)) {
             List<Integer> queue = new ArrayList<>();
             for (Switch sw : topology.switches()) {
                 if (sw.kind() == kind && parent[sw.id()] == -2) {
@@ -168,7 +173,8 @@ final class Layout {
     }
 
     /**
-     * Orders subtrees: by their first GPU, or else their first NIC; switches that lead nowhere last.
+     * Orders subtrees: by their first GPU, or else their first NIC; switches that lead nowhere
+     * last.
      */
     private int firstLeaf(int node) {
         int first = topology.nodes().get(node) instanceof Switch ? Integer.MAX_VALUE : node;
@@ -244,7 +250,8 @@ final class Layout {
         for (int l : level) {
             levels = Math.max(levels, l);
         }
-        boolean switched = topology.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH);
+        boolean switched =
+                topology.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH);
         double treeHeight = levels * LEVEL;
         double widest = 0;
         double upperLeaves;

@@ -22,7 +22,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * A picture of a machine as SVG: GPUs and NICs, the switches, bridges and NUMA nodes between them,
  * links coloured by kind and labelled with GB/s (10^9 bytes per second) per direction, and a plan's
- * channels drawn over it. The same input gives the same picture. The picture is self-contained and adapts to a dark background. Names are escaped.
+ * channels drawn over it. The same input gives the same picture. The picture is self-contained and
+ * adapts to a dark background. Names are escaped.
  *
  * <p>All methods may be called by any thread.
  */

@@ -17,8 +17,9 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * NUMA nodes, and below each of them host bridges, PCIe switches, GPUs and NICs: the content of both NCCL's XML and Linux's {@code /sys}. A reader fills one in, and {@link #build} makes the graph from it. Not
- * thread-safe.
+ * NUMA nodes, and below each of them host bridges, PCIe switches, GPUs and NICs: the content of
+ * both NCCL's XML and Linux's {@code /sys}. A reader fills one in, and {@link #build} makes the
+ * graph from it. Not thread-safe.
  */
 public final class PciTree {
     /** What an {@link Item} is. */
@@ -204,8 +205,7 @@ public final class PciTree {
             }
             sw.id =
                     b.addSwitch(
-                            switchName,
-                            bridge ? Switch.Kind.HOST_BRIDGE : Switch.Kind.PCIE_SWITCH);
+                            switchName, bridge ? Switch.Kind.HOST_BRIDGE : Switch.Kind.PCIE_SWITCH);
         }
         for (Cpu cpu : cpus) {
             link(b, cpu.id, cpu.items);

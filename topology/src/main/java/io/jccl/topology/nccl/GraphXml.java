@@ -18,15 +18,24 @@ import java.util.Set;
 /**
  * NCCL's graph XML, the file of {@code NCCL_GRAPH_FILE}: it makes NCCL use a plan's rings.
  *
- * <p>How NCCL uses it (2.30, src/graph/search.cc, {@code ncclTopoCompute}; src/init.cc): each
- * graph has an id, 0 for rings, 1 for trees, 2 to 4 for CollNet and NVLS. A graph in the file is used as it is, unchecked; for the others NCCL searches as usual. NCCL then uses as many channels as the ring graph or the tree graph has, whichever has fewer. Therefore both are written, with the same orders: within a machine NCCL's tree is a chain, in the order of a ring. CollNet and NVLS are left to NCCL.
+ * <p>How NCCL uses it (2.30, src/graph/search.cc, {@code ncclTopoCompute}; src/init.cc): each graph
+ * has an id, 0 for rings, 1 for trees, 2 to 4 for CollNet and NVLS. A graph in the file is used as
+ * it is, unchecked; for the others NCCL searches as usual. NCCL then uses as many channels as the
+ * ring graph or the tree graph has, whichever has fewer. Therefore both are written, with the same
+ * orders: within a machine NCCL's tree is a chain, in the order of a ring. CollNet and NVLS are
+ * left to NCCL.
  *
- * <p>All channels of a graph have one bandwidth, and NCCL gives each the same share of the data. Channels of different bandwidths are written several times each, as nearly in proportion as {@value #MAX_CHANNELS} channels allow; the same is done for a channel of more than {@value #MAX_CHANNEL_GBPS} GB/s,
- * which one thread block cannot saturate (NCCL duplicates such channels, {@code ncclTopoDupChannels}).
+ * <p>All channels of a graph have one bandwidth, and NCCL gives each the same share of the data.
+ * Channels of different bandwidths are written several times each, as nearly in proportion as
+ * {@value #MAX_CHANNELS} channels allow; the same is done for a channel of more than {@value
+ * #MAX_CHANNEL_GBPS} GB/s, which one thread block cannot saturate (NCCL duplicates such channels,
+ * {@code ncclTopoDupChannels}).
  *
- * <p>The file is for a job on exactly the plan's GPUs, on one machine. GPUs are identified by {@code dev}, their nvidia-smi index, so it does not matter which rank uses which GPU.
+ * <p>The file is for a job on exactly the plan's GPUs, on one machine. GPUs are identified by
+ * {@code dev}, their nvidia-smi index, so it does not matter which rank uses which GPU.
  *
- * <p><b>Not yet run on a GPU:</b> that NCCL accepts these files is known from its source only, and the bandwidth it then reaches has not been measured.
+ * <p><b>Not yet run on a GPU:</b> that NCCL accepts these files is known from its source only, and
+ * the bandwidth it then reaches has not been measured.
  *
  * <p>Stateless, and safe for use by many threads.
  */
@@ -57,7 +66,8 @@ public final class GraphXml {
      *
      * @param plan rings; or trees that are chains from the root, which make a tree graph only
      * @return the XML
-     * @throws IllegalArgumentException if the plan has too many channels, or channels without a counterpart in NCCL's graph XML
+     * @throws IllegalArgumentException if the plan has too many channels, or channels without a
+     *     counterpart in NCCL's graph XML
      */
     public static String write(Plan plan) {
         if (plan.channels().isEmpty()) {

@@ -6,11 +6,16 @@ import io.jccl.topology.TopologyFormatException;
 /**
  * NCCL's topology XML: what {@code NCCL_TOPO_DUMP_FILE} writes and {@code NCCL_TOPO_FILE} reads.
  *
- * <p>The elements have NCCL's meaning (2.30, src/graph/xml.cc and topo.cc): a {@code cpu} is a NUMA node, and all of a machine are linked to each other; a {@code pci} is a PCIe switch, a GPU or a
- * NIC, with the width of the link to its parent; {@code nvlink} leads to a GPU by its bus
- * id, or into the NVSwitches, which are one switch here as in NCCL.
+ * <p>The elements have NCCL's meaning (2.30, src/graph/xml.cc and topo.cc): a {@code cpu} is a NUMA
+ * node, and all of a machine are linked to each other; a {@code pci} is a PCIe switch, a GPU or a
+ * NIC, with the width of the link to its parent; {@code nvlink} leads to a GPU by its bus id, or
+ * into the NVSwitches, which are one switch here as in NCCL.
  *
- * <p>NCCL has no host bridges. Files written by JCCL have them in additional attributes, which NCCL ignores: {@code jccl_bridge} on a {@code pci} directly below a {@code cpu} is the name of its host bridge, {@code jccl_name} that of a switch, a NIC or a GPU. In other files each {@code pci} directly below a {@code cpu} gets its own host bridge, except on Intel CPUs before Skylake, which have one per socket.
+ * <p>NCCL has no host bridges. Files written by JCCL have them in additional attributes, which NCCL
+ * ignores: {@code jccl_bridge} on a {@code pci} directly below a {@code cpu} is the name of its
+ * host bridge, {@code jccl_name} that of a switch, a NIC or a GPU. In other files each {@code pci}
+ * directly below a {@code cpu} gets its own host bridge, except on Intel CPUs before Skylake, which
+ * have one per socket.
  *
  * <p>Stateless, and safe for use by many threads.
  */
@@ -18,33 +23,45 @@ public final class TopologyXml {
     private TopologyXml() {}
 
     /**
-     * Reads a topology. The parser rejects document types and entities, and limits size and depth. GPUs and NICs are in the order of their {@code dev}. Each port of a NIC gets the whole PCIe link, although the ports share it.
+     * Reads a topology. The parser rejects document types and entities, and limits size and depth.
+     * GPUs and NICs are in the order of their {@code dev}. Each port of a NIC gets the whole PCIe
+     * link, although the ports share it.
      *
      * @param xml the XML
-     * @param lenient whether missing or wrong data gives warnings and a partial graph; unknown elements and attributes always give warnings only
+     * @param lenient whether missing or wrong data gives warnings and a partial graph; unknown
+     *     elements and attributes always give warnings only
      * @param name a display name; if empty, the one in the file
      * @return the topology
-     * @throws TopologyFormatException if the XML is malformed, not a topology of NCCL, or inconsistent
+     * @throws TopologyFormatException if the XML is malformed, not a topology of NCCL, or
+     *     inconsistent
      */
     public static Topology read(String xml, boolean lenient, String name) {
         return new XmlTopologyReader(lenient).read(xml, name);
     }
 
     /**
-     * Writes a topology that NCCL accepts: without an XML declaration, which NCCL's parser does not support, and with every attribute that NCCL does not add itself.
+     * Writes a topology that NCCL accepts: without an XML declaration, which NCCL's parser does not
+     * support, and with every attribute that NCCL does not add itself.
      *
      * <ul>
-     *   <li>NCCL finds GPUs by bus id and NICs by name. A GPU of unknown bus id gets one in domain ffff. NCCL would not find that GPU, so such a file is for reading, not for {@code NCCL_TOPO_FILE}. Bus ids of switches and NICs are always made up, which is harmless.
-     *   <li>PCIe speed and width are chosen so that NCCL computes the modelled bandwidth from them. If no x16, x8, x4, x2 or x1 slot has it, they give the nearest for any number of lanes, in steps of 0.1875 GB/s.
+     *   <li>NCCL finds GPUs by bus id and NICs by name. A GPU of unknown bus id gets one in domain
+     *       ffff. NCCL would not find that GPU, so such a file is for reading, not for {@code
+     *       NCCL_TOPO_FILE}. Bus ids of switches and NICs are always made up, which is harmless.
+     *   <li>PCIe speed and width are chosen so that NCCL computes the modelled bandwidth from them.
+     *       If no x16, x8, x4, x2 or x1 slot has it, they give the nearest for any number of lanes,
+     *       in steps of 0.1875 GB/s.
      *   <li>NVLink bandwidth is the number of links times NCCL's constant for the compute
      *       capability: measured figures are lost. {@code sm} is left out if unknown; NCCL adds it.
-     *   <li>The CPU is one for whose inter-socket link NCCL assumes the modelled bandwidth; Intel Skylake if there is only one NUMA node. Devices without a NUMA node are below one of number -1, as in NCCL.
+     *   <li>The CPU is one for whose inter-socket link NCCL assumes the modelled bandwidth; Intel
+     *       Skylake if there is only one NUMA node. Devices without a NUMA node are below one of
+     *       number -1, as in NCCL.
      *   <li>NCCL reads at most 256 elements per machine.
      * </ul>
      *
      * @param topology one machine
      * @return the XML
-     * @throws IllegalArgumentException if the PCIe links are not a tree, or a link has no counterpart in NCCL's XML
+     * @throws IllegalArgumentException if the PCIe links are not a tree, or a link has no
+     *     counterpart in NCCL's XML
      */
     public static String write(Topology topology) {
         return new XmlTopologyWriter(topology).write();

@@ -46,8 +46,22 @@ final class XmlSchema {
                     Set.of(),
                     "net",
                     Set.of(
-                            "name", "dev", "speed", "port", "guid", "latency", "maxconn", "gdr",
-                            "coll", "net", "gin", "rma", "rail", "plane", "keep", XmlTopologyReader.NAME));
+                            "name",
+                            "dev",
+                            "speed",
+                            "port",
+                            "guid",
+                            "latency",
+                            "maxconn",
+                            "gdr",
+                            "coll",
+                            "net",
+                            "gin",
+                            "rma",
+                            "rail",
+                            "plane",
+                            "keep",
+                            XmlTopologyReader.NAME));
 
     /** Elements that may be inside each element. */
     private static final Map<String, Set<String>> CHILDREN =

@@ -101,7 +101,9 @@ final class XmlTopologyReader {
         Cpu cpu = new Cpu(host, numa == null ? -1 : numa);
         for (Cpu other : tree.cpus) {
             if (other.host == cpu.host && other.numa == cpu.numa) {
-                in.bad(e, "a second <cpu> with numaid " + cpu.numa + ": expected one per NUMA node");
+                in.bad(
+                        e,
+                        "a second <cpu> with numaid " + cpu.numa + ": expected one per NUMA node");
             }
         }
         cpu.name = e.get(NAME);

@@ -105,7 +105,8 @@ final class XmlTopologyWriter {
     }
 
     String write() {
-        List<Switch> numas = t.switches().stream().filter(h -> h.kind() == Switch.Kind.NUMA).toList();
+        List<Switch> numas =
+                t.switches().stream().filter(h -> h.kind() == Switch.Kind.NUMA).toList();
         for (Switch numa : numas) {
             placed[numa.id()] = true;
         }

@@ -18,7 +18,8 @@ import javax.xml.stream.XMLStreamReader;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reads XML into elements, with limits on size, depth, number and length, and without document types and entities other than XML's own.
+ * Reads XML into elements, with limits on size, depth, number and length, and without document
+ * types and entities other than XML's own.
  */
 final class XmlTree {
     static final int MAX_CHARS = 16 << 20;
@@ -28,7 +29,9 @@ final class XmlTree {
     private static final int MAX_ATTRIBUTES = 64;
     private static final int MAX_WARNINGS = 200;
 
-    /** Creating a factory takes longer than reading a small file, and a factory is not thread-safe. */
+    /**
+     * Creating a factory takes longer than reading a small file, and a factory is not thread-safe.
+     */
     private static final ThreadLocal<XMLInputFactory> FACTORY =
             ThreadLocal.withInitial(() -> {
                 XMLInputFactory factory = XMLInputFactory.newDefaultFactory();
@@ -146,7 +149,9 @@ final class XmlTree {
                             throw new TopologyFormatException(
                                     line,
                                     column,
-                                    "more than " + MAX_ELEMENTS + " elements: no machine has so many");
+                                    "more than "
+                                            + MAX_ELEMENTS
+                                            + " elements: no machine has so many");
                         }
                         if (open.size() == MAX_DEPTH) {
                             throw new TopologyFormatException(
@@ -268,8 +273,7 @@ final class XmlTree {
     }
 
     /** A number, decimal or hexadecimal with 0x; null if it is missing or not a number. */
-    @Nullable Integer number(
-            Element e, String attribute, int min, int max, boolean required) {
+    @Nullable Integer number(Element e, String attribute, int min, int max, boolean required) {
         String text = e.get(attribute);
         if (text == null || text.isBlank()) {
             if (required) {

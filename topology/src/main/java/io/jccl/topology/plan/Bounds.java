@@ -30,7 +30,9 @@ import java.util.Set;
  *       GPU.
  * </ul>
  *
- * <p>For up to {@value #EXACT} ranks all sets and partitions are tried. For more ranks, only those that removing a link or a switch leaves: in a tree of switches no others are narrower; elsewhere the bound may be too high, but never too low.
+ * <p>For up to {@value #EXACT} ranks all sets and partitions are tried. For more ranks, only those
+ * that removing a link or a switch leaves: in a tree of switches no others are narrower; elsewhere
+ * the bound may be too high, but never too low.
  */
 final class Bounds {
     /** Most ranks for which every set is tried. */

@@ -4,18 +4,21 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * One of the paths along which a plan moves a share of the data. All channels are used at once; a channel's share is proportional to {@link #gbps()}.
+ * One of the paths along which a plan moves a share of the data. All channels are used at once; a
+ * channel's share is proportional to {@link #gbps()}.
  */
 public sealed interface Channel permits Channel.Ring, Channel.Tree, Channel.Exchange {
     /**
-     * The rate over each of its hops. Summed over all channels of a plan, no arc exceeds its bandwidth.
+     * The rate over each of its hops. Summed over all channels of a plan, no arc exceeds its
+     * bandwidth.
      *
      * @return GB/s (10^9 bytes)
      */
     double gbps();
 
     /**
-     * The hops, each in the direction away from the root or around the ring. A tree of an allReduce uses every hop in the opposite direction too; a tree of a reduce uses only that direction.
+     * The hops, each in the direction away from the root or around the ring. A tree of an allReduce
+     * uses every hop in the opposite direction too; a tree of a reduce uses only that direction.
      *
      * @return the hops
      */
@@ -41,7 +44,8 @@ public sealed interface Channel permits Channel.Ring, Channel.Tree, Channel.Exch
 
         /**
          * GPUs in the order in which data visits them.
-     * @return indices in {@link io.jccl.topology.Topology#gpus()}
+         *
+         * @return indices in {@link io.jccl.topology.Topology#gpus()}
          */
         public List<Integer> order() {
             List<Integer> order = new ArrayList<>(hops.size());

@@ -9,8 +9,8 @@ import java.util.List;
 /**
  * The highest bus bandwidth that any plan over many machines can have.
  *
- * <p>With W the bandwidth from the GPUs of a machine into the network, m machines of n GPUs and
- * N = m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N), allGather and
+ * <p>With W the bandwidth from the GPUs of a machine into the network, m machines of n GPUs and N =
+ * m n: around a machine {@link Bounds} gives allReduce W m (N-1) / ((m-1) N), allGather and
  * reduceScatter W (N-1) / (N-n), broadcast and reduce W. Around a GPU all its links count, PCIe
  * included, since what comes from the NIC passes over it.
  */

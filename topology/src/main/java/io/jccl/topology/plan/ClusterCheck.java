@@ -16,7 +16,8 @@ final class ClusterCheck {
     private ClusterCheck() {}
 
     /**
-     * How much one GB/s of a rail uses of each arc, and then of each NIC, out and in, on the machine where it uses most.
+     * How much one GB/s of a rail uses of each arc, and then of each NIC, out and in, on the
+     * machine where it uses most.
      */
     static double[] uses(Cluster cluster, Rail rail) {
         Topology t = cluster.machine();

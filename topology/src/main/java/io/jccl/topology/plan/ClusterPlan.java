@@ -5,17 +5,18 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * A plan for many machines: the part of one machine, which is the same for all, and how the machines are joined.
+ * A plan for many machines: the part of one machine, which is the same for all, and how the
+ * machines are joined.
  *
  * @param cluster the machines
  * @param operation the operation
-     * @param gpus the participating GPUs of each machine: indices in its {@link
+ * @param gpus the participating GPUs of each machine: indices in its {@link
  *     io.jccl.topology.Topology#gpus()}
  * @param channels the rails that carry the data, all used at once
  * @param bandwidthGBps bus bandwidth over all ranks, as in {@link Plan}
  * @param boundGBps the most that any algorithm could reach
-     * @param bound what limits it
-     * @param why the reasons for the choice, one per line
+ * @param bound what limits it
+ * @param why the reasons for the choice, one per line
  */
 public record ClusterPlan(
         Cluster cluster,
@@ -39,10 +40,13 @@ public record ClusterPlan(
     /**
      * One channel. Inside a machine data goes along a chain of all its GPUs, in order of the hops.
      *
-     * <p>If a ring leaves by another NIC than it enters by, every second machine runs its chain backwards, in by {@code nicOut} and out by {@code nicIn}. Data then never changes rails, except for one step if the number of machines is odd.
+     * <p>If a ring leaves by another NIC than it enters by, every second machine runs its chain
+     * backwards, in by {@code nicOut} and out by {@code nicIn}. Data then never changes rails,
+     * except for one step if the number of machines is odd.
      *
      * @param shape how the machines are joined
-     * @param hops of one machine, from the GPU where data enters to the one where it leaves; none if a machine has one GPU
+     * @param hops of one machine, from the GPU where data enters to the one where it leaves; none
+     *     if a machine has one GPU
      * @param entry the GPU at which data enters
      * @param exit the GPU at which it leaves
      * @param nicIn index in {@link io.jccl.topology.Topology#nics()} of the NIC by which it enters

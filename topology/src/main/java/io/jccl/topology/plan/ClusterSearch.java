@@ -12,7 +12,12 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Plans for many machines. Every NIC is a rail. Data enters at the GPU nearest to the NIC and passes along a chain of all GPUs of the machine. In a ring it leaves from the last GPU by the same NIC to the next machine, or by the NIC nearest to that GPU if this gives more bandwidth. In a tree the GPU nearest to the NIC exchanges data with parent and children, and is the head of the chain. The rates of all rails are raised together until a link or NIC is saturated; the rails over it keep their rate, and the others are raised further.
+ * Plans for many machines. Every NIC is a rail. Data enters at the GPU nearest to the NIC and
+ * passes along a chain of all GPUs of the machine. In a ring it leaves from the last GPU by the
+ * same NIC to the next machine, or by the NIC nearest to that GPU if this gives more bandwidth. In
+ * a tree the GPU nearest to the NIC exchanges data with parent and children, and is the head of the
+ * chain. The rates of all rails are raised together until a link or NIC is saturated; the rails
+ * over it keep their rate, and the others are raised further.
  */
 final class ClusterSearch {
     private final Cluster cluster;
@@ -106,7 +111,9 @@ final class ClusterSearch {
         return gbps;
     }
 
-    /** The route to a NIC from the GPU nearest to it, with one GPU excluded: widest, then shortest. */
+    /**
+     * The route to a NIC from the GPU nearest to it, with one GPU excluded: widest, then shortest.
+     */
     private @Nullable Route near(int nic, int but) {
         Route best = null;
         int nicId = t.nics().get(nic).id();
@@ -366,7 +373,9 @@ final class ClusterSearch {
         return best;
     }
 
-    /** Raises all rates together until an arc is saturated; then raises those of the other rails. */
+    /**
+     * Raises all rates together until an arc is saturated; then raises those of the other rails.
+     */
     private List<Rail> fill(List<Rail> rails) {
         int arcs = 2 * t.links().size();
         double[] left = new double[arcs + 2 * nics.length];

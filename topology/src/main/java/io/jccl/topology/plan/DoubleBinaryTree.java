@@ -1,10 +1,12 @@
 package io.jccl.topology.plan;
 
 /**
- * Two binary trees over the same ranks. An inner rank of one is a leaf of the other. If each carries half of the data, all ranks send and receive about the same amount, at a depth of log2 n.
+ * Two binary trees over the same ranks. An inner rank of one is a leaf of the other. If each
+ * carries half of the data, all ranks send and receive about the same amount, at a depth of log2 n.
  *
  * <p>The first tree is the search tree in which rank r is at height (number of trailing zero bits
- * of r + 1), so the even ranks are leaves. The second is its mirror image if n is even, and the first rotated by one rank if n is odd. Source: P. Sanders, J. Speck, J. L. Träff, "Two-tree
+ * of r + 1), so the even ranks are leaves. The second is its mirror image if n is even, and the
+ * first rotated by one rank if n is odd. Source: P. Sanders, J. Speck, J. L. Träff, "Two-tree
  * algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35 (2009).
  */
 public final class DoubleBinaryTree {

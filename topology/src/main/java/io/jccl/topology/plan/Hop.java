@@ -6,9 +6,10 @@ import java.util.Objects;
 /**
  * One step of a channel: data goes from a GPU to another.
  *
- * @param from index of the sending GPU in {@link io.jccl.topology.Topology#gpus()}, which is also its node id
-     * @param to index of the receiving GPU
-     * @param route the links it uses
+ * @param from index of the sending GPU in {@link io.jccl.topology.Topology#gpus()}, which is also
+ *     its node id
+ * @param to index of the receiving GPU
+ * @param route the links it uses
  */
 public record Hop(int from, int to, Route route) {
     /** Checks that the route fits. */

@@ -10,11 +10,12 @@ import java.util.Objects;
  *
  * @param topology the machine
  * @param operation the operation
-     * @param gpus the participating GPUs, by rank: indices in {@link Topology#gpus()}
+ * @param gpus the participating GPUs, by rank: indices in {@link Topology#gpus()}
  * @param root rank of the root, 0 if the operation has none
  * @param channels the paths that carry the data, all used at once
-     * @param bandwidthGBps bus bandwidth (as in nccl-tests, see {@link Operation#busFactor}) for sizes at which latency is negligible
-     * @param boundGBps upper bound of the bus bandwidth of any algorithm over these links
+ * @param bandwidthGBps bus bandwidth (as in nccl-tests, see {@link Operation#busFactor}) for sizes
+ *     at which latency is negligible
+ * @param boundGBps upper bound of the bus bandwidth of any algorithm over these links
  * @param bound what limits it: {@code egress of GPU3}, {@code cut {0,1} | {2}}
  * @param why the reasons for the choice, one per line
  */

@@ -12,10 +12,11 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The part of a topology that a plan works on: some GPUs, by rank, the switches, and the links between
- * these. NICs and GPUs that do not participate forward nothing.
+ * The part of a topology that a plan works on: some GPUs, by rank, the switches, and the links
+ * between these. NICs and GPUs that do not participate forward nothing.
  *
- * <p>If NVLink alone joins the GPUs, everything else is left out of the plan and of its bound: PCIe would add little, and would compete with other traffic (host memory, NICs). NCCL does the same.
+ * <p>If NVLink alone joins the GPUs, everything else is left out of the plan and of its bound: PCIe
+ * would add little, and would compete with other traffic (host memory, NICs). NCCL does the same.
  *
  * <p>All links are full duplex and symmetric, so the capacity of a cut is one number. Not
  * thread-safe.
@@ -50,7 +51,9 @@ final class PlanGraph {
         boolean[] usable = new boolean[topology.nodes().size()];
         for (Switch sw : topology.switches()) {
             usable[sw.id()] =
-                    nvlinkOnly ? sw.kind() == Switch.Kind.NVSWITCH : sw.kind() != Switch.Kind.NETWORK;
+                    nvlinkOnly
+                            ? sw.kind() == Switch.Kind.NVSWITCH
+                            : sw.kind() != Switch.Kind.NETWORK;
         }
         for (int gpu : gpus) {
             usable[gpu] = true;
@@ -234,7 +237,9 @@ final class PlanGraph {
         return width;
     }
 
-    /** Dijkstra through switches by (bandwidth descending, hops ascending): the last arc to each. */
+    /**
+     * Dijkstra through switches by (bandwidth descending, hops ascending): the last arc to each.
+     */
     private int[] tree(int from, boolean nvlink) {
         int nodes = topology.nodes().size();
         int firstSwitch = topology.gpus().size() + topology.nics().size();
@@ -289,8 +294,9 @@ final class PlanGraph {
     }
 
     /**
-     * Ranks in the order in which a walk over the switches meets them: neighbours are near each other,
-     * and a ring in this order passes each link of a tree of switches once in each direction.
+     * Ranks in the order in which a walk over the switches meets them: neighbours are near each
+     * other, and a ring in this order passes each link of a tree of switches once in each
+     * direction.
      */
     int[] walk() {
         int[] order = new int[n];

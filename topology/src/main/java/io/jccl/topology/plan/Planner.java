@@ -6,13 +6,21 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * Finds the rings, trees or exchange that move an operation's data fastest over the links of a machine, for sizes at which latency is negligible.
+ * Finds the rings, trees or exchange that move an operation's data fastest over the links of a
+ * machine, for sizes at which latency is negligible.
  *
- * <p>Bandwidth is bus bandwidth as in nccl-tests ({@link Operation#busFactor}). For rings it is the sum of the channels' GB/s, for every operation. For trees of a broadcast or reduce it is that sum too; for trees of an allReduce it is the sum times 2(n-1)/n, since each byte goes up and down its tree once. For an exchange it is the GB/s of a hop times n-1, since each rank sends to n-1 others at once; between neighbours (sendRecv) it is that of a hop.
+ * <p>Bandwidth is bus bandwidth as in nccl-tests ({@link Operation#busFactor}). For rings it is the
+ * sum of the channels' GB/s, for every operation. For trees of a broadcast or reduce it is that sum
+ * too; for trees of an allReduce it is the sum times 2(n-1)/n, since each byte goes up and down its
+ * tree once. For an exchange it is the GB/s of a hop times n-1, since each rank sends to n-1 others
+ * at once; between neighbours (sendRecv) it is that of a hop.
  *
- * <p>Where NVLink alone joins the GPUs, PCIe is left out of plan and bound. GPUs that do not participate forward nothing. The plan of a single GPU has no channels, bandwidth 0 and bound 0.
+ * <p>Where NVLink alone joins the GPUs, PCIe is left out of plan and bound. GPUs that do not
+ * participate forward nothing. The plan of a single GPU has no channels, bandwidth 0 and bound 0.
  *
- * <p>All methods throw {@link IllegalArgumentException} if a GPU does not exist or is named twice, the root is not a rank, or no link joins the GPUs. They are deterministic: the same arguments give the same plan. Safe for use by many threads.
+ * <p>All methods throw {@link IllegalArgumentException} if a GPU does not exist or is named twice,
+ * the root is not a rank, or no link joins the GPUs. They are deterministic: the same arguments
+ * give the same plan. Safe for use by many threads.
  */
 public final class Planner {
     private Planner() {}
@@ -24,7 +32,8 @@ public final class Planner {
      * @param op the operation
      * @param gpus the GPUs by rank: indices in {@link Topology#gpus()}
      * @param root rank of the root, for broadcast, reduce, gather and scatter
-     * @return the plan with the highest bandwidth; of equal ones an exchange, which has one step, else rings
+     * @return the plan with the highest bandwidth; of equal ones an exchange, which has one step,
+     *     else rings
      */
     public static Plan plan(Topology t, Operation op, List<Integer> gpus, int root) {
         return new Search(t, op, gpus, root).best();
@@ -63,14 +72,18 @@ public final class Planner {
      * @param op the operation
      * @param gpus the GPUs by rank
      * @param root rank of the root
-     * @return the plan; empty if the operation reduces or is a broadcast, or if two GPUs that exchange data reach each other only through others
+     * @return the plan; empty if the operation reduces or is a broadcast, or if two GPUs that
+     *     exchange data reach each other only through others
      */
     public static Optional<Plan> exchange(Topology t, Operation op, List<Integer> gpus, int root) {
         return Optional.ofNullable(new Search(t, op, gpus, root).exchange());
     }
 
     /**
-     * Checks a plan for errors: rings that are not Hamiltonian, trees that do not span, arcs above their bandwidth, a stated bandwidth that differs from that of the channels or exceeds the bound.
+     * Checks a plan for errors: rings that are not Hamiltonian, trees that do not span, arcs above
+     * their bandwidth, a stated bandwidth that differs from that of the channels or exceeds the
+     * bound.
+     *
      * @param plan any plan
      * @return the errors, one per line; empty if there are none
      */
@@ -79,9 +92,11 @@ public final class Planner {
     }
 
     /**
-     * The best plan for many machines. In a ring, data enters at a rail's entry, passes along the chain and leaves at its exit. In a tree, entry and exit are the same GPU, which exchanges data with those of the parent and child machines and is the head of the chain.
-     * Bandwidth and bound are bus bandwidth over all ranks: the sum of the rails' GB/s, times
-     * 2(N-1)/N for trees of an allReduce of N ranks.
+     * The best plan for many machines. In a ring, data enters at a rail's entry, passes along the
+     * chain and leaves at its exit. In a tree, entry and exit are the same GPU, which exchanges
+     * data with those of the parent and child machines and is the head of the chain. Bandwidth and
+     * bound are bus bandwidth over all ranks: the sum of the rails' GB/s, times 2(N-1)/N for trees
+     * of an allReduce of N ranks.
      *
      * <p>For a NIC of unknown bandwidth {@link io.jccl.topology.LinkModel#DEFAULT_NIC} is assumed.
      *
@@ -112,7 +127,8 @@ public final class Planner {
      * @param c the machines, at least 2
      * @param op as in {@link #plan(Cluster, Operation, List)}
      * @param gpus the participating GPUs of each machine
-     * @return the plan; empty unless the operation is an allReduce: with one root a ring is a chain, and as fast
+     * @return the plan; empty unless the operation is an allReduce: with one root a ring is a
+     *     chain, and as fast
      */
     public static Optional<ClusterPlan> trees(Cluster c, Operation op, List<Integer> gpus) {
         ClusterSearch search = new ClusterSearch(c, op, gpus);
@@ -121,6 +137,7 @@ public final class Planner {
 
     /**
      * Checks a plan for many machines for errors.
+     *
      * @param plan any plan
      * @return the errors, one per line; empty if there are none
      */

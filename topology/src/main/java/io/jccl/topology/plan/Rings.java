@@ -8,9 +8,9 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * Packs directed Hamiltonian cycles. In order: cycles of whole physical links by backtracking where
- * all links lead from GPU to GPU; one walk over the switches; and if neither is as good as any can be,
- * the linear program, whose cheapest ring is found by dynamic programming over sets of ranks (Held
- * and Karp, 1962) for up to {@value #EXACT} ranks, and by a walk to the nearest rank with
+ * all links lead from GPU to GPU; one walk over the switches; and if neither is as good as any can
+ * be, the linear program, whose cheapest ring is found by dynamic programming over sets of ranks
+ * (Held and Karp, 1962) for up to {@value #EXACT} ranks, and by a walk to the nearest rank with
  * improvements beyond.
  */
 final class Rings implements Packing.Oracle {

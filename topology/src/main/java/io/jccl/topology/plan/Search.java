@@ -9,7 +9,9 @@ import java.util.BitSet;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** One search for plans: the checked arguments, and what the kinds of plans share. Not thread-safe. */
+/**
+ * One search for plans: the checked arguments, and what the kinds of plans share. Not thread-safe.
+ */
 final class Search {
     private final Topology t;
     private final Operation op;

@@ -79,7 +79,8 @@ final class GpuGenerations {
     }
 
     /**
-     * Determines generations from the options, from nvidia-smi nvlink -s, or from the number of links.
+     * Determines generations from the options, from nvidia-smi nvlink -s, or from the number of
+     * links.
      *
      * @param fabrics sets of GPUs that NVLinks join
      */
@@ -105,7 +106,8 @@ final class GpuGenerations {
             } else if (links != null) {
                 sm[i] = GpuModels.smOfRate(links.rawGbps());
                 if (model != null) {
-                    warnings.accept("the model '" + model + "' of GPU " + links.index() + " is not known");
+                    warnings.accept(
+                            "the model '" + model + "' of GPU " + links.index() + " is not known");
                 }
             }
             all &= sm[i] > 0;
@@ -135,7 +137,8 @@ final class GpuGenerations {
         }
         GpuModels.Guess guess = largest == 0 ? null : GpuModels.guess(smallest, largest, group);
         String what = smallest == largest ? "NV" + largest : "NV" + smallest + " to NV" + largest;
-        String how = "give the model of the GPUs (--gpu-model), or add the output of nvidia-smi nvlink -s";
+        String how =
+                "give the model of the GPUs (--gpu-model), or add the output of nvidia-smi nvlink -s";
         if (guess == null) {
             warnings.accept(
                     "the GPU generation is not known"

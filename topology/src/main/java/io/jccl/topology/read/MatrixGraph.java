@@ -376,7 +376,8 @@ final class MatrixGraph {
             int numa = b.addSwitch(called.getOrDefault(node.getKey(), "numa"), Switch.Kind.NUMA);
             numas.add(numa);
             for (List<Integer> bridged : at[PHB].groups(node.getValue()).values()) {
-                int bridge = b.addSwitch(free("host-bridge" + number[0]++), Switch.Kind.HOST_BRIDGE);
+                int bridge =
+                        b.addSwitch(free("host-bridge" + number[0]++), Switch.Kind.HOST_BRIDGE);
                 b.link(bridge, numa, LinkKind.HOST_BRIDGE, 1, 2 * slot, Source.DEFAULT);
                 for (List<Integer> cascade : at[PXB].groups(bridged).values()) {
                     cascade(cascade, at[PIX], bridge, slot, source, number);
@@ -384,7 +385,13 @@ final class MatrixGraph {
             }
             for (int device : node.getValue()) {
                 if (device < gpus && generations.c2c(device) > 0) {
-                    b.link(device, numa, LinkKind.C2C, 1, generations.c2c(device), Source.GPU_MODEL);
+                    b.link(
+                            device,
+                            numa,
+                            LinkKind.C2C,
+                            1,
+                            generations.c2c(device),
+                            Source.GPU_MODEL);
                 }
             }
         }

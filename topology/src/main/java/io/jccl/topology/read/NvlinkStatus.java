@@ -54,7 +54,8 @@ public record NvlinkStatus(List<GpuLinks> gpus, List<Warning> warnings) implemen
      * An NVLink.
      *
      * @param index its number on the GPU
-     * @param rawGbps signalling rate in GB/s (10^9 bytes) per direction as printed, somewhat above the data rate; 0 if the link is down
+     * @param rawGbps signalling rate in GB/s (10^9 bytes) per direction as printed, somewhat above
+     *     the data rate; 0 if the link is down
      */
     public record Lane(int index, double rawGbps) {
         /** Checks the rate. */

@@ -5,7 +5,8 @@ import io.jccl.topology.Warning;
 import java.util.List;
 
 /**
- * The matrix of {@code nvidia-smi topo -p2p r|w|n|a|p}: whether a GPU can access another's memory, but not by which path. The output does not show which of the five options was used. Immutable.
+ * The matrix of {@code nvidia-smi topo -p2p r|w|n|a|p}: whether a GPU can access another's memory,
+ * but not by which path. The output does not show which of the five options was used. Immutable.
  *
  * @param gpus names of the GPUs, in the order of the header
  * @param codes a row for each GPU with a cell for each GPU: {@code OK}, {@code CNS}, {@code GNS},
@@ -23,6 +24,7 @@ public record P2pMatrix(List<String> gpus, List<List<PathCode>> codes, List<Warn
 
     /**
      * Whether a GPU can access another's memory.
+     *
      * @param from index of the GPU, the row
      * @param to index of the other GPU, the column
      * @return true if the cell is {@code OK}

@@ -14,7 +14,7 @@ import org.jspecify.annotations.Nullable;
  * @param nics the NICs, in the order of the header
  * @param codes a row for each GPU, then for each NIC, with a cell for each GPU, then for each NIC;
  *     symmetric; {@link #MISSING} where the text has no code
-     * @param warnings problems in the text
+ * @param warnings problems in the text
  */
 public record PathMatrix(
         List<GpuRow> gpus, List<NicRow> nics, List<List<PathCode>> codes, List<Warning> warnings)
@@ -23,7 +23,8 @@ public record PathMatrix(
     public static final PathCode MISSING = new PathCode("?", PathCode.Kind.UNKNOWN, 0);
 
     /**
-     * A GPU of the matrix. Lists are as printed: empty if the cell was empty, and null if there is no such column or the cell could not be read.
+     * A GPU of the matrix. Lists are as printed: empty if the cell was empty, and null if there is
+     * no such column or the cell could not be read.
      *
      * @param name as printed: {@code GPU0}
      * @param index the number in the name

@@ -4,11 +4,13 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * How a text is read, and additional facts known to the caller. Immutable; start with {@link #DEFAULT}.
-     * @param format the format of the text
-     * @param lenient whether a damaged text gives warnings and a partial result instead of an error
-     * @param name a display name, of a file or a host
-     * @param gpuModel the model of the GPUs, such as {@code H100}; null if not known
+ * How a text is read, and additional facts known to the caller. Immutable; start with {@link
+ * #DEFAULT}.
+ *
+ * @param format the format of the text
+ * @param lenient whether a damaged text gives warnings and a partial result instead of an error
+ * @param name a display name, of a file or a host
+ * @param gpuModel the model of the GPUs, such as {@code H100}; null if not known
  * @param nvlinkGbps bandwidth of one NVLink in GB/s (10^9 bytes) per direction; 0 if not known
  * @param nicGbps bandwidth of one NIC in GB/s (10^9 bytes) per direction; 0 if not known
  * @param nvlinks output of {@code nvidia-smi nvlink -s} on the same machine; null if not known

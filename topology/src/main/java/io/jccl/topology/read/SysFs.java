@@ -12,7 +12,8 @@ import java.util.TreeMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reads what Linux reports about a machine in {@code /sys}. Missing, unreadable or invalid files count as unknown values and never throw.
+ * Reads what Linux reports about a machine in {@code /sys}. Missing, unreadable or invalid files
+ * count as unknown values and never throw.
  *
  * <p>Stateless, and safe for use by many threads.
  */
@@ -106,9 +107,12 @@ public final class SysFs {
     }
 
     /**
-     * GPUs, NICs and the switches between them. {@code /sys} has no NVLinks and compute capabilities. Devices other than GPUs and NICs are left out.
+     * GPUs, NICs and the switches between them. {@code /sys} has no NVLinks and compute
+     * capabilities. Devices other than GPUs and NICs are left out.
      *
-     * <p>The bandwidth of a PCIe link follows from its current speed and width, except for GPUs: idle GPUs slow their links down, so the highest speed that both the GPU and its slot support is used.
+     * <p>The bandwidth of a PCIe link follows from its current speed and width, except for GPUs:
+     * idle GPUs slow their links down, so the highest speed that both the GPU and its slot support
+     * is used.
      *
      * @param sysRoot {@link #ROOT}, or a copy of it; the CPU's model is read from {@code
      *     proc/cpuinfo} beside it
@@ -131,8 +135,7 @@ public final class SysFs {
         if (tree.gpus.isEmpty()) {
             pci.warn("no NVIDIA GPU in " + sysRoot);
         } else {
-            pci.warn(
-                    "/sys has no NVLinks and compute capabilities: this is the PCIe side only");
+            pci.warn("/sys has no NVLinks and compute capabilities: this is the PCIe side only");
         }
         Topology.Builder b = tree.build("this machine");
         pci.warnings().forEach(b::warn);

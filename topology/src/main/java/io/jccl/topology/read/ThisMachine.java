@@ -25,7 +25,9 @@ import org.jspecify.annotations.Nullable;
 /**
  * The machine that this program runs on.
  *
- * <p>NVLinks and the code of every pair come from {@code nvidia-smi topo -m}, the bandwidth of NVLinks from {@code nvidia-smi nvlink -s} and a query of the GPUs, the PCIe tree with its speeds from {@code /sys}. Codes stay as printed. A missing source gives a warning.
+ * <p>NVLinks and the code of every pair come from {@code nvidia-smi topo -m}, the bandwidth of
+ * NVLinks from {@code nvidia-smi nvlink -s} and a query of the GPUs, the PCIe tree with its speeds
+ * from {@code /sys}. Codes stay as printed. A missing source gives a warning.
  *
  * <p>Stateless, and safe for use by many threads.
  */
@@ -33,8 +35,7 @@ public final class ThisMachine {
     /** Timeout of nvidia-smi, which wakes up GPUs; that takes seconds each. */
     public static final Duration LIMIT = Duration.ofSeconds(20);
 
-    private static final String FILE_HINT =
-            "to read another machine or a saved file, use --file";
+    private static final String FILE_HINT = "to read another machine or a saved file, use --file";
 
     private ThisMachine() {}
 
@@ -50,7 +51,8 @@ public final class ThisMachine {
     /**
      * Reads it.
      *
-     * @param options for the output of nvidia-smi; a GPU model or NVLink state in them takes precedence over the machine's
+     * @param options for the output of nvidia-smi; a GPU model or NVLink state in them takes
+     *     precedence over the machine's
      * @return the machine
      */
     public static Topology read(ReadOptions options) {
@@ -257,7 +259,8 @@ public final class ThisMachine {
             }
             item.name = nic.name();
             item.device = device;
-            item.port = nic.gbps() > 0 ? nic.gbps() : item.port; // what the user gave takes precedence
+            item.port =
+                    nic.gbps() > 0 ? nic.gbps() : item.port; // what the user gave takes precedence
             nics.add(item);
         }
         tree.gpus.clear();

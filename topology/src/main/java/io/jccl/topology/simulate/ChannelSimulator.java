@@ -7,7 +7,8 @@ import java.util.List;
 import java.util.PriorityQueue;
 
 /**
- * Simulates a schedule from event to event, each the end of some transfers. Tracks for every rank and chunk which contributions are in it, and whether any is in it more than once.
+ * Simulates a schedule from event to event, each the end of some transfers. Tracks for every rank
+ * and chunk which contributions are in it, and whether any is in it more than once.
  *
  * <p>Not thread-safe.
  */

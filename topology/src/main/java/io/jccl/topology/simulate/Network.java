@@ -3,7 +3,11 @@ package io.jccl.topology.simulate;
 import java.util.List;
 
 /**
- * Arcs with capacities, and lanes over them. The active lanes share each arc by weighted max-min fairness: rates rise together, in proportion to the weights, until an arc is saturated; its lanes keep their rate and the others rise further, up to their weights. Weights are the plan's rates: if the plan is feasible, every lane gets exactly its own, which keeps the hops of a pipeline in step.
+ * Arcs with capacities, and lanes over them. The active lanes share each arc by weighted max-min
+ * fairness: rates rise together, in proportion to the weights, until an arc is saturated; its lanes
+ * keep their rate and the others rise further, up to their weights. Weights are the plan's rates:
+ * if the plan is feasible, every lane gets exactly its own, which keeps the hops of a pipeline in
+ * step.
  *
  * <p>Not thread-safe.
  */

@@ -6,9 +6,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Rings over machines that all do the same at any time: a machine receives from its predecessor what it sends to its successor. Therefore one machine is simulated, and its last hop feeds its first. A
- * position of the ring sends all chunks of a block in each step, in the order in which it got them
- * in the step before.
+ * Rings over machines that all do the same at any time: a machine receives from its predecessor
+ * what it sends to its successor. Therefore one machine is simulated, and its last hop feeds its
+ * first. A position of the ring sends all chunks of a block in each step, in the order in which it
+ * got them in the step before.
  *
  * <p>Not thread-safe.
  */

@@ -7,15 +7,16 @@ import java.util.Optional;
 
 /**
  * The result of simulating a plan. Immutable.
-     * @param operation the operation
-     * @param ranks number of ranks
+ *
+ * @param operation the operation
+ * @param ranks number of ranks
  * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
  * @param timeUs microseconds
  * @param algbwGBps {@code bytes} over time, GB/s (10^9 bytes)
  * @param busbwGBps that times {@link Operation#busFactor}
  * @param transfers number of times that a chunk went over a hop
  * @param faults wrong data, at most {@value Simulator#MAX_FAULTS}; empty if the result is right
-     * @param faultCount total number of faults
+ * @param faultCount total number of faults
  * @param stuck transfers that never started, as they wait for one another
  * @param arcs traffic of each arc, busiest first; unused arcs are left out
  */

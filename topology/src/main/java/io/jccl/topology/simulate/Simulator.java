@@ -12,7 +12,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Simulates a plan chunk by chunk. A GPU sends a chunk on once it has all of it, and, in a reduction, once all contributions to be added have arrived. A hop moves one chunk at a time, over
+ * Simulates a plan chunk by chunk. A GPU sends a chunk on once it has all of it, and, in a
+ * reduction, once all contributions to be added have arrived. A hop moves one chunk at a time, over
  * all arcs of its route at once. Chunks that move at the same time share the arcs fairly, in
  * proportion to their channels' planned rates.
  *
@@ -34,7 +35,8 @@ public final class Simulator {
      *
      * @param plan the plan, correct or not
      * @param bytes size as nccl-tests prints it: of the whole buffer, all ranks' parts together
-     * @param chunkBytes largest chunk, that of the widest channel; the others have the same number of smaller chunks
+     * @param chunkBytes largest chunk, that of the widest channel; the others have the same number
+     *     of smaller chunks
      * @return time, link use and faults
      * @throws IllegalArgumentException if a number is wrong, a channel cannot carry the operation,
      *     or there would be too many chunks
@@ -45,6 +47,7 @@ public final class Simulator {
 
     /**
      * Simulates a plan.
+     *
      * @param plan the plan, correct or not
      * @param bytes size as nccl-tests prints it
      * @param chunkBytes largest chunk
@@ -82,12 +85,16 @@ public final class Simulator {
     }
 
     /**
-     * Simulates a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every machine is simulated. For more, symmetry is used:
+     * Simulates a plan for a cluster, without latency. Up to {@value #FULL_RANKS} ranks every
+     * machine is simulated. For more, symmetry is used:
      *
      * <ul>
-     *   <li>allReduce, allGather and reduceScatter on rings: one machine is simulated for all, since at any time each does the same with other chunks.
-     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are simulated to find the time of one more chunk and of one more level or machine.
-     *   <li>The data is checked on a small cluster; on the large one it is checked that rings and trees reach every machine once.
+     *   <li>allReduce, allGather and reduceScatter on rings: one machine is simulated for all,
+     *       since at any time each does the same with other chunks.
+     *   <li>Trees, and broadcast and reduce on rings: a pipeline. Some small clusters are simulated
+     *       to find the time of one more chunk and of one more level or machine.
+     *   <li>The data is checked on a small cluster; on the large one it is checked that rings and
+     *       trees reach every machine once.
      * </ul>
      *
      * <p>The root of broadcast and reduce is rank 0.
@@ -134,7 +141,10 @@ public final class Simulator {
         Integer rank = rankOf.get(gpu);
         if (rank == null) {
             throw new IllegalArgumentException(
-                    "a channel passes GPU " + gpu + ", which does not participate: " + rankOf.keySet());
+                    "a channel passes GPU "
+                            + gpu
+                            + ", which does not participate: "
+                            + rankOf.keySet());
         }
         return rank;
     }

@@ -547,7 +547,8 @@ class TopologyXmlTest {
                                 """));
         Link link = t.links().stream().filter(l -> l.count() == 12).findFirst().orElseThrow();
         assertEquals(240, link.gbps());
-        assertEquals(1, t.switches().stream().filter(h -> h.kind() == Switch.Kind.NVSWITCH).count());
+        assertEquals(
+                1, t.switches().stream().filter(h -> h.kind() == Switch.Kind.NVSWITCH).count());
     }
 
     @Test

@@ -87,7 +87,8 @@ class SysFsMachineTest {
         assertEquals(3, t.gpus().size());
         assertEquals("PIX", t.code(0, 1).text());
         assertEquals("PXB", t.code(0, 2).text());
-        assertEquals(2, t.switches().stream().filter(h -> h.kind() == Switch.Kind.PCIE_SWITCH).count());
+        assertEquals(
+                2, t.switches().stream().filter(h -> h.kind() == Switch.Kind.PCIE_SWITCH).count());
         assertEquals(Source.DEFAULT, t.links().getFirst().source());
     }
 

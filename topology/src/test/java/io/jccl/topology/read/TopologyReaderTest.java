@@ -432,7 +432,8 @@ class TopologyReaderTest {
         assertEquals(sm, t.gpus().get(0).sm());
         assertEquals(Source.DEFAULT, t.gpus().get(0).smSource());
         assertEquals(1, warned(t, "--gpu-model"));
-        assertEquals(switched, t.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH));
+        assertEquals(
+                switched, t.switches().stream().anyMatch(h -> h.kind() == Switch.Kind.NVSWITCH));
         List<Link> links = t.links().stream().filter(l -> l.kind() == LinkKind.NVLINK).toList();
         assertEquals(switched ? gpus : gpus * (gpus - 1) / 2, links.size());
         for (Link link : links) {
@@ -607,7 +608,8 @@ class TopologyReaderTest {
     @Test
     void gpusOnNvlinkSitWhereTheirAffinitySays() {
         String text = "\tGPU0\tGPU1\tNUMA Affinity\nGPU0\tX\tNV4\t3\nGPU1\tNV4\tX\t1\n";
-        assertEquals(List.of("numa3", "host-bridge0", "numa1", "host-bridge1"), switches(graph(text)));
+        assertEquals(
+                List.of("numa3", "host-bridge0", "numa1", "host-bridge1"), switches(graph(text)));
         assertEquals(
                 List.of("numa3", "host-bridge0", "host-bridge1"),
                 switches(graph(text.replace("\t1\n", "\t3\n"))));
