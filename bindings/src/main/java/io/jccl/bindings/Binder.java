@@ -29,16 +29,15 @@ import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Makes call tables: implements an interface whose methods are C functions by a class of which each
- * method is one {@code invokeExact} on a constant handle.
+ * Makes call tables: implements an interface whose methods are C functions with a class in which
+ * each method is one {@code invokeExact} on a constant handle.
  *
- * <p>The class is written at run time, because by hand it would be some three hundred times the
- * same four lines. Its handles are dynamic constants: to the compiler they are what {@code static
- * final} fields are, but each is linked when its method first runs. So a table costs nothing for
- * what is not called, and a function that an old library lacks harms nobody else.
+ * <p>The class is generated at run time, since by hand it would be the same four lines some three
+ * hundred times. Its handles are dynamic constants: the compiler treats them like {@code static
+ * final} fields, but each is linked when its method first runs. Functions that are not called
+ * therefore cost nothing, and a function missing in an old library does not affect the others.
  *
- * <p>Java types stand for C types as follows; a test compares every signature with the one that
- * jextract generated:
+ * <p>Java types stand for C types as follows; a test compares every signature with jextract's:
  *
  * <ul>
  *   <li>{@code int}: {@code int}, {@code unsigned}, every enum;
@@ -66,7 +65,7 @@ final class Binder {
                     MemorySegment.class, ValueLayout.ADDRESS,
                     String.class, ValueLayout.ADDRESS);
 
-    /** What a made class extends. */
+    /** The superclass of generated classes. */
     abstract static class Table implements MpiDialect {
         private final Binder binder;
 
@@ -105,7 +104,7 @@ final class Binder {
     private final LoadedLibrary loaded;
     private final SymbolLookup symbols;
 
-    /** Of a table of MPI; nothing in the others depends on it. */
+    /** Used by tables of MPI only. */
     private final MpiAbi abi;
 
     private final Map<String, Method> functions;
@@ -190,7 +189,7 @@ final class Binder {
     }
 
     /**
-     * The symbol behind a method.
+     * The symbol of a method.
      *
      * @param function a method of a call table
      * @return its name in the library
@@ -208,14 +207,14 @@ final class Binder {
         try {
             return (MemoryLayout) struct.value().getMethod("layout").invoke(null);
         } catch (ReflectiveOperationException e) {
-            throw new LinkageError(struct.value() + " is no generated struct", e);
+            throw new LinkageError(struct.value() + " is not a generated struct", e);
         }
     }
 
     private static ValueLayout layout(Object function, Class<?> type) {
         @Nullable ValueLayout layout = LAYOUTS.get(type);
         if (layout == null) {
-            throw new AssertionError(function + ": " + type + " stands for no C type");
+            throw new AssertionError(function + ": " + type + " does not stand for a C type");
         }
         return layout;
     }

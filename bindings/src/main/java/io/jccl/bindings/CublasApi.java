@@ -4,12 +4,12 @@ import java.lang.foreign.MemorySegment;
 
 /**
  * The functions of cuBLAS that JCCL uses, one to one with cublas_v2.h 13.1 in names, order of
- * arguments and meaning; NVIDIA's documentation is theirs. Matrices are stored by columns.
+ * arguments and meaning; see NVIDIA's documentation. Matrices are stored by columns.
  *
  * <p><b>Types.</b> A {@code long} is a size in bytes, a stride in elements, an opaque handle, or
  * the address of device memory. A {@code MemorySegment} is host memory by the C type in the
- * prototype; {@code alpha} and {@code beta} lie where {@link #cublasSetPointerMode} says. Enum
- * constants are in {@code io.jccl.bindings.generated.cublas}.
+ * prototype; {@code alpha} and {@code beta} are in the memory that {@link #cublasSetPointerMode}
+ * selects. Enum constants are in {@code io.jccl.bindings.generated.cublas}.
  *
  * <p><b>Results</b> are {@code cublasStatus_t}; {@link #check} throws for all but success.
  *

@@ -2,7 +2,7 @@ package io.jccl.bindings;
 
 import io.jccl.error.JcclException;
 
-/** A call of cuBLAS failed. */
+/** A call to cuBLAS failed. */
 public class CublasException extends JcclException {
     private static final long serialVersionUID = 1L;
 
@@ -43,14 +43,14 @@ public class CublasException extends JcclException {
         return new CublasException(status, operation, message);
     }
 
-    /** What cuBLAS calls a status; it says "unrecognized status" of one it does not know. */
+    /** The name of a status in cuBLAS, which is "unrecognized status" for unknown ones. */
     private static String name(CublasApi library, int status) {
         String name = library.cublasGetStatusName(status);
         return name.startsWith("CUBLAS_STATUS_") ? name : "UNKNOWN(" + status + ")";
     }
 
     /**
-     * The code of cuBLAS.
+     * The status code.
      *
      * @return {@code cublasStatus_t}
      */

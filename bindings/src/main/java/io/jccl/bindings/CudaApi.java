@@ -6,18 +6,19 @@ import java.lang.foreign.MemorySegment;
 
 /**
  * The functions of the CUDA runtime that JCCL uses, one to one with cuda_runtime_api.h of CUDA 13.0
- * in names, order of arguments and meaning; NVIDIA's documentation is theirs.
+ * in names, order of arguments and meaning; see NVIDIA's documentation.
  *
  * <p><b>Types.</b> A {@code long} is a size in bytes, an opaque handle (0: none; as a stream, the
  * default stream), or the address of device memory or of a message on the host. A {@code
- * MemorySegment} is host memory that the call reads or writes, by the C type in the prototype;
- * where the prototype has {@code T* name} and a result comes back, it has to hold one {@code T}.
- * Enum constants, flags and struct layouts are in {@code io.jccl.bindings.generated.cudart}.
+ * MemorySegment} is host memory that the call reads or writes, by the C type in the prototype; for
+ * a result {@code T* name} it must hold one {@code T}. Enum constants, flags and struct layouts are
+ * in {@code io.jccl.bindings.generated.cudart}.
  *
  * <p><b>Results</b> are {@code cudaError_t}; {@link #check} throws for all but success. {@link
- * #cudaStreamQuery} and {@link #cudaEventQuery} answer {@code cudaErrorNotReady} in good health.
+ * #cudaStreamQuery} and {@link #cudaEventQuery} return {@code cudaErrorNotReady} while work is
+ * pending.
  *
- * <p><b>Threads:</b> any; the current device is the thread's own, and has to be set on each.
+ * <p><b>Threads:</b> any; the current device is per thread, and must be set on each.
  */
 public interface CudaApi extends NativeApi {
     // ---- versions, errors

@@ -5,14 +5,13 @@ import io.jccl.error.JcclException;
 import java.util.Map;
 import java.util.Set;
 
-/** A call of the CUDA runtime failed. */
+/** A call to the CUDA runtime failed. */
 public class CudaException extends JcclException {
     private static final long serialVersionUID = 1L;
 
     /**
-     * The errors after which, by the comments in driver_types.h, every further call fails until the
-     * process is started anew. An uncorrectable memory error has the same effect: the context is
-     * lost.
+     * The errors after which, according to driver_types.h, every further call fails until the
+     * process is restarted. An uncorrectable memory error has the same effect: the context is lost.
      */
     private static final Set<Integer> FATAL =
             Set.of(
@@ -53,7 +52,7 @@ public class CudaException extends JcclException {
                     cudart_h.cudaErrorHostMemoryAlreadyRegistered(),
                             "this host memory is pinned already",
                     cudart_h.cudaErrorPeerAccessUnsupported(),
-                            "these two devices cannot reach each other's memory",
+                            "these two devices cannot access each other's memory",
                     cudart_h.cudaErrorDevicesUnavailable(),
                             "all GPUs are busy or reserved for another process");
 
@@ -100,7 +99,7 @@ public class CudaException extends JcclException {
     }
 
     /**
-     * Whether an error leaves CUDA unusable until the process is started anew.
+     * Whether an error leaves CUDA unusable until the process is restarted.
      *
      * @param error a {@code cudaError_t}
      * @return true for those that CUDA calls an inconsistent state
@@ -109,14 +108,14 @@ public class CudaException extends JcclException {
         return FATAL.contains(error);
     }
 
-    /** CUDA answers "unrecognized error code" for a code it does not know. */
+    /** CUDA returns "unrecognized error code" for an unknown code. */
     private static String name(CudaApi cuda, int error) {
         String name = cuda.cudaGetErrorName(error);
         return name.startsWith("cuda") ? name : "UNKNOWN(" + error + ")";
     }
 
     /**
-     * The code of CUDA.
+     * The error code.
      *
      * @return a {@code cudaError_t}
      */

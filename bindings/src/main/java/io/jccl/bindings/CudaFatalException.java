@@ -1,8 +1,7 @@
 package io.jccl.bindings;
 
 /**
- * A call of the CUDA runtime failed, and so will every later one in this process: the process has
- * to be started anew.
+ * A call to the CUDA runtime failed, and so will every later one: the process must be restarted.
  */
 public class CudaFatalException extends CudaException {
     private static final long serialVersionUID = 1L;

@@ -2,14 +2,14 @@ package io.jccl.bindings;
 
 import java.util.List;
 
-/** How the search for a native library ended, and by which steps. */
+/** The outcome of the search for a native library, and its steps. */
 public sealed interface Discovery {
     /**
-     * One place that was looked at.
+     * One place that was searched.
      *
      * @param how where the path came from, such as {@code environment variable NCCL_HOME}
-     * @param path the file or folder, or the bare file name where the dynamic loader was asked
-     * @param outcome {@code loaded}, or the reason why it was not
+     * @param path the file or folder, or the bare file name passed to the dynamic loader
+     * @param outcome {@code loaded}, or the reason why it was not loaded
      */
     record Attempt(String how, String path, String outcome) {
         @Override
@@ -29,14 +29,14 @@ public sealed interface Discovery {
     /**
      * The library was not found, could not be loaded, or was refused.
      *
-     * @param library which one
-     * @param reason why, in one sentence, with what to do
+     * @param library the library
+     * @param reason the reason and what to do, in one sentence
      * @param attempts all steps in order
      */
     record Missing(NativeLibrary library, String reason, List<Attempt> attempts)
             implements Discovery {
         /**
-         * The reason, then a line for each step.
+         * The reason, followed by one line for each step.
          *
          * @return the text of {@link NativeLibraryUnavailableException}
          */

@@ -9,7 +9,7 @@ import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
 import java.util.Optional;
 
-/** The dynamic loader's own words. The JVM only says that a library cannot be opened. */
+/** The dynamic loader's error messages. The JVM reports only that a library cannot be opened. */
 final class DynamicLoader {
     private static final int RTLD_LAZY = 1;
     private static final long LONGEST = 1 << 16;

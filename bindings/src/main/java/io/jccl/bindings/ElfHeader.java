@@ -6,7 +6,7 @@ import org.jspecify.annotations.Nullable;
 
 /** The first bytes of a shared library, as elf(5) describes them. */
 final class ElfHeader {
-    /** How many bytes it has in a 64-bit file. */
+    /** Its size in a 64-bit file. */
     static final int BYTES = 64;
 
     private static final int MAGIC = 0x46_4c_45_7f;
@@ -23,16 +23,16 @@ final class ElfHeader {
     private ElfHeader() {}
 
     /**
-     * Why a file is no library for a processor; null if it may be one.
+     * Why a file cannot be a library for a processor; null if it may be one.
      *
-     * @param head how the file starts
+     * @param head first bytes of the file
      * @param size its length
-     * @param arch the processor, as the JVM calls it
+     * @param arch the processor, as named by the JVM
      */
     static @Nullable String problem(byte[] head, long size, String arch) {
         ByteBuffer header = header(head);
         if (header.getInt(0) != MAGIC) {
-            return "it is no shared library, or a damaged one: it does not start as an ELF file";
+            return "it is not a shared library, or it is damaged: it does not start with an ELF header";
         }
         if (size > CLASS && header.get(CLASS) != CLASS_64) {
             return "it is a 32-bit library, and this JVM needs a 64-bit one";
@@ -65,10 +65,10 @@ final class ElfHeader {
                         + (long) header.getShort(SECTIONS) * header.getShort(SECTION_BYTES);
         return size >= Math.max(end, BYTES)
                 ? null
-                : "it is cut short: it has " + size + " bytes of at least " + Math.max(end, BYTES);
+                : "it is truncated: it has " + size + " bytes of at least " + Math.max(end, BYTES);
     }
 
-    /** Little-endian, as all machines are that these libraries exist for. */
+    /** Little-endian, as are all machines for which these libraries exist. */
     private static ByteBuffer header(byte[] head) {
         return ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN).put(head).clear();
     }

@@ -13,8 +13,8 @@ import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reserves room for a file on its drive, which Java has no method for: {@code fallocate} of Linux
- * (man 2 fallocate). Holds the file open, so that it may lose its name meanwhile.
+ * Reserves room for a file on its drive with {@code fallocate} of Linux (man 2 fallocate), for
+ * which Java has no method. Holds the file open, so that the file may be unlinked in the meantime.
  *
  * <p><b>Threads:</b> any, one at a time.
  */
@@ -75,8 +75,8 @@ public final class FileSpace implements AutoCloseable {
     /**
      * Opens a file.
      *
-     * @param file an existing one that may be written
-     * @return null where the system has no such function
+     * @param file an existing, writable file
+     * @return null if the system has no such function
      * @throws IOException if it cannot be opened
      */
     public static @Nullable FileSpace open(Path file) throws IOException {
@@ -102,7 +102,7 @@ public final class FileSpace implements AutoCloseable {
     }
 
     /**
-     * Reserves room, and makes the file longer if it ends before.
+     * Reserves room, and extends the file if it is shorter.
      *
      * @param offset first byte
      * @param length how many

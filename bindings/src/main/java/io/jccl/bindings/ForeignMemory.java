@@ -3,7 +3,7 @@ package io.jccl.bindings;
 import java.lang.foreign.MemorySegment;
 
 /**
- * Memory that somebody else allocated, known only by its address.
+ * Memory allocated by other code, known only by its address.
  *
  * <p><b>Threads:</b> any.
  */
@@ -11,7 +11,7 @@ public final class ForeignMemory {
     private ForeignMemory() {}
 
     /**
-     * Views bytes at an address. This is a restricted operation: nothing can check the address.
+     * Views bytes at an address. This is a restricted operation: the address cannot be checked.
      *
      * @param address of the first byte
      * @param bytes how many

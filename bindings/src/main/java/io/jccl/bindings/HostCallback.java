@@ -12,8 +12,8 @@ public final class HostCallback {
     /**
      * Makes a native function. It lives as long as the process.
      *
-     * @param function gets the address that the caller passes; runs on native threads, and must not
-     *     throw, or the process ends
+     * @param function gets the address that the caller passes; runs on native threads; must not
+     *     throw, since that would end the process
      * @return the function's address, for {@link CudaApi#cudaLaunchHostFunc}
      */
     public static MemorySegment create(LongConsumer function) {

@@ -1,11 +1,11 @@
 package io.jccl.bindings;
 
 /**
- * A file of a native library somewhere on this machine, whether it is used or not.
+ * A file of a native library on this machine, whether it is used or not.
  *
- * @param library which one
+ * @param library the library
  * @param path the file, with symbolic links resolved
- * @param how the place it was seen in, such as {@code usual folder}
+ * @param how the place it was found in, such as {@code usual folder}
  */
 public record LibraryFile(NativeLibrary library, String path, String how) {
     @Override

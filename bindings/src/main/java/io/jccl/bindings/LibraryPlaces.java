@@ -10,13 +10,13 @@ import java.util.Set;
 import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 
-/** Where a native library may lie on a machine. */
+/** The places where a native library may be on a machine. */
 final class LibraryPlaces {
     /**
-     * What somebody set on purpose.
+     * An explicit setting.
      *
      * @param how the name of the setting
-     * @param value what it is set to
+     * @param value its value
      * @param file whether it may name the file itself
      * @param binding whether the library must be there
      */
@@ -31,11 +31,11 @@ final class LibraryPlaces {
      */
     record Place(String how, String path, List<String> folders) {}
 
-    /** What is particular to one library. */
+    /** The differences between libraries. */
     private record Traits(List<String> homes, boolean binding, List<String> hints, boolean wheels) {
         static Traits of(NativeLibrary library) {
             return switch (library) {
-                // Toolkits come without NCCL: a CUDA_HOME that lacks it is no mistake.
+                // Toolkits do not include NCCL: a CUDA_HOME without it is not a mistake.
                 case NCCL ->
                         new Traits(
                                 List.of("NCCL_HOME"),
@@ -48,7 +48,7 @@ final class LibraryPlaces {
                                 true,
                                 List.of("CONDA_PREFIX"),
                                 true);
-                // A toolkit may be installed in parts: then the library may well be elsewhere.
+                // A toolkit may be installed in parts: then the library may be elsewhere.
                 case CUBLAS ->
                         new Traits(
                                 List.of("CUDA_HOME", "CUDA_PATH"),
@@ -63,7 +63,7 @@ final class LibraryPlaces {
     private static final String USUAL = "usual folder";
     private static final String WHEELS = "pip wheels";
 
-    /** Numbers in names count as numbers: 13.10 is newer than 13.9. */
+    /** Compares numbers in names as numbers: 13.10 is newer than 13.9. */
     private static final Comparator<String> NEWEST_FIRST =
             (a, b) -> {
                 String x = padded(a);
@@ -120,7 +120,7 @@ final class LibraryPlaces {
         return traits.homes;
     }
 
-    /** What is set, best first. Set to nothing counts as not set. */
+    /** The explicit settings, best first. An empty value counts as not set. */
     List<Setting> settings() {
         List<Setting> found = new ArrayList<>();
         String property = machine.property(library.property());
@@ -137,12 +137,12 @@ final class LibraryPlaces {
         return found;
     }
 
-    /** Where the library may lie below the folder that somebody set. */
+    /** The places of the library below a folder that was set. */
     Place below(Setting setting) {
         return home(setting.how, absolute(setting.value));
     }
 
-    /** A setting's value, as a path from the root. */
+    /** A setting's value as an absolute path. */
     String absolute(String value) {
         String path = value.strip();
         if (!path.startsWith("/")) {
@@ -178,7 +178,7 @@ final class LibraryPlaces {
         return places;
     }
 
-    /** Where installers put libraries, whether or not the dynamic loader knows. */
+    /** The usual places of installers, whether or not the dynamic loader searches them. */
     List<Place> usual() {
         List<Place> places = new ArrayList<>();
         if (library == NativeLibrary.MPI) {
@@ -211,7 +211,7 @@ final class LibraryPlaces {
     }
 
     private void addMpi(List<Place> places) {
-        // The library beside the launcher is the one that understands it.
+        // The library installed with the launcher is the one that works with it.
         for (String prefix : prefixesOnPath("mpirun")) {
             places.add(home("mpirun on PATH", prefix));
         }
@@ -386,8 +386,8 @@ final class LibraryPlaces {
     }
 
     /**
-     * The library's file names, best first. Of several MPIs the one that started this process knows
-     * which rank it is; the others would each take it for the only one.
+     * The library's file names, best first. Of several MPIs, the one that started this process
+     * knows its rank; the others would each consider it the only rank.
      */
     List<String> sonames() {
         if (library != NativeLibrary.MPI

@@ -17,14 +17,14 @@ import org.jspecify.annotations.Nullable;
 /**
  * One search for one library.
  *
- * <p>What somebody set on purpose is used or the search fails: going on to another copy would hide
- * the mistake. A library of which one process must not hold two copies is looked for among the
- * files mapped already, before and after it is loaded.
+ * <p>An explicit setting is used, or the search fails: falling back to another copy would hide the
+ * mistake. A library of which a process must not have two copies is searched for among the mapped
+ * files before and after it is loaded.
  *
  * <p><b>Threads:</b> one.
  */
 final class LibrarySearch {
-    /** How it ended, and the library's symbols if it was found. */
+    /** The outcome, and the library's symbols if it was found. */
     record Result(Discovery discovery, @Nullable SymbolLookup symbols) {}
 
     private static final String MAPPED = "already mapped in this process";
@@ -53,7 +53,7 @@ final class LibrarySearch {
         return new LibrarySearch(library, machine).run();
     }
 
-    /** Every file of a library that some step of a search could meet, without loading any. */
+    /** Every file of a library that a search could find, without loading any. */
     static List<LibraryFile> files(NativeLibrary library, Machine machine) {
         LibrarySearch search = new LibrarySearch(library, machine);
         Map<String, LibraryFile> found = new LinkedHashMap<>();
@@ -103,7 +103,7 @@ final class LibrarySearch {
             }
         }
         for (Mapping copy : copies) {
-            // A file that is gone can only be had by the name that the loader keeps.
+            // A deleted file can be opened only by the name that the loader has recorded.
             String name = copy.deleted() ? sonameOf(copy) : copy.path();
             Result result = tryOpenAlone(MAPPED, name, copy.path());
             if (result != null) {
@@ -114,7 +114,7 @@ final class LibrarySearch {
         for (String soname : sonames) {
             result = result == null ? tryOpenAlone(LOADER, soname, soname) : result;
         }
-        // What lies in the loader's own folders it has refused; here is told why.
+        // The loader has rejected the files in its own folders; this finds the reason.
         result = result == null ? look(places.loaderPath()) : result;
         result = result == null ? look(places.usual()) : result;
         return result == null ? report.missing(report.notFound()) : result;
@@ -193,13 +193,13 @@ final class LibrarySearch {
         }
         return report.missing(
                 SearchReport.capitalized(library.title())
-                        + " cannot be used: "
+                        + " was not loaded: "
                         + setting.how()
                         + " is '"
                         + setting.value()
                         + "', "
                         + (file.equals(setting.value()) ? "which" : "but " + file)
-                        + " does not serve: "
+                        + " cannot be used: "
                         + report.why()
                         + "; correct or remove the setting");
     }
@@ -223,7 +223,7 @@ final class LibrarySearch {
                         + ": correct or remove the setting");
     }
 
-    /** What a folder has instead, so that the reader sees at once that it is the wrong version. */
+    /** Other versions in a folder, so that the message shows a wrong version. */
     private String others(Place place) {
         List<String> found = new ArrayList<>();
         for (String folder : place.folders()) {
@@ -307,7 +307,7 @@ final class LibrarySearch {
 
     // --- Loading.
 
-    /** Null if it did not serve and another may be tried. */
+    /** Null if it could not be used and another may be tried. */
     private @Nullable Result tryOpenAlone(String how, String name, String shown) {
         Result result = tryOpen(how, name, shown);
         if (result == null && oneCopy() && !copies().isEmpty()) {
@@ -317,7 +317,7 @@ final class LibrarySearch {
         return result;
     }
 
-    /** Null if it did not serve; then the report has the reason, unless it is not there at all. */
+    /** Null if it could not be used; the report then has the reason, unless it does not exist. */
     private @Nullable Result tryOpen(String how, String name, String shown) {
         Opened opened;
         try {
@@ -343,7 +343,7 @@ final class LibrarySearch {
                             + opened.version()
                             + ", older than "
                             + library.minimum()
-                            + ", the oldest that JCCL works with: "
+                            + ", the oldest supported: "
                             + report.install();
         }
         if (problem != null) {
@@ -356,7 +356,7 @@ final class LibrarySearch {
         return new Result(new Discovery.Found(loaded, report.attempts()), opened.symbols());
     }
 
-    /** Where a library really came from: the file that its code lies in. */
+    /** The file that a library's code was really loaded from. */
     private String pathOf(Opened opened, String name) {
         for (Mapping mapping : machine.mappings()) {
             if (mapping.contains(opened.address())) {
@@ -367,14 +367,15 @@ final class LibrarySearch {
     }
 
     /**
-     * Whether two copies in one process do harm. Two NCCLs mix up each other's global state, two
-     * MPIs would both be the same rank; two CUDA runtimes are common, as NCCL has its own.
+     * Whether two copies in one process do harm. Two NCCLs corrupt each other's global state, and
+     * two MPIs would both be the same rank. Two CUDA runtimes are common, since NCCL includes its
+     * own.
      */
     private boolean oneCopy() {
         return library == NativeLibrary.NCCL || library == NativeLibrary.MPI;
     }
 
-    /** How the names of the library's files start, in every version. */
+    /** The start of the library's file names in every version. */
     private List<String> stems() {
         return switch (library) {
             case NCCL -> List.of("libnccl.so");

@@ -56,7 +56,7 @@ final class LocalMachine implements Machine {
         try (DirectoryStream<Path> entries = Files.newDirectoryStream(Path.of(folder))) {
             entries.forEach(entry -> names.add(String.valueOf(entry.getFileName())));
         } catch (IOException | DirectoryIteratorException | InvalidPathException e) {
-            // What cannot be listed has nothing to offer.
+            // A folder that cannot be listed counts as empty.
         }
         Collections.sort(names);
         return names;
@@ -96,8 +96,8 @@ final class LocalMachine implements Machine {
             return null;
         }
         try {
-            // Without a flag the JVM warns at the first restricted call and lets it pass, unless it
-            // was told to deny. Which of the two only a call can tell.
+            // Without a flag the JVM warns at the first restricted call and allows it, unless it
+            // was started to deny it. Only a call shows which.
             MemorySegment.NULL.reinterpret(0);
             return null;
         } catch (IllegalCallerException e) {
@@ -113,7 +113,7 @@ final class LocalMachine implements Machine {
 
     private Opened openFile(NativeLibrary library, String name) throws OpenException {
         Path file = Path.of(name);
-        // The JVM warns about the stack guard of anything that is no ELF file.
+        // The JVM warns about the stack guard of files that are not ELF.
         String problem = header(file).problem(System.getProperty("os.arch", ""));
         if (problem != null) {
             throw new OpenException(State.BROKEN, problem);
@@ -139,7 +139,8 @@ final class LocalMachine implements Machine {
         try {
             symbols = SymbolLookup.libraryLookup(name, Arena.global());
         } catch (IllegalArgumentException e) {
-            // To ask for the reason costs more than the whole search where nothing is installed.
+            // Asking for the reason would cost more than the whole search where nothing is
+            // installed.
             if (inLoaderPath(name).isEmpty() && !inLoaderCache(name)) {
                 throw new OpenException(State.ABSENT, "not in its cache, nor in LD_LIBRARY_PATH");
             }

@@ -4,14 +4,14 @@ import java.lang.foreign.SymbolLookup;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** What the search for native libraries sees of a machine; tests play machines of every kind. */
+/** The search's view of a machine; tests implement machines of every kind. */
 interface Machine {
     /** What a path leads to, symbolic links followed. */
     enum Kind {
         NOTHING,
         FILE,
         FOLDER,
-        /** Something that this user may not look at. */
+        /** Something that this user may not read. */
         CLOSED
     }
 
@@ -24,7 +24,7 @@ interface Machine {
     /** An environment variable. */
     @Nullable String variable(String name);
 
-    /** What is there. */
+    /** What a path leads to. */
     Kind kind(String path);
 
     /** The names in a folder, sorted; none if it cannot be listed. */
@@ -39,7 +39,7 @@ interface Machine {
     /** The files that this process executes code from, now. */
     List<Mapping> mappings();
 
-    /** Why native code may not be called at all; null if it may. */
+    /** Why native code may not be called; null if it may. */
     @Nullable String nativeAccessRefusal();
 
     /**

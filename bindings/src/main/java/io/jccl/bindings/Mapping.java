@@ -19,7 +19,7 @@ record Mapping(long start, long end, String file, String path, boolean deleted) 
     private static final String DELETED = " (deleted)";
     private static final Pattern SPACES = Pattern.compile(" +");
 
-    /** Reads the whole text; lines of anything but executable file pages are left out. */
+    /** Parses the whole text; only lines of executable file pages are kept. */
     static List<Mapping> parse(String maps) {
         List<Mapping> found = new ArrayList<>();
         maps.lines().forEach(line -> parseLine(line).ifPresent(found::add));

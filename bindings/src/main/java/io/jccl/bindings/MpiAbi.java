@@ -7,14 +7,14 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * What differs between the binary interfaces of MPI libraries: the width of handles, the values of
- * constants and the layout of {@code MPI_Status}.
+ * The differences between the binary interfaces of MPI libraries: the width of handles, the values
+ * of constants and the layout of {@code MPI_Status}.
  *
  * <p>The values are those of three headers: {@code mpi.h} of Open MPI 4.1.4 (the same in 5.0),
  * {@code mpi.h} of MPICH 4.0.2 (the same in all libraries of the MPICH ABI Compatibility
  * Initiative, https://www.mpich.org/abi/), and {@code mpi.h} of the standard ABI 1.0 as in chapter
- * 20 of MPI 5.0 and https://github.com/mpi-forum/mpi-abi-stubs. A test compares each with what a C
- * compiler makes of the header.
+ * 20 of MPI 5.0 and https://github.com/mpi-forum/mpi-abi-stubs. A test compares each with the value
+ * that a C compiler prints.
  */
 public enum MpiAbi {
     /** Open MPI 4 and 5: handles are addresses of objects that the library exports. */
@@ -123,16 +123,13 @@ public enum MpiAbi {
         this.handleBytes = handleBytes;
     }
 
-    /**
-     * The names that have a value in the table; those of objects only where they are no symbols.
-     */
+    /** The names with a value in the table; names of objects only where they are not symbols. */
     static java.util.Set<String> names() {
         return java.util.Collections.unmodifiableSet(TABLE.keySet());
     }
 
     /**
-     * Whether a name is that of an object that the library exports, so that its value is an
-     * address.
+     * Whether a name denotes an object that the library exports, so that its value is an address.
      */
     boolean isSymbol(String name) {
         String[] fields = TABLE.get(name);
@@ -142,7 +139,8 @@ public enum MpiAbi {
     private String field(String name) {
         String[] fields = TABLE.get(name);
         if (fields == null) {
-            throw new IllegalArgumentException("'" + name + "' is no constant of MPI in the table");
+            throw new IllegalArgumentException(
+                    "'" + name + "' is not a constant of MPI in the table");
         }
         return fields[1 + ordinal()];
     }
@@ -177,7 +175,7 @@ public enum MpiAbi {
      * Reads a handle that MPI has written.
      *
      * @param memory an array of handles
-     * @param index which
+     * @param index its index
      * @return the handle, as the methods of {@link MpiApi} take it
      */
     public long handle(MemorySegment memory, long index) {
@@ -190,7 +188,7 @@ public enum MpiAbi {
      * Writes a handle for MPI to read.
      *
      * @param memory an array of handles
-     * @param index which
+     * @param index its index
      * @param handle its new value
      */
     public void setHandle(MemorySegment memory, long index, long handle) {

@@ -1,11 +1,11 @@
 package io.jccl.bindings;
 
-/** What a call table of MPI knows of its library's binary interface. */
+/** The binary interface of an MPI call table's library. */
 interface MpiDialect extends NativeApi {
     /**
      * The library's binary interface.
      *
-     * @return which one, recognized when the library was loaded
+     * @return the interface, recognized when the library was loaded
      */
     MpiAbi abi();
 }

@@ -2,7 +2,7 @@ package io.jccl.bindings;
 
 import io.jccl.error.JcclException;
 
-/** A call of MPI failed. */
+/** A call to MPI failed. */
 public class MpiException extends JcclException {
     private static final long serialVersionUID = 1L;
 
@@ -42,7 +42,7 @@ public class MpiException extends JcclException {
     }
 
     /**
-     * The code of MPI.
+     * The error code.
      *
      * @return an error code
      */

@@ -11,7 +11,7 @@ import java.lang.invoke.MethodType;
 
 /** Makes functions that MPI can call to reduce elements, {@code MPI_User_function} in C. */
 public final class MpiReduction {
-    /** All memory, so that a call needs no segment of its own and leaves no garbage. */
+    /** All memory, so that a call creates no segment and no garbage. */
     private static final MemorySegment MEMORY = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);
 
     private static final FunctionDescriptor TYPE =
@@ -25,8 +25,8 @@ public final class MpiReduction {
     @FunctionalInterface
     public interface Combiner {
         /**
-         * Combines elements: {@code b[i] = a[i] op b[i]}. Runs on the thread that is in MPI, and
-         * must not throw, or the process ends.
+         * Combines elements: {@code b[i] = a[i] op b[i]}. Runs on the thread that called MPI; must
+         * not throw, since that would end the process.
          *
          * @param memory all memory; offsets in it are addresses
          * @param a address of the first operands
@@ -41,7 +41,7 @@ public final class MpiReduction {
     /**
      * Makes a native function. It lives as long as the process.
      *
-     * @param combiner what it does
+     * @param combiner combines elements
      * @return the function's address, for {@link MpiApi#MPI_Op_create}
      */
     public static MemorySegment create(Combiner combiner) {

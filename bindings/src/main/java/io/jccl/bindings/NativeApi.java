@@ -1,11 +1,11 @@
 package io.jccl.bindings;
 
-/** What the call tables have in common. */
+/** Methods common to all call tables. */
 public interface NativeApi {
     /**
-     * The library behind the table.
+     * The library of the table.
      *
-     * @return which file it is, its version, and how it was found
+     * @return its file and version, and how it was found
      */
     LoadedLibrary library();
 

@@ -9,15 +9,15 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Finds native libraries, and says how.
+ * Finds native libraries and reports how.
  *
- * <p>A library is looked for in this order:
+ * <p>The search order is:
  *
  * <ol>
  *   <li>the system property {@link NativeLibrary#property()}, a file or a folder;
  *   <li>the home of an installation: {@code NCCL_HOME} for NCCL, {@code CUDA_HOME} and then {@code
  *       CUDA_PATH} for the CUDA runtime and cuBLAS, {@code MPI_HOME} for MPI;
- *   <li>a copy that somebody else has loaded into this process;
+ *   <li>a copy that other code has loaded into this process;
  *   <li>{@code CONDA_PREFIX}, and for NCCL also {@code CUDA_HOME} and {@code CUDA_PATH};
  *   <li>the dynamic loader, which knows {@code LD_LIBRARY_PATH} and its own cache;
  *   <li>the usual folders: CUDA toolkits in {@code /usr/local}, the system's library folders, and
@@ -25,17 +25,17 @@ import org.jspecify.annotations.Nullable;
  *       installation that {@code mpirun} belongs to.
  * </ol>
  *
- * <p>What is set in the first two ways is used or discovery fails: a typing error must not end in
- * another copy being used. There is one exception: a CUDA toolkit without cuBLAS is not a mistake,
- * because toolkits can be installed in parts. An empty setting counts as none.
+ * <p>A setting of the first two kinds is used, or discovery fails: a typing error must not lead to
+ * another copy. There is one exception: a CUDA toolkit without cuBLAS is not a mistake, since
+ * toolkits can be installed in parts. An empty setting counts as not set.
  *
  * <p>Two copies of NCCL in one process corrupt each other, and so do two MPIs, so a second one is
- * refused. For the same reason the search ends at the first NCCL or MPI that could be loaded but is
- * of no use, such as one that is too old. No library is ever unloaded.
+ * rejected. For the same reason the search ends at the first NCCL or MPI that was loaded but cannot
+ * be used, for example because it is too old. No library is ever unloaded.
  *
  * <p>Nothing happens before a method is called, and nothing here needs a GPU or a driver.
  *
- * <p><b>Threads:</b> any. Settings are read at the first call and not again.
+ * <p><b>Threads:</b> any. Settings are read once, at the first call.
  */
 public final class NativeLibraries {
     private static final System.Logger LOG = System.getLogger("io.jccl.bindings");
@@ -58,20 +58,20 @@ public final class NativeLibraries {
     /**
      * Finds and loads a library, once per process.
      *
-     * @param library which one
-     * @return the outcome, the same at every call; never an exception
+     * @param library the library
+     * @return the outcome, the same at every call; errors are part of it
      */
     public static Discovery discover(NativeLibrary library) {
         return result(library).discovery();
     }
 
     /**
-     * Lists every copy of a library that discovery could meet, without loading any. Which of them
-     * is in use is a matter of {@link #discover}; the others explain surprises, such as a package
-     * that came before a wheel. What only the dynamic loader's cache knows is not listed.
+     * Lists every copy of a library that discovery could find, without loading any. {@link
+     * #discover} reports the one in use; the others explain surprises, such as a package that comes
+     * before a wheel. Copies known only to the dynamic loader's cache are not listed.
      *
-     * @param library which one
-     * @return one for each file, in the order of the search
+     * @param library the library
+     * @return one entry for each file, in search order
      */
     public static List<LibraryFile> candidates(NativeLibrary library) {
         return LibrarySearch.files(library, MACHINE);
@@ -81,7 +81,7 @@ public final class NativeLibraries {
      * NCCL's functions.
      *
      * @return the table
-     * @throws NativeLibraryUnavailableException if NCCL is not there
+     * @throws NativeLibraryUnavailableException if NCCL is not available
      */
     public static NcclApi nccl() {
         return NCCL.get();
@@ -91,7 +91,7 @@ public final class NativeLibraries {
      * The CUDA runtime's functions.
      *
      * @return the table
-     * @throws NativeLibraryUnavailableException if the CUDA runtime is not there
+     * @throws NativeLibraryUnavailableException if the CUDA runtime is not available
      */
     public static CudaApi cuda() {
         return CUDA.get();
@@ -101,7 +101,7 @@ public final class NativeLibraries {
      * The functions of cuBLAS.
      *
      * @return the table
-     * @throws NativeLibraryUnavailableException if cuBLAS is not there
+     * @throws NativeLibraryUnavailableException if cuBLAS is not available
      */
     public static CublasApi cublas() {
         return CUBLAS.get();
@@ -111,7 +111,7 @@ public final class NativeLibraries {
      * MPI's functions.
      *
      * @return the table
-     * @throws NativeLibraryUnavailableException if no MPI that JCCL knows is there
+     * @throws NativeLibraryUnavailableException if no supported MPI is available
      */
     public static MpiApi mpi() {
         return MPI.get();
@@ -151,7 +151,7 @@ public final class NativeLibraries {
         try {
             result = LibrarySearch.search(library, MACHINE);
         } catch (RuntimeException | LinkageError e) {
-            // Whoever asks whether there is a library must not die of the question.
+            // Asking whether a library is available must not throw.
             String reason = "the search for " + library.title() + " failed: " + e;
             LOG.log(System.Logger.Level.WARNING, reason, e);
             return new LibrarySearch.Result(
@@ -167,7 +167,7 @@ public final class NativeLibraries {
         return result;
     }
 
-    /** A value that is made at most once; what throws is tried again. */
+    /** A value that is created at most once; a creation that throws is tried again. */
     private static final class Once<T> {
         private final Supplier<T> maker;
         private volatile @Nullable T value;

@@ -2,9 +2,11 @@ package io.jccl.bindings;
 
 import java.util.List;
 
-/** The native libraries that JCCL uses where they are installed. */
+/** The native libraries that JCCL uses if they are installed. */
 public enum NativeLibrary {
-    /** NVIDIA's collective communication library. The oldest usable one has send and receive. */
+    /**
+     * NVIDIA's collective communication library. The oldest supported version has send and receive.
+     */
     NCCL("NCCL", "jccl.nccl", "2.7", List.of("libnccl.so.2")),
     /** The CUDA runtime. */
     CUDART(
@@ -52,7 +54,7 @@ public enum NativeLibrary {
     }
 
     /**
-     * The oldest version that JCCL works with. An older library is refused, not half used.
+     * The oldest version that JCCL works with. An older library is rejected.
      *
      * @return such as 2.7
      */

@@ -7,46 +7,46 @@ import java.lang.foreign.MemorySegment;
 
 /**
  * The functions of NCCL, one to one with nccl.h 2.30.7 in names, order of arguments and meaning;
- * NCCL's own documentation is theirs.
+ * see NCCL's documentation.
  *
  * <p><b>Types.</b> A {@code long} named {@code comm}, {@code stream}, {@code win} or {@code handle}
  * is an opaque handle, 0 for none; one named {@code sendbuff}, {@code recvbuff}, {@code buff} or
  * {@code localbuff} is an address of device memory; {@code count}, {@code sendcount} and {@code
  * recvcount} count elements of {@code datatype}; {@code size} counts bytes. {@code datatype},
  * {@code op}, {@code stat} and {@code residence} are constants of {@code nccl_h}. A {@code
- * MemorySegment} is host memory: what is named {@code out...} receives a result of the C type that
- * its description gives. {@link MemorySegment#NULL} stands for a null pointer.
+ * MemorySegment} is host memory: parameters named {@code out...} receive a result of the C type in
+ * the method's description. {@link MemorySegment#NULL} stands for a null pointer.
  *
- * <p><b>Results</b> are {@code ncclResult_t} and have to be checked: {@link #check} throws, {@link
- * #completed} tells success from in-progress.
+ * <p><b>Results</b> are {@code ncclResult_t} and must be checked: {@link #check} throws, {@link
+ * #completed} distinguishes success from in-progress.
  *
  * <p><b>Out-slots.</b> Inside a group, and on a non-blocking communicator always, NCCL writes
- * {@code outComm} later, from another thread: its memory has to outlive the communicator, and so
- * has that of a configuration's strings.
+ * {@code outComm} later, from another thread: its memory must outlive the communicator, and so must
+ * that of a configuration's strings.
  *
- * <p><b>Threads:</b> any, one at a time per communicator; group state is the thread's own, so a
- * group is opened, filled and closed by one platform thread.
+ * <p><b>Threads:</b> any, one at a time per communicator; group state is per thread, so a group is
+ * opened, filled and closed by one platform thread.
  */
 public interface NcclApi extends NativeApi {
     // ---- version, errors
 
-    /** Gives the version code, see {@link Version#ofNccl}. {@code outVersion}: int. */
+    /** Returns the version code, see {@link Version#ofNccl}. {@code outVersion}: int. */
     int ncclGetVersion(MemorySegment outVersion);
 
-    /** Describes a result code in general words. */
+    /** Describes a result code. */
     String ncclGetErrorString(int result);
 
-    /** Describes the last error; {@code comm} 0 for one that belongs to no communicator. */
+    /** Describes the last error; {@code comm} is 0 for an error without a communicator. */
     @Since("2.13")
     String ncclGetLastError(long comm);
 
-    /** Gives the state of a communicator. {@code outAsyncError}: ncclResult_t. */
+    /** Returns the state of a communicator. {@code outAsyncError}: ncclResult_t. */
     @Since("2.4")
     int ncclCommGetAsyncError(long comm, MemorySegment outAsyncError);
 
     // ---- communicators
 
-    /** Makes the id of a new communicator. {@code outUniqueId}: 128 bytes. */
+    /** Creates the id of a new communicator. {@code outUniqueId}: 128 bytes. */
     int ncclGetUniqueId(MemorySegment outUniqueId);
 
     /** Joins a communicator. {@code outComm}: ncclComm_t; {@code commId}: 128 bytes, copied. */
@@ -75,7 +75,7 @@ public interface NcclApi extends NativeApi {
             MemorySegment commIds,
             MemorySegment config);
 
-    /** Makes one communicator per device of this process. {@code outComms}: ncclComm_t[ndev]. */
+    /** Creates one communicator per device of this process. {@code outComms}: ncclComm_t[ndev]. */
     int ncclCommInitAll(MemorySegment outComms, int ndev, MemorySegment devlist);
 
     /** Flushes a communicator's operations. */

@@ -16,15 +16,15 @@ import java.util.stream.Collectors;
  * A {@code ncclConfig_t}, with every field optional.
  *
  * <p>NCCL copies the smaller of the caller's struct and its own, and resets fields that are newer
- * than the version the struct names; a field that it does not know it ignores without a word
- * (parseCommConfig of NCCL's init.cc). So the struct is built for the smaller of the loaded version
- * and the header's, and a field that the loaded version lacks is an error here.
+ * than the version in the struct; it silently ignores fields that it does not know (parseCommConfig
+ * of NCCL's init.cc). The struct is therefore built for the smaller of the loaded version and the
+ * header's, and a field that the loaded version lacks is an error here.
  *
- * <p>Communicators of every engine have one in their options. So no generated class is initialised
- * before {@link #allocate}: those call restricted methods, for which programs without NCCL need no
- * permission.
+ * <p>Communicators of every engine have one in their options. Therefore no generated class is
+ * initialised before {@link #allocate}: generated classes call restricted methods, which programs
+ * without NCCL need not permit.
  *
- * <p><b>Threads:</b> any; it cannot be changed.
+ * <p><b>Threads:</b> immutable.
  */
 public final class NcclConfig {
     /** The fields that a user may set, in the order of the struct. */
@@ -116,7 +116,7 @@ public final class NcclConfig {
 
     private final EnumMap<Field, Object> values;
 
-    /** Creates a configuration in which nothing is set. */
+    /** Creates a configuration without any field set. */
     public NcclConfig() {
         this(new EnumMap<>(Field.class));
     }
@@ -142,7 +142,7 @@ public final class NcclConfig {
                             + " cannot be "
                             + value
                             + ": "
-                            + (field.isText() ? "it takes text" : "NCCL takes that for 'not set'"));
+                            + (field.isText() ? "it takes text" : "NCCL treats that as 'not set'"));
         }
         return and(field, value);
     }
@@ -184,10 +184,10 @@ public final class NcclConfig {
     }
 
     /**
-     * The fields that were set and that a version lacks.
+     * The fields that are set but missing in a version.
      *
      * @param runtime the loaded version
-     * @return empty if {@link #allocate} will not refuse
+     * @return empty if {@link #allocate} accepts it
      */
     public List<Field> unsupported(Version runtime) {
         return values.keySet().stream().filter(f -> !runtime.atLeast(f.since)).toList();
@@ -196,11 +196,11 @@ public final class NcclConfig {
     /**
      * Writes the struct.
      *
-     * @param arena the owner of its memory and its strings: NCCL may read both as long as the
-     *     communicator is being made, from another thread
+     * @param arena the owner of its memory and its strings: NCCL may read both from another thread
+     *     while the communicator is being created
      * @param runtime the loaded version
      * @return the struct, whose size, magic and version fit the smaller of both versions; {@code
-     *     blocking} is set in any case, since NCCL 2.14 to 2.16 accept only 0 and 1
+     *     blocking} is always set, since NCCL 2.14 to 2.16 accept only 0 and 1
      * @throws UnsupportedOperationException if the loaded version lacks a field that was set, or is
      *     older than 2.14, which has no configuration
      */
@@ -240,7 +240,7 @@ public final class NcclConfig {
         return config;
     }
 
-    /** The settings made, by the names that NCCL has for them. */
+    /** The fields that are set, by their names in NCCL. */
     @Override
     public String toString() {
         return values.entrySet().stream()
@@ -248,7 +248,7 @@ public final class NcclConfig {
                 .collect(Collectors.joining(", ", "{", "}"));
     }
 
-    /** The version whose header our layout comes from. */
+    /** The version of the header that the layout comes from. */
     static Version header() {
         return Version.ofNccl(nccl_h.NCCL_VERSION_CODE());
     }

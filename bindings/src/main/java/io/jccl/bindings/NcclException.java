@@ -4,7 +4,7 @@ import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.error.JcclException;
 import java.util.Map;
 
-/** A call of NCCL failed. */
+/** A call to NCCL failed. */
 public class NcclException extends JcclException {
     private static final long serialVersionUID = 1L;
 
@@ -37,9 +37,9 @@ public class NcclException extends JcclException {
                     nccl_h.ncclInternalError(),
                     new Result(
                             "ncclInternalError",
-                            "a fault inside NCCL or memory overwritten: " + LOG),
+                            "an error inside NCCL or memory corruption: " + LOG),
                     nccl_h.ncclInvalidArgument(),
-                    new Result("ncclInvalidArgument", "an argument is not valid: " + LOG),
+                    new Result("ncclInvalidArgument", "an argument is invalid: " + LOG),
                     nccl_h.ncclInvalidUsage(),
                     new Result(
                             "ncclInvalidUsage",
@@ -119,7 +119,7 @@ public class NcclException extends JcclException {
     }
 
     /**
-     * The code of NCCL.
+     * The result code.
      *
      * @return a {@code ncclResult_t}
      */

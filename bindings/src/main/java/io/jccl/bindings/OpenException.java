@@ -1,16 +1,16 @@
 package io.jccl.bindings;
 
-/** A library that is of no use. */
+/** A library that cannot be used. */
 final class OpenException extends Exception {
     private static final long serialVersionUID = 1L;
 
-    /** What became of it. */
+    /** The state of the library. */
     enum State {
-        /** The dynamic loader knows nothing of that name. */
+        /** The dynamic loader does not find that name. */
         ABSENT,
-        /** It is there but cannot be loaded. */
+        /** It exists but cannot be loaded. */
         BROKEN,
-        /** It is in the process now, but is not what was looked for. */
+        /** It was loaded, but is not the library that was searched for. */
         LOADED
     }
 

@@ -11,11 +11,11 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The environment variables of this process as native code sees them. {@link System#getenv} is a
- * copy that the JVM makes when it is first asked: after that it does not show what is set here.
+ * copy that the JVM makes on first use; it does not show variables that are set here afterwards.
  *
- * <p><b>Threads:</b> calls exclude each other, but not those of native code: a library that reads a
- * variable on a thread of its own meanwhile may crash, as the C library's functions allow that. So
- * variables are to be set before the libraries that read them have threads.
+ * <p><b>Threads:</b> calls here exclude each other, but not those of native code: a library that
+ * reads a variable on its own thread at the same time may crash, since the C library's functions
+ * are not thread-safe. Set variables before the libraries that read them have threads.
  */
 public final class ProcessEnvironment {
     private static final long LONGEST = 1 << 20;
@@ -77,7 +77,7 @@ public final class ProcessEnvironment {
      * @param value its new value; null removes it
      * @throws IllegalArgumentException if the name is empty or contains {@code =} or a zero, or the
      *     value a zero
-     * @throws JcclException if the C library refuses
+     * @throws JcclException if the C library reports an error
      */
     public static synchronized void set(String name, @Nullable String value) {
         check(name);
@@ -97,7 +97,8 @@ public final class ProcessEnvironment {
             throw new LinkageError("setenv", t);
         }
         if (result != 0) {
-            throw new JcclException("the C library cannot set " + name + ": is there memory left?");
+            throw new JcclException(
+                    "the C library cannot set " + name + ": there may be no memory left");
         }
     }
 

@@ -82,7 +82,7 @@ final class SearchReport {
         return twoCopies()
                 + ", and "
                 + copies.stream().map(Mapping::path).collect(Collectors.joining(" and "))
-                + " are mapped; let everything in this process load one file (see LD_LIBRARY_PATH,"
+                + " are mapped; make everything in this process load the same file (see LD_LIBRARY_PATH,"
                 + " LD_PRELOAD and -D"
                 + library.property()
                 + ")";
@@ -92,7 +92,7 @@ final class SearchReport {
         return capitalized(library.title())
                 + " was found but cannot be used: "
                 + unusable
-                + " does not serve: "
+                + ": "
                 + why;
     }
 

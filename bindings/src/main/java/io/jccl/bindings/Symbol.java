@@ -20,7 +20,7 @@ import java.lang.annotation.Target;
     String value();
 
     /**
-     * Whether the method gives the symbol's address instead of calling it.
+     * Whether the method returns the symbol's address instead of calling it.
      *
      * @return true for an object
      */

@@ -39,7 +39,7 @@ public record Version(int major, int minor, int patch) implements Comparable<Ver
     }
 
     /**
-     * Decodes what {@code ncclGetVersion} gives: {@code X*1000 + Y*100 + Z} up to 2.8, {@code
+     * Decodes the result of {@code ncclGetVersion}: {@code X*1000 + Y*100 + Z} up to 2.8, {@code
      * X*10000 + Y*100 + Z} from 2.9 (macro {@code NCCL_VERSION} of nccl.h).
      *
      * @param code such as 23007
@@ -51,7 +51,7 @@ public record Version(int major, int minor, int patch) implements Comparable<Ver
     }
 
     /**
-     * Decodes what {@code cudaRuntimeGetVersion} and {@code cudaDriverGetVersion} give: {@code
+     * Decodes the result of {@code cudaRuntimeGetVersion} and {@code cudaDriverGetVersion}: {@code
      * X*1000 + Y*10}.
      *
      * @param code such as 13000
@@ -72,9 +72,9 @@ public record Version(int major, int minor, int patch) implements Comparable<Ver
     }
 
     /**
-     * Whether this version has what came with another.
+     * Whether this version is at least another.
      *
-     * @param other the version it came with
+     * @param other the other version
      * @return true if this is the same or later
      */
     public boolean atLeast(Version other) {

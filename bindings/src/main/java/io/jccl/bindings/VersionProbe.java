@@ -15,10 +15,10 @@ import java.util.regex.Pattern;
 
 /**
  * Asks a library for its version by the one function that needs no device, no driver and no
- * initialization. A library without that function is another library.
+ * initialization. A library without that function is not the right one.
  */
 final class VersionProbe {
-    /** How the libraries with a binary interface that JCCL knows introduce themselves. */
+    /** The version texts of libraries whose binary interface JCCL supports. */
     private static final Pattern MPI =
             Pattern.compile(
                     "(?:Open MPI v|MPICH Version:\\s*|Intel\\(R\\) MPI Library |MVAPICH Version\\s*:\\s*"
@@ -70,7 +70,7 @@ final class VersionProbe {
     }
 
     /**
-     * Reads what an MPI says of itself.
+     * Parses the version text of an MPI.
      *
      * @param text of {@code MPI_Get_library_version}
      * @param standardAbi the major version of the standard ABI that it has, or less than 1

@@ -1,4 +1,4 @@
-/** Discovery of native libraries and one thin typed call table for each. */
+/** Discovery of native libraries, and one thin typed call table for each. */
 @NullMarked
 package io.jccl.bindings;
 

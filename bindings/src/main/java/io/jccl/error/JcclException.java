@@ -3,9 +3,9 @@ package io.jccl.error;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Root of everything that goes wrong while ranks talk to each other. Faults in the arguments of a
- * call are {@link IllegalArgumentException}, {@link IllegalStateException} or {@link
- * NullPointerException} instead, thrown before anything moves.
+ * Root of the exceptions for run-time failures. Invalid arguments and states cause {@link
+ * IllegalArgumentException}, {@link IllegalStateException} or {@link NullPointerException} instead,
+ * thrown before any data moves.
  */
 public class JcclException extends RuntimeException {
     private static final long serialVersionUID = 1L;
@@ -13,7 +13,7 @@ public class JcclException extends RuntimeException {
     /**
      * Creates an exception.
      *
-     * @param message what happened, to whom, and what to do
+     * @param message what failed, where, and what to do
      */
     public JcclException(String message) {
         super(message);
@@ -22,8 +22,8 @@ public class JcclException extends RuntimeException {
     /**
      * Creates an exception with a cause.
      *
-     * @param message what happened, to whom, and what to do
-     * @param cause what led to it
+     * @param message what failed, where, and what to do
+     * @param cause the cause
      */
     public JcclException(String message, @Nullable Throwable cause) {
         super(message, cause);

@@ -1,8 +1,8 @@
 package io.jccl.error;
 
 /**
- * A wait ended by its timeout: for work of a stream, a value in a store, a drive. What was waited
- * for goes on unless the method that threw says otherwise. Collectives throw the subclass {@code
+ * A wait for a stream, a value in a store or a drive timed out. The operation itself continues
+ * unless the method that threw documents otherwise. Collectives throw the subclass {@code
  * CollectiveTimeoutException}, after which the communicator is unusable.
  */
 public class JcclTimeoutException extends JcclException {
@@ -11,7 +11,7 @@ public class JcclTimeoutException extends JcclException {
     /**
      * Creates an exception.
      *
-     * @param message what was waited for, how long, and what to do
+     * @param message the operation, the timeout, and what to do
      */
     public JcclTimeoutException(String message) {
         super(message);

@@ -1,6 +1,6 @@
 /**
- * The root of all errors of JCCL, and of all its timeouts. Faults in the arguments of a call are
- * the JDK's {@link java.lang.IllegalArgumentException} and its like instead.
+ * The root of JCCL's exceptions and of its timeouts. Invalid arguments cause the JDK's {@link
+ * java.lang.IllegalArgumentException} and similar exceptions instead.
  */
 @org.jspecify.annotations.NullMarked
 package io.jccl.error;

@@ -40,7 +40,7 @@ class ElfHeaderTest {
                 String.valueOf(
                         ElfHeader.problem(
                                 start.getBytes(StandardCharsets.ISO_8859_1), 64, "amd64"));
-        assertTrue(problem.contains("no shared library"), problem);
+        assertTrue(problem.contains("not a shared library"), problem);
     }
 
     @Test
@@ -63,7 +63,7 @@ class ElfHeaderTest {
                 .putShort(60, (short) 3);
         String problem = ElfHeader.problem(head, size, "amd64");
         assertEquals(
-                whole ? null : "it is cut short: it has " + size + " bytes of at least 1192",
+                whole ? null : "it is truncated: it has " + size + " bytes of at least 1192",
                 problem);
     }
 
@@ -72,7 +72,7 @@ class ElfHeaderTest {
         for (int size = 4; size < 64; size++) {
             byte[] head = Arrays.copyOf(header(2, 62), size);
             assertEquals(
-                    "it is cut short: it has " + size + " bytes of at least 64",
+                    "it is truncated: it has " + size + " bytes of at least 64",
                     ElfHeader.problem(head, size, "amd64"));
         }
     }

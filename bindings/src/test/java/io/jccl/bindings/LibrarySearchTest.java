@@ -362,8 +362,8 @@ class LibrarySearchTest {
                 .broken("/x/libnccl.so.2", "file too short");
         says(
                 missing(NativeLibrary.NCCL),
-                "NCCL cannot be used",
-                "system property jccl.nccl is '/x/libnccl.so.2', which does not serve: file too short");
+                "NCCL was not loaded",
+                "system property jccl.nccl is '/x/libnccl.so.2', which cannot be used: file too short");
         assertEquals(List.of("/x/libnccl.so.2"), machine.opened);
     }
 
@@ -374,7 +374,7 @@ class LibrarySearchTest {
                 .stranger("/x/lib/libnccl.so.2", "it has no function ncclGetVersion");
         says(
                 missing(NativeLibrary.NCCL),
-                "NCCL_HOME is '/x', but /x/lib/libnccl.so.2 does not serve: it has no function"
+                "NCCL_HOME is '/x', but /x/lib/libnccl.so.2 cannot be used: it has no function"
                         + " ncclGetVersion");
         assertEquals(List.of("/x/lib/libnccl.so.2"), machine.opened);
     }
@@ -592,7 +592,7 @@ class LibrarySearchTest {
         machine.library("/x/libnccl.so.2", "2.4.8").property("jccl.nccl", "/x");
         says(
                 missing(NativeLibrary.NCCL),
-                "jccl.nccl is '/x', but /x/libnccl.so.2 does not serve: it is version 2.4.8, older"
+                "jccl.nccl is '/x', but /x/libnccl.so.2 cannot be used: it is version 2.4.8, older"
                         + " than 2.7");
     }
 
@@ -604,7 +604,7 @@ class LibrarySearchTest {
         if (byLoader) {
             machine.loaderFinds("libnccl.so.2", DEB);
         }
-        says(missing(NativeLibrary.NCCL), DEB + " does not serve: it is version 2.4.8");
+        says(missing(NativeLibrary.NCCL), DEB + ": it is version 2.4.8");
         assertFalse(machine.opened.contains("/usr/lib64/libnccl.so.2"));
     }
 

@@ -118,7 +118,7 @@ class NativeLibrariesTest {
             Path old = CLibrary.nccl(temp.resolve("old/libnccl.so.2"), 2408);
             assertMissing(
                     new ChildJvm().property("jccl.nccl", old).run("discover=NCCL"),
-                    "'" + old + "', which does not serve: it is version 2.4.8, older than 2.7");
+                    "'" + old + "', which cannot be used: it is version 2.4.8, older than 2.7");
         }
 
         @Test
@@ -156,11 +156,11 @@ class NativeLibrariesTest {
             Files.write(part, Arrays.copyOf(Files.readAllBytes(nccl), size));
             String output = new ChildJvm().property("jccl.nccl", part).run("discover=NCCL");
             assertMissing(
-                    output, "which does not serve: it is cut short: it has " + size + " bytes of");
+                    output, "which cannot be used: it is truncated: it has " + size + " bytes of");
             assertFalse(output.contains("stack guard"), output);
             assertMissing(
                     new ChildJvm().variable("LD_LIBRARY_PATH", temp).run("discover=NCCL"),
-                    "does not serve: " + part + ": it is cut short: it has " + size + " bytes of");
+                    "cannot be used: " + part + ": it is truncated: it has " + size + " bytes of");
         }
 
         @Test
@@ -181,7 +181,7 @@ class NativeLibrariesTest {
                     new ChildJvm()
                             .variable("LD_LIBRARY_PATH", temp.resolve("needy"))
                             .run("discover=NCCL"),
-                    "NCCL was found but cannot be used: libnccl.so.2 does not serve:"
+                    "NCCL was found but cannot be used: libnccl.so.2:"
                             + " libjcclgone.so.7: cannot open shared object file");
         }
 

@@ -274,7 +274,7 @@ class NcclConfigTest {
         assertEquals(nccl_h.NCCL_CONFIG_UNDEF_INT(), UNDEF);
         NcclConfig config = new NcclConfig();
         assertEquals(
-                "ncclConfig_t.maxCTAs cannot be -2147483648: NCCL takes that for 'not set'",
+                "ncclConfig_t.maxCTAs cannot be -2147483648: NCCL treats that as 'not set'",
                 assertThrows(
                                 IllegalArgumentException.class,
                                 () -> config.with(Field.MAX_CTAS, UNDEF))

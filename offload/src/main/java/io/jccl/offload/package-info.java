@@ -1,4 +1,6 @@
-/** Memory on several tiers, and the engine that moves it behind compute. */
+/**
+ * Memory on several tiers, and the engine that moves data between them concurrently with compute.
+ */
 @NullMarked
 package io.jccl.offload;
 

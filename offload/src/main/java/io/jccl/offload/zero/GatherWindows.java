@@ -16,8 +16,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Layers' parameters on the device while the caller computes with them: read where they live, or
- * gathered into windows, the next layer's ahead.
+ * Layers' parameters on the device while the caller computes with them: used where they live, or
+ * gathered into windows, with the next layer prefetched.
  */
 final class GatherWindows {
     private final ZeroOptions options;
@@ -30,7 +30,7 @@ final class GatherWindows {
     private final List<Window> windows = new ArrayList<>();
     private int lastGathered = -1;
 
-    /** Why a layer that a stream waited for did not come. */
+    /** Why a layer that a stream waited for did not arrive. */
     private @Nullable RuntimeException failure;
 
     private long uses;
@@ -224,7 +224,7 @@ final class GatherWindows {
             try {
                 w.read.await(FOREVER);
             } catch (RuntimeException e) {
-                // It was for a layer that nobody wants any more.
+                // It was for a layer that is no longer needed.
                 w.read = null;
             }
         }
@@ -269,12 +269,12 @@ final class GatherWindows {
         t.before(stream);
     }
 
-    /** Lets go of a layer. */
+    /** Releases a layer. */
     void release(Part p) {
         take(p);
     }
 
-    /** Lets go of a layer once a stream has come so far. */
+    /** Releases a layer once a stream has reached this point. */
     void release(Part p, Stream user) {
         Window w = take(p);
         if (w != null) {

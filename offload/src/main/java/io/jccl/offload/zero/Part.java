@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
-/** A layer on one rank: where its elements live, and views of them. */
+/** A layer on one rank: its elements on their tiers, and views of them. */
 final class Part {
     private final ZeroConfig config;
     final int index;

@@ -1,6 +1,6 @@
 package io.jccl.offload.zero;
 
-/** How far a rank has come, and what its parameters are good for. */
+/** The progress of a rank, and whether its parameters can be used. */
 final class Progress {
     private final int rank;
 

@@ -15,8 +15,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The stream of collectives, and what ranks agree on. Marks in the stream tell whether work ran or
- * was dropped behind an error: a dropped one is never counted.
+ * The stream of collectives, and votes of the ranks. Marks in the stream show whether work ran or
+ * was dropped after an error: a dropped mark is never counted.
  */
 final class Ranks {
     static final Duration FOREVER = Deadline.FOREVER;

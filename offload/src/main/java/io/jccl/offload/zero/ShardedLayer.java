@@ -6,23 +6,24 @@ import java.util.Objects;
 import java.util.Set;
 
 /**
- * Parameters that are needed at the same time, such as those of one transformer block. They are one
- * flat buffer: gathered, reduced and updated together, padded so that all ranks get blocks of the
- * same count. Small tensors that follow each other belong in one layer, since each layer costs its
- * collectives' latency; a layer's size sets how much a window of gathered layers takes.
+ * Parameters that are needed at the same time, such as those of one transformer block. They form
+ * one flat buffer that is gathered, reduced and updated as a whole, padded so that all ranks get
+ * blocks of the same count. Put small consecutive tensors into one layer, since each layer costs
+ * the latency of its collectives; the size of a layer determines the size of a window of gathered
+ * layers.
  *
- * @param name what messages and files call it, unique among the layers
+ * @param name for messages and files, unique among the layers
  * @param tensors its parameters in their order in the flat buffer, at least one
  */
 public record ShardedLayer(String name, List<Tensor> tensors) {
     /**
-     * A parameter of any shape, as a run of elements.
+     * A parameter of any shape, as consecutive elements.
      *
      * @param name unique in its layer
      * @param count number of elements, 1 or more
      */
     public record Tensor(String name, long count) {
-        /** Checks the numbers. */
+        /** Checks the arguments. */
         public Tensor {
             if (name.isBlank()) {
                 throw new IllegalArgumentException("a tensor's name is blank, expected a text");
@@ -59,7 +60,7 @@ public record ShardedLayer(String name, List<Tensor> tensors) {
     }
 
     /**
-     * A layer of one tensor, which has the layer's name.
+     * A layer of one tensor with the same name.
      *
      * @param name of both
      * @param count number of elements, 1 or more
@@ -83,7 +84,7 @@ public record ShardedLayer(String name, List<Tensor> tensors) {
     }
 
     /**
-     * Where a tensor begins in the flat buffer.
+     * The position of a tensor in the flat buffer.
      *
      * @param tensor its name
      * @return the index of its first element

@@ -15,7 +15,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.zip.CRC32C;
 
-/** State on its way in and out: initial values, what callers see, and files. */
+/** State input and output: initial values, values for callers, and files. */
 final class StateIo {
     private final ZeroConfig config;
     private final Optimizer optimizer;

@@ -9,8 +9,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The step: state is updated part by part and takes effect once all ranks agree that it can, else
- * all go back.
+ * The step: state is updated part by part and takes effect once all ranks have succeeded, else all
+ * ranks roll back.
  */
 final class Update {
     private final ZeroConfig config;

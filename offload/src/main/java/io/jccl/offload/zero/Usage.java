@@ -1,14 +1,14 @@
 package io.jccl.offload.zero;
 
 /**
- * Bytes that one rank holds on one tier. All of it is taken when the optimizer is made, so this is
- * the peak too.
+ * Bytes that one rank holds on one tier. All of it is allocated when the optimizer is created, so
+ * this is also the peak.
  *
  * @param parameters parameters, whole or this rank's shard
  * @param gradients accumulators, whole or this rank's shard
  * @param optimizer master parameters and moments, whole or this rank's shard
- * @param buffers windows of gathered layers and of gradients under way, staging, and the copy of
- *     the previous state
+ * @param buffers windows of gathered layers and of gradients in progress, staging memory, and the
+ *     copy of the previous state
  */
 public record Usage(long parameters, long gradients, long optimizer, long buffers) {
     /** Nothing. */
@@ -23,7 +23,7 @@ public record Usage(long parameters, long gradients, long optimizer, long buffer
     }
 
     /**
-     * All of it.
+     * The total.
      *
      * @return bytes
      */
@@ -32,7 +32,7 @@ public record Usage(long parameters, long gradients, long optimizer, long buffer
     }
 
     /**
-     * Parameters, gradients and optimizer state, which is what arXiv 1910.02054 counts.
+     * Parameters, gradients and optimizer state, as counted in arXiv 1910.02054.
      *
      * @return bytes
      */

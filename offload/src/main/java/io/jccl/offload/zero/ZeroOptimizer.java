@@ -14,37 +14,39 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * One rank's part of training whose optimizer state, gradients and parameters are sharded over the
- * ranks of a communicator, and live on any tier. With <i>n</i> ranks each layer is cut into n
- * blocks of the same count, of which rank i owns block i.
+ * Trains with optimizer state, gradients and parameters that are sharded over the ranks of a
+ * communicator and stored on any tier; one object per rank. With <i>n</i> ranks each layer is
+ * divided into n blocks of the same count, and rank i owns block i.
  *
- * <p>A step goes so, on every rank in the same order: {@link #gather} a layer before its forward or
- * backward computation and {@link #release} it after; {@link #gradients} gives room to which
- * gradients are added, {@link #reduce} says that they are there; after all micro-steps {@link
- * #step} updates parameters. What each stage does:
+ * <p>A step proceeds as follows, on every rank in the same order: {@link #gather} a layer before
+ * its forward or backward computation and {@link #release} it afterwards; {@link #gradients}
+ * returns the buffer to which gradients are added, and {@link #reduce} marks them as complete;
+ * after all micro-steps {@link #step} updates the parameters. The stages are:
  *
  * <ul>
- *   <li>0: gradients are added up locally, and by allReduce after the last micro-step; every rank
+ *   <li>0: gradients are summed locally, and by allReduce after the last micro-step; every rank
  *       updates all parameters.
- *   <li>1: the same with reduceScatter; each rank updates its block, and allGather spreads it.
+ *   <li>1: the same with reduceScatter; each rank updates its block, and allGather distributes it.
  *   <li>2: reduceScatter after every micro-step, into an accumulator of this rank's block.
- *   <li>3: parameters too exist only as this rank's block, and are gathered layer by layer.
+ *   <li>3: parameters are also kept only as this rank's block, and are gathered layer by layer.
  * </ul>
  *
- * <p>Gradients count as the mean over ranks and micro-steps. They are added up as they are, and
- * divided, in the same multiplication as loss scale and clipping, in the update. The update runs on
- * the CPU; so on a GPU gradients and optimizer state live on another tier than {@link Tier#DEVICE}.
+ * <p>The update uses the mean of the gradients over ranks and micro-steps. They are summed as they
+ * are and divided in the update, in the same multiplication as loss scale and clipping. The update
+ * runs on the CPU, so on a GPU gradients and optimizer state must be on another tier than {@link
+ * Tier#DEVICE}.
  *
- * <p><b>Memory:</b> all of it is taken when the optimizer is made, see {@link #usage}, except for
- * one layer in float32 during {@link #initialize} and {@link #forEachParameter}.
+ * <p><b>Memory:</b> all of it is allocated when the optimizer is created, see {@link #usage},
+ * except for one layer in float32 during {@link #initialize} and {@link #forEachParameter}.
  *
- * <p><b>Errors:</b> if a step fails, state is as before it or as after it, never between; {@link
- * #steps} tells. If the communicator lives (a store fails, on any rank), all ranks get an error and
- * are back before the step, and {@link #step} may be called again. If it is broken, only {@link
- * #saveAlone}, {@link #undoStep} and {@link #close} are left; state is as before the step if the
- * failure came before the update, or if the previous state is kept.
+ * <p><b>Errors:</b> if a step fails, the state is that before or that after the step, never a
+ * mixture; {@link #steps} shows which. If the communicator still works (for example if a store
+ * fails on any rank), all ranks get an error and are back before the step, and {@link #step} may be
+ * called again. If the communicator is broken, only {@link #saveAlone}, {@link #undoStep} and
+ * {@link #close} can be used; the state is that before the step if the failure came before the
+ * update, or if the previous state is kept.
  *
- * <p><b>Threads:</b> one at a time, the one that uses the communicator.
+ * <p><b>Threads:</b> one at a time: the one that uses the communicator.
  */
 public final class ZeroOptimizer implements AutoCloseable {
     private final ZeroConfig config;
@@ -85,18 +87,19 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Takes memory for one rank. All ranks pass the same but for communicator, loss scale and
-     * tiers. Then {@link #initialize} or {@link #load} sets the parameters.
+     * Creates the optimizer of one rank. All ranks pass the same arguments except for communicator,
+     * loss scale and tiers. Afterwards {@link #initialize} or {@link #load} sets the parameters.
      *
-     * @param comm this rank's end
+     * @param comm this rank's communicator
      * @param layers the model's parameters, in the order of the forward computation
      * @param optimizer the update rule
-     * @param options what is sharded, and where it lives
-     * @param scale the loss scale; an object of this rank's own, which {@link #step} adapts
+     * @param options what is sharded, and on which tiers it is stored
+     * @param scale the loss scale; one object per rank, which {@link #step} adapts
      * @param tiers memory of this rank; the caller closes it afterwards
      * @return this rank's optimizer
-     * @throws io.jccl.offload.OffloadMemoryException if a tier has no room; all is given back then
-     * @throws IllegalArgumentException if layers, options and device do not fit together
+     * @throws io.jccl.offload.OffloadMemoryException if a tier has no room; everything is freed
+     *     then
+     * @throws IllegalArgumentException if layers, options and device do not match
      */
     public static ZeroOptimizer create(
             Communicator comm,
@@ -109,17 +112,17 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * What this rank holds on a tier.
+     * The memory of this rank on a tier.
      *
-     * @param tier which
-     * @return bytes; those in a store count each version
+     * @param tier the tier
+     * @return bytes; in a store each version counts
      */
     public Usage usage(Tier tier) {
         return memory.usage(tier);
     }
 
     /**
-     * Steps that were taken, those that were skipped left out.
+     * Steps taken, without skipped ones.
      *
      * @return 0 or more
      */
@@ -128,7 +131,7 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * What the loss is to be multiplied by now.
+     * The current factor for the loss.
      *
      * @return the loss scale
      */
@@ -139,7 +142,7 @@ public final class ZeroOptimizer implements AutoCloseable {
     /**
      * The layers.
      *
-     * @return as they were passed to {@link #create}
+     * @return the layers passed to {@link #create}
      */
     public List<ShardedLayer> layers() {
         return config.layers();
@@ -155,16 +158,16 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Makes a layer's parameters ready on the device and waits for them; those of the next layer,
-     * in the direction of the last two calls, begin to come. At stage 3 this is a collective: all
-     * ranks gather and release in the same order.
+     * Makes a layer's parameters available on the device and waits for them; the next layer, in the
+     * direction of the last two calls, is prefetched. At stage 3 this is a collective: all ranks
+     * gather and release in the same order.
      *
      * @param layer index of the layer
-     * @return its parameters, to read only, until {@link #release}: {@link ShardedLayer#count}
+     * @return its parameters, read-only, valid until {@link #release}: {@link ShardedLayer#count}
      *     elements
      * @throws IllegalStateException if too many layers are held
      * @throws JcclException if a rank failed or a store cannot be read; in the latter case the call
-     *     can be made again
+     *     can be repeated
      */
     public Buffer gather(int layer) {
         Part p = part(layer);
@@ -173,12 +176,12 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * As {@link #gather(int)}, but lets a stream wait instead of the calling thread.
+     * As {@link #gather(int)}, but makes a stream wait instead of the calling thread.
      *
      * @param layer index of the layer
      * @param user a stream of the device; work enqueued there from now on may read the parameters
      * @return the parameters; if they cannot be copied to the device, the gradients of this step
-     *     are lost, and {@link #step} says so
+     *     are lost, and {@link #step} reports it
      * @throws IllegalStateException if too many layers are held
      */
     public Buffer gather(int layer, Stream user) {
@@ -188,9 +191,9 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Lets go of a layer's parameters.
+     * Releases a layer's parameters.
      *
-     * @param layer index of the layer; nothing reads its parameters any more
+     * @param layer index of the layer; nothing may read its parameters any more
      * @throws IllegalStateException if it is not held
      */
     public void release(int layer) {
@@ -198,7 +201,7 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Lets go of a layer's parameters once a stream has come so far.
+     * Releases a layer's parameters once a stream has reached this point.
      *
      * @param layer index of the layer; work enqueued on the stream so far may read its parameters
      * @param user the stream
@@ -209,11 +212,11 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Room for a layer's gradients of this micro-step. The model adds to what is there; at the
-     * first call it is zero, unless earlier micro-steps have added to it.
+     * The buffer for a layer's gradients of this micro-step. The model adds to its content, which
+     * is zero at first, or the sum of earlier micro-steps.
      *
      * @param layer index of the layer
-     * @return its gradients, until {@link #reduce}: {@link ShardedLayer#count} elements
+     * @return its gradients, valid until {@link #reduce}: {@link ShardedLayer#count} elements
      * @throws IllegalStateException if the layer had all its micro-steps
      */
     public Buffer gradients(int layer) {
@@ -221,8 +224,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Says that a layer's gradients of this micro-step are complete; they begin to be reduced where
-     * the stage has it. All ranks reduce layers in the same order.
+     * Marks a layer's gradients of this micro-step as complete, and starts to reduce them if the
+     * stage requires it. All ranks reduce layers in the same order.
      *
      * @param layer index of the layer
      * @throws IllegalStateException if {@link #gradients} was not called before
@@ -233,7 +236,7 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * As {@link #reduce(int)}, of gradients that a stream writes.
+     * As {@link #reduce(int)}, for gradients that a stream writes.
      *
      * @param layer index of the layer
      * @param user a stream of the device; work enqueued there so far writes the gradients
@@ -243,8 +246,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Forgets all gradients since the last step, so that its micro-steps can be done again. All
-     * ranks call it at the same place.
+     * Discards all gradients since the last step, so that its micro-steps can be repeated. All
+     * ranks call it at the same point.
      *
      * @throws JcclException if a rank failed
      */
@@ -256,12 +259,13 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * Updates the parameters with the gradients of all micro-steps, unless one of them, on any
-     * rank, is infinite or not a number. No layer is held.
+     * rank, is infinite or not a number. No layer may be held.
      *
      * @param learningRate 0 or more
-     * @return how it ended
+     * @return the result
      * @throws IllegalStateException if micro-steps are missing, or a layer is held
-     * @throws JcclException if a rank or a tier failed; see the class about what is left
+     * @throws JcclException if a rank or a tier failed; see the class description for the resulting
+     *     state
      */
     public StepResult step(double learningRate) {
         progress.checkOpen();
@@ -284,10 +288,10 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Makes the parameters anew from the master parameters. It is needed only where an error says
-     * so: after a step failed, and putting back the parameters failed too. All ranks call it.
+     * Recreates the parameters from the master parameters. Needed only if an error message says so:
+     * after a step failed and restoring the parameters failed too. All ranks call it.
      *
-     * @throws JcclException if a rank or a tier failed; the call can be made again
+     * @throws JcclException if a rank or a tier failed; the call can be repeated
      */
     public void refresh() {
         progress.checkOpen();
@@ -297,9 +301,9 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Goes back to the state of before the last step that was taken, such as when another rank died
-     * in it and this one did not. All ranks call it that are left; it does not communicate.
-     * Afterwards save what there is with {@link #saveAlone}; training goes on after {@link #load}.
+     * Restores the state before the last step, for example if another rank died during it. All
+     * remaining ranks call it; it does not communicate. Afterwards save the state with {@link
+     * #saveAlone}; training continues after {@link #load}.
      *
      * @throws IllegalStateException if that state is not kept, or this was called for the step
      *     already
@@ -309,7 +313,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         update.undo();
     }
 
-    /** Gives the initial values of a tensor. */
+    /** Provides the initial values of a tensor. */
     @FunctionalInterface
     public interface Initializer {
         /**
@@ -322,7 +326,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         void fill(String layer, String tensor, Buffer values);
     }
 
-    /** Gets the values of a tensor. */
+    /** Receives the values of a tensor. */
     @FunctionalInterface
     public interface Visitor {
         /**
@@ -330,15 +334,15 @@ public final class ZeroOptimizer implements AutoCloseable {
          *
          * @param layer the layer's name
          * @param tensor the tensor's name
-         * @param values float32 in host memory, until the call returns
+         * @param values float32 in host memory, valid until the call returns
          */
         void visit(String layer, String tensor, Buffer values);
     }
 
     /**
-     * Sets all parameters; moments become zero, and the steps begin at 0. All ranks call it.
+     * Sets all parameters, and resets moments and the number of steps to zero. All ranks call it.
      *
-     * @param initializer gives the values, the same on all ranks
+     * @param initializer provides the values, the same on all ranks
      * @throws JcclException if values differ between ranks, or a rank failed
      * @throws io.jccl.offload.OffloadMemoryException if tier {@link Tier#PINNED} has no room for
      *     one layer in float32
@@ -352,9 +356,9 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Shows every rank all master parameters, one layer after the other. All ranks call it.
+     * Passes all master parameters to every rank, layer by layer. All ranks call it.
      *
-     * @param visitor gets them
+     * @param visitor receives them
      * @throws JcclException if a rank failed
      * @throws io.jccl.offload.OffloadMemoryException if tier {@link Tier#DEVICE} (or on a GPU
      *     {@link Tier#PINNED}) has no room for one layer in float32
@@ -367,13 +371,12 @@ public final class ZeroOptimizer implements AutoCloseable {
 
     /**
      * Saves parameters and moments in float32, each rank its block, to a new file in {@code
-     * folder/step-N}. All ranks call it, with one folder that all can reach. What is there stays; a
-     * file gets its name once all of it is on the disk, and a step of which files are missing is
-     * not loaded.
+     * folder/step-N}. All ranks call it, with the same folder. Existing files are kept; a file gets
+     * its name once it is completely on the disk, and a step with missing files is not loaded.
      *
-     * @param folder where; it is made if it is not there
+     * @param folder the target; it is created if it does not exist
      * @throws IOException if this rank cannot write
-     * @throws JcclException if another rank failed; the files are no checkpoint then
+     * @throws JcclException if another rank failed; the files are then not a checkpoint
      */
     public void save(Path folder) throws IOException {
         progress.checkOpen();
@@ -382,8 +385,8 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Saves what this rank holds, without the others: at stage 0 all state, else its block, which
-     * {@link #load} takes once all other blocks of this step are there too.
+     * Saves the state of this rank without the others: at stage 0 all state, else its block, which
+     * {@link #load} accepts once all other blocks of this step exist too.
      *
      * @param folder as for {@link #save}
      * @throws IOException if writing fails
@@ -395,13 +398,13 @@ public final class ZeroOptimizer implements AutoCloseable {
     }
 
     /**
-     * Loads the newest step of which all files are there, saved by any number of ranks at any stage
-     * and from any tier. All ranks call it. Everything is checked before anything is changed.
+     * Loads the newest step with all of its files, saved by any number of ranks at any stage and
+     * from any tier. All ranks call it. Everything is checked before anything is changed.
      *
-     * @param folder that was passed to {@link #save}
+     * @param folder the folder passed to {@link #save}
      * @return the number of steps taken when it was saved
-     * @throws IOException if there is no whole step, or a file is damaged or of another model; the
-     *     message names it
+     * @throws IOException if there is no complete step, or a file is damaged or of another model;
+     *     the message names it
      * @throws JcclException if another rank failed
      */
     public long load(Path folder) throws IOException {
@@ -414,7 +417,7 @@ public final class ZeroOptimizer implements AutoCloseable {
         return progress.steps;
     }
 
-    /** Gives all memory back. Closing twice does nothing. */
+    /** Frees all memory. Closing twice does nothing. */
     @Override
     public void close() {
         if (progress.closed) {

@@ -4,16 +4,16 @@ import io.jccl.device.DataType;
 import io.jccl.offload.Tier;
 
 /**
- * What is sharded, in which types, and where it lives. Stages are those of arXiv 1910.02054,
- * section 5.
+ * What is sharded, in which types, and on which tiers it is stored. Stages are those of arXiv
+ * 1910.02054, section 5.
  *
  * @param stage 0: plain data parallelism; 1: optimizer state is sharded; 2: and gradients; 3: and
  *     parameters
  * @param type of parameters and gradients as the model computes with them: float32, or bfloat16 or
  *     float16, with float32 master parameters in the optimizer state
- * @param accumulator type in which gradients are added up over micro-steps: {@code type}, or
- *     float32 for sums that do not lose the low digits. Up to stage 1 it is also the type that is
- *     reduced over ranks
+ * @param accumulator type in which gradients are summed over micro-steps: {@code type}, or float32
+ *     for sums that do not lose the low digits. Up to stage 1 it is also the type that is reduced
+ *     over ranks
  * @param parameters where parameters live; on another tier than {@link Tier#DEVICE} each layer
  *     comes to the device when it is gathered
  * @param gradients where gradients are added up

@@ -279,7 +279,8 @@ class NvmeStoreTest {
                 e.getMessage());
         Path file = Files.createFile(folder.resolve("file"));
         e = assertThrows(JcclException.class, () -> NvmeStore.open(file, budgets, SMALL));
-        assertTrue(String.valueOf(e.getMessage()).contains(file + " is no folder"), e.getMessage());
+        assertTrue(
+                String.valueOf(e.getMessage()).contains(file + " is not a folder"), e.getMessage());
         // /proc refuses new files whoever asks.
         e =
                 assertThrows(
