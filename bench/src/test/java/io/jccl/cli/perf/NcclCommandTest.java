@@ -388,7 +388,7 @@ class NcclCommandTest {
         "all_reduce --engine nccl -g 1, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
         "selftest --engine nccl, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
         "offload --device cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device"
-            + " itself has no room, 2"
+                + " itself has no room, 2"
     })
     void whatAGpuLacksIsSaidByOthers(String line, String setting, String message, int status)
             throws Exception {

@@ -445,7 +445,7 @@ class TopologyXmlTest {
                 "count=\"4\" tclass=\"0x030200\"|count=\"3\" tclass=\"0x030200\"|12|NVLinks to",
                 "count=\"4\" tclass=\"0x030200\"|tclass=\"0x030200\"|8|has no count",
                 "count=\"4\" tclass=\"0x030200\"|count=\"0\" tclass=\"0x030200\"|8|number of 1 to"
-                    + " 999",
+                        + " 999",
                 "count=\"4\" tclass=\"0x030200\"|count=\"4\"|8|tclass of <nvlink> is missing",
                 "affinity=\"0000000f,0000ffff\"|affinity=\"0-3\"|3|expected a mask",
                 "name=\"mlx5_3\"||18|<net> without name",
@@ -471,9 +471,9 @@ class TopologyXmlTest {
     void placesInTheText() {
         String xml =
                 "\n\n"
-                    + "  <?xml version=\"1.0\"?>\n"
-                    + "<system version=\"1\">\n"
-                    + "  <cpu numaid=\"x\"/></system>";
+                        + "  <?xml version=\"1.0\"?>\n"
+                        + "<system version=\"1\">\n"
+                        + "  <cpu numaid=\"x\"/></system>";
         TopologyFormatException e = assertThrows(TopologyFormatException.class, () -> read(xml));
         assertEquals("5/3", e.line() + "/" + e.column(), e.getMessage());
         TopologyFormatException graph =
