@@ -444,8 +444,7 @@ class TopologyXmlTest {
                 "target=\"0000:16:00.0\"|target=\"0000:17:00.0\"|13|the GPU itself",
                 "count=\"4\" tclass=\"0x030200\"|count=\"3\" tclass=\"0x030200\"|12|NVLinks to",
                 "count=\"4\" tclass=\"0x030200\"|tclass=\"0x030200\"|8|has no count",
-                "count=\"4\" tclass=\"0x030200\"|count=\"0\" tclass=\"0x030200\"|8|number of 1 to"
-                        + " 999",
+                "count=\"4\" tclass=\"0x030200\"|count=\"0\" tclass=\"0x030200\"|8|number of 1 to 999",
                 "count=\"4\" tclass=\"0x030200\"|count=\"4\"|8|tclass of <nvlink> is missing",
                 "affinity=\"0000000f,0000ffff\"|affinity=\"0-3\"|3|expected a mask",
                 "name=\"mlx5_3\"||18|<net> without name",
@@ -470,10 +469,7 @@ class TopologyXmlTest {
     @Test
     void placesInTheText() {
         String xml =
-                "\n\n"
-                        + "  <?xml version=\"1.0\"?>\n"
-                        + "<system version=\"1\">\n"
-                        + "  <cpu numaid=\"x\"/></system>";
+                "\n\n  <?xml version=\"1.0\"?>\n<system version=\"1\">\n  <cpu numaid=\"x\"/></system>";
         TopologyFormatException e = assertThrows(TopologyFormatException.class, () -> read(xml));
         assertEquals("5/3", e.line() + "/" + e.column(), e.getMessage());
         TopologyFormatException graph =
