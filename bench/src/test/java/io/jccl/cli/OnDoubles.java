@@ -105,8 +105,8 @@ public final class OnDoubles implements AutoCloseable {
         Process p = loop;
         if (p == null) {
             URL here = CommandLoop.class.getResource("/io/jccl/cli/CommandLoop.class");
-            Path tests = Path.of(URI.create("" + here)).getParent().resolve("../../..");
-            List<String> patch = List.of("--patch-module", "io.jccl.bench=" + tests.normalize());
+            Path tests = Path.of(URI.create("" + here)).resolve("../../../..").normalize();
+            List<String> patch = List.of("--patch-module", "io.jccl.bench=" + tests);
             p = jvm(CommandLoop.class, patch).redirectError(Redirect.INHERIT).start();
             loop = p;
         }

@@ -90,7 +90,7 @@ class ModelProcessTest {
 
     /** A rank that dies, or stops, ends the others, who name it or say how long they waited. */
     @ParameterizedTest
-    @CsvSource({"KILL, 1, 100", "STOP, 1, 4"})
+    @CsvSource({"KILL, 1, 100", "STOP, 1, 10"})
     void deathOfAStageEndsTheOthers(String signal, int victim, int timeout) {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {

@@ -27,6 +27,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.api.parallel.ResourceLock;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -40,7 +41,10 @@ class ParallelEnginesTest {
     private static final Duration PATIENCE = Duration.ofSeconds(150);
 
     /** Far above what it takes to notice, far below the timeout of the communicator. */
-    private static final long SOON_MILLIS = 20_000;
+    private static final long SOON_MILLIS = 50_000;
+
+    /** Those of this JVM: {@link TestDouble#use} resets them. */
+    private static final String DOUBLES = "doubles";
 
     private final String seed = Long.toString(Long.getLong("jccl.seed", System.nanoTime()));
 
@@ -158,6 +162,7 @@ class ParallelEnginesTest {
         mpiUnused(launcher);
     }
 
+    @ResourceLock(DOUBLES)
     @ParameterizedTest
     @ValueSource(ints = {1, 2, 4})
     void ncclDouble(int ranks) {
@@ -177,6 +182,7 @@ class ParallelEnginesTest {
                 });
     }
 
+    @ResourceLock(DOUBLES)
     @Test
     void unusedIsNamedOnAllGpus() {
         TestDouble.use();
@@ -184,6 +190,7 @@ class ParallelEnginesTest {
         Communicator.runLocal(devices, CommunicatorOptions.DEFAULT, ParallelBodies::unused);
     }
 
+    @ResourceLock(DOUBLES)
     @Test
     void whatNeedsHostMemoryIsRefusedOnGpus() {
         TestDouble.use();
@@ -260,7 +267,8 @@ class ParallelEnginesTest {
     void stoppedRankEndsTrainingAfterTheTimeout(String what) {
         String job = Workers.newJobId();
         try (Workers workers = new Workers(3, job, List.of(), Map.of())) {
-            workers.startAll(ParallelWorker.class, what, seed, "3", "host");
+            // Also the time to join, while other tests start JVMs.
+            workers.startAll(ParallelWorker.class, what, seed, "10", "host");
             for (Worker worker : workers.all()) {
                 worker.await("RUNNING", PATIENCE);
             }

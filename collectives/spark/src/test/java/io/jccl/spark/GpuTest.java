@@ -16,11 +16,13 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.SparkException;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Tasks to which Spark assigns GPUs, on the C doubles of NCCL and the CUDA runtime. */
+@Tag("exhaustive")
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class GpuTest {
     private static final int RANKS = 2;

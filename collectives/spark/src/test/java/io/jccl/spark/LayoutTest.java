@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.BarrierTaskContext;
 import org.apache.spark.SparkException;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -19,7 +20,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class LayoutTest {
     @ParameterizedTest
-    @CsvSource({"local[3], 3, 1", "'local-cluster[2,2,1024]', 4, 2"})
+    @CsvSource({"local[3], 3, 1"})
     void tasksOfOneJvm(String master, int ranks, int processes) {
         try (Cluster cluster = new Cluster(master)) {
             if (processes > 1) {
@@ -50,6 +51,13 @@ class LayoutTest {
             assertEquals(Collections.nCopies(ranks, "[]"), cluster.threads(ranks));
         }
         assertEquals(List.of(), Cluster.leftovers());
+    }
+
+    @Tag("exhaustive")
+    @ParameterizedTest
+    @CsvSource({"'local-cluster[2,2,1024]', 4, 2"})
+    void tasksOfTwoJvms(String master, int ranks, int processes) {
+        tasksOfOneJvm(master, ranks, processes);
     }
 
     /** Sums, a message round the ring, and communicators of odd and even ranks. */
