@@ -21,7 +21,9 @@ enum Kind {
     /** Of {@code offload}. */
     OFFLOAD(d -> d.path("jccl_offload").isObject(), Bars::offload),
     /** Of {@code matmul}. */
-    MATMUL(d -> d.path("gigaflops").isNumber() && d.path("plan").isObject(), Bars::matmul);
+    MATMUL(d -> d.path("gigaflops").isNumber() && d.path("plan").isObject(), Bars::matmul),
+    /** Of {@code bench/peers/run}. */
+    PEERS(d -> d.path("rounds").isNumber() && d.at("/results/0/micros").isObject(), Peers::add);
 
     private final Predicate<JsonNode> test;
     private final BiConsumer<Page, List<Run>> add;

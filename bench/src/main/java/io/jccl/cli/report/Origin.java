@@ -12,6 +12,7 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 
 /**
@@ -63,6 +64,16 @@ record Origin(String command, String machine, String versions, String time) {
         if (command.isEmpty() && Kind.of(document) == Kind.TOPOLOGY) {
             return new Origin("jccl topo", document.path("name").asText(""), "", "");
         }
+        if (Kind.of(document) == Kind.PEERS) {
+            return new Origin(
+                    "bench/peers/run",
+                    document.path("machine").asText("")
+                            + ", "
+                            + document.path("cores").asText("")
+                            + " processors",
+                    strings(document.path("versions")).collect(Collectors.joining("; ")),
+                    "");
+        }
         List<String> machine = new ArrayList<>();
         StreamSupport.stream(document.path("devices").spliterator(), false)
                 .map(d -> d.path("hostname").asText("") + ", " + d.path("device_info").asText(""))
@@ -94,7 +105,7 @@ record Origin(String command, String machine, String versions, String time) {
                 run.path("time").asText(document.path("start_time").asText("")));
     }
 
-    private static java.util.stream.Stream<String> strings(JsonNode array) {
+    private static Stream<String> strings(JsonNode array) {
         return StreamSupport.stream(array.spliterator(), false).map(JsonNode::asText);
     }
 

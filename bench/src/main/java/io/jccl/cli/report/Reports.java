@@ -77,7 +77,8 @@ public final class Reports {
         if (runs.size() == 1) {
             String command = first.root().path("config").path("collective").asText("");
             String name = command.isEmpty() ? first.kind().command() : command;
-            page = begin("jccl " + name, first.root());
+            String title = first.kind() == Kind.PEERS ? "JCCL beside its peers" : "jccl " + name;
+            page = begin(title, first.root());
         } else {
             page = new Page("jccl report: " + runs.size() + " runs");
             page.add(origins(runs));

@@ -20,7 +20,8 @@ import java.nio.file.Path;
  */
 record Run(String name, String file, Kind kind, JsonNode root) {
     private static final String GIVE =
-            "; give files that -J/--json of a collective, bandwidth, offload, matmul or topo wrote";
+            "; give files that -J/--json of a collective, bandwidth, offload, matmul, topo or"
+                    + " bench/peers/run wrote";
 
     /**
      * Reads a file.

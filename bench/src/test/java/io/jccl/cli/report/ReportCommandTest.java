@@ -262,6 +262,38 @@ class ReportCommandTest {
                 texts(d, "h2", ""));
     }
 
+    /** As bench/peers/run writes them; null where a peer lacks the operation. */
+    @Test
+    void peersHaveAChartForEachOperation() throws Exception {
+        StringBuilder results = new StringBuilder();
+        for (String op : List.of("all_reduce", "gather")) {
+            for (int size = 8; size <= 8192; size *= 32) {
+                String gloo = op.equals("gather") ? "null" : Integer.toString(size + 9);
+                results.append(results.isEmpty() ? "" : ",")
+                        .append(
+                                "{'operation': '%s', 'ranks': 2, 'bytes': %d, 'micros': "
+                                        .formatted(op, size))
+                        .append("{'JCCL threads': 0.5, 'Open MPI': 1.5, 'Gloo': " + gloo + "}}");
+            }
+        }
+        String document =
+                "{'machine': 'CPU', 'cores': 2, 'load_after': 7.5, 'versions': ['a', 'b'],"
+                        + " 'rounds': 3, 'results': ["
+                        + results
+                        + "]}";
+        Path file = Files.writeString(folder.resolve("p.json"), document.replace('\'', '"'));
+        Path html = folder.resolve("p.html");
+        Outcome o = jccl("report", file, "--html", html);
+        assertEquals(0, o.status, o::toString);
+        assertTrue(o.out.contains("# WARNING: the load average was 7.5"), o.out);
+        Document d = page(html);
+        assertEquals(
+                List.of("all_reduce, 2 ranks", "gather, 2 ranks"), texts(d, "text", "heading"));
+        assertEquals(3 + 2, elements(d, "polyline", "line").size());
+        assertEquals(3 * 3 + 2 * 3, tips(d).size());
+        assertTrue(tips(d).contains("Gloo, 256 B: 265 us"), tips(d)::toString);
+    }
+
     @Test
     void aBarrierHasNoSizes() throws Exception {
         Path html = folder.resolve("b.html");
