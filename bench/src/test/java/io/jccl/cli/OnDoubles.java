@@ -24,7 +24,7 @@ import org.jspecify.annotations.Nullable;
  * Commands in JVMs that find the doubles of CUDA, NCCL and cuBLAS: those with an environment, flags
  * or processes of their own in a JVM each, the others one after the other in the same.
  */
-public final class OnDoubles implements AutoCloseable {
+public final class OnDoubles {
     private final Path libraries;
     private final Path scratch;
     private @Nullable Process loop;
@@ -123,7 +123,6 @@ public final class OnDoubles implements AutoCloseable {
     }
 
     /** Ends the JVM that ran several commands. */
-    @Override
     public synchronized void close() throws InterruptedException {
         if (loop != null) {
             loop.destroyForcibly().waitFor();

@@ -110,8 +110,7 @@ class TrainCommandTest {
                 "--dp 2 --zero 1 --compress fp16 | --compress is fp16, which the gradient reducer",
                 "--dp 2 --bf16 --compress powersgd:4 | --compress is powersgd:4, which the",
                 "--dp 2 --compress topk:2 | compress is 'topk:2': the density is 2.0, expected",
-                "--dp 2 --compress powersgd:0 | compress is 'powersgd:0': the rank of the factors"
-                        + " is 0",
+                "--dp 2 --compress powersgd:0 | compress is 'powersgd:0': the rank of the factors is 0",
                 "--dp 2 --compress topk | compress is 'topk', expected none, bf16, fp16",
                 "--dp 2 --compress zip | compress is 'zip', expected none, bf16, fp16",
                 "-g 4 --dp 2 | there are 4 ranks, but --dp 2 x --tp 1 x --pp 1 is 2",
