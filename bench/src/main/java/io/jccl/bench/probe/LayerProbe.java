@@ -1,5 +1,6 @@
 package io.jccl.bench.probe;
 
+import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -99,6 +100,8 @@ final class LayerProbe {
         }
         try {
             return config.cuda() ? products(hidden, heads, share) : whole(hidden, heads, share);
+        } catch (NativeLibraryUnavailableException e) {
+            return row(hidden, heads, 0, Outcome.lacking(e), null);
         } catch (JcclException e) {
             return row(hidden, heads, 0, Outcome.failed(e), null);
         }
