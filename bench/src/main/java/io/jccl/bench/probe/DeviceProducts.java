@@ -6,12 +6,14 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
+
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.Objects;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
-import org.jspecify.annotations.Nullable;
 
 /** Products of square matrices of every type that a device has, with inputs and a check. */
 final class DeviceProducts implements AutoCloseable {
@@ -77,9 +79,7 @@ final class DeviceProducts implements AutoCloseable {
                             Timing timing = Meter.measure(work, share);
                             afterProduct.accept(product);
                             String wrong = wrong(product, n);
-                            return wrong == null
-                                    ? Outcome.measured(timing)
-                                    : Outcome.wrong(wrong);
+                            return wrong == null ? Outcome.measured(timing) : Outcome.wrong(wrong);
                         }));
     }
 

@@ -1,5 +1,6 @@
 package io.jccl.bench.probe;
 
+import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
@@ -10,12 +11,14 @@ import io.jccl.gemm.Matrix;
 import io.jccl.train.GptShape;
 import io.jccl.train.Owned;
 import io.jccl.train.TransformerLayer;
+
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.function.Consumer;
-import org.jspecify.annotations.Nullable;
 
 /** A Transformer layer forward and backward, by width. */
 final class LayerProbe {
@@ -97,6 +100,8 @@ final class LayerProbe {
         }
         try {
             return config.cuda() ? products(hidden, heads, share) : whole(hidden, heads, share);
+        } catch (NativeLibraryUnavailableException e) {
+            return row(hidden, heads, 0, Outcome.lacking(e), null);
         } catch (JcclException e) {
             return row(hidden, heads, 0, Outcome.failed(e), null);
         }

@@ -1,16 +1,19 @@
 package io.jccl.bench.probe;
 
 import io.jccl.bindings.CublasException;
+import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.device.Buffer;
 import io.jccl.error.JcclException;
+
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.function.Consumer;
-import org.jspecify.annotations.Nullable;
 
 /** Products of square matrices by size and type. */
 final class MatmulProbe {
@@ -70,6 +73,10 @@ final class MatmulProbe {
                     rows.add(row(type, n, measure(products, type, n, budget.share(rest--))));
                 }
             }
+        } catch (NativeLibraryUnavailableException e) {
+            for (MatrixType type : types) {
+                rows.add(row(type, config.sizes().getFirst(), Outcome.lacking(e)));
+            }
         }
         return rows;
     }
@@ -95,7 +102,7 @@ final class MatmulProbe {
                     : note(type, n, products.measure(type, n, share));
         } catch (CublasException e) {
             return e.status() == cublas_h.CUBLAS_STATUS_NOT_SUPPORTED()
-                    ? Outcome.lacking(String.valueOf(e.getMessage()))
+                    ? Outcome.lacking(e)
                     : Outcome.failed(e);
         } catch (JcclException e) {
             return Outcome.failed(e);

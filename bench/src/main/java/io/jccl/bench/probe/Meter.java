@@ -23,7 +23,9 @@ final class Meter {
     private static final double MOST_WARM_SECONDS = 1.5;
     private static final double WARM_SHARE = 0.4;
 
-    /** The compiler's time for code that has not run before: interpreted vector code is very slow. */
+    /**
+     * The compiler's time for code that has not run before: interpreted vector code is very slow.
+     */
     private static final double COMPILE_SECONDS = 0.5;
 
     private static final double MOST_COMPILE_SECONDS = 3;

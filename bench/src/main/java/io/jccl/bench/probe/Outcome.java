@@ -1,7 +1,8 @@
 package io.jccl.bench.probe;
 
-import java.util.Locale;
 import org.jspecify.annotations.Nullable;
+
+import java.util.Locale;
 
 /**
  * How a measurement ended.
@@ -47,12 +48,17 @@ public record Outcome(Status status, @Nullable String note, @Nullable Timing tim
         return new Outcome(Status.WRONG, note, null);
     }
 
+    static Outcome lacking(Throwable cause) {
+        return lacking(oneLine(cause));
+    }
+
     static Outcome failed(Throwable cause) {
+        return new Outcome(Status.FAILED, oneLine(cause), null);
+    }
+
+    private static String oneLine(Throwable cause) {
         String message = cause.getMessage();
-        return new Outcome(
-                Status.FAILED,
-                (message == null ? cause.toString() : message).replaceAll("\\s*\\R\\s*", " "),
-                null);
+        return (message == null ? cause.toString() : message).replaceAll("\\s*\\R\\s*", " ");
     }
 
     Outcome withNote(String text) {

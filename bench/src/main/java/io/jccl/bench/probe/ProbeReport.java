@@ -1,10 +1,11 @@
 package io.jccl.bench.probe;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import org.jspecify.annotations.Nullable;
 
 /**
  * A probe's result as charts of plain numbers, for whatever draws them. All axes are logarithmic.
@@ -55,7 +56,8 @@ public record ProbeReport(List<Chart> charts, ProbeResult.Roofline roofline) {
         memory.add(charts, "Memory bandwidth by working set", "bytes", "GB/s");
         Lines elementwise = new Lines();
         for (ProbeResult.Elementwise e : result.elementwise()) {
-            elementwise.rate(e.operation(), (double) e.elements(), e.outcome(), e.gigabytesPerSecond());
+            elementwise.rate(
+                    e.operation(), (double) e.elements(), e.outcome(), e.gigabytesPerSecond());
         }
         elementwise.add(charts, "Elementwise operations", "elements", "GB/s");
         Lines sums = new Lines();

@@ -2,6 +2,7 @@ package io.jccl.cli.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+
 import io.jccl.bench.Collective;
 import io.jccl.bench.PerfRun;
 import io.jccl.bench.probe.Outcome;
@@ -12,13 +13,15 @@ import io.jccl.bench.probe.Timing;
 import io.jccl.cli.perf.PerfCommand;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
+
+import picocli.CommandLine;
+
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import picocli.CommandLine;
 
 /**
  * Sums over ranks by {@code jccl all_reduce} itself, so that the figures are those that its table
@@ -106,8 +109,7 @@ final class AllReduceSums implements ProbeRun.Sums {
                                 true);
                 Outcome outcome =
                         wrong > 0
-                                ? new Outcome(
-                                        Outcome.Status.WRONG, wrong + " wrong elements", null)
+                                ? new Outcome(Outcome.Status.WRONG, wrong + " wrong elements", null)
                                 : new Outcome(Outcome.Status.MEASURED, null, timing);
                 rows.add(
                         new ProbeResult.AllReduce(

@@ -4,12 +4,15 @@ import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.PropertyNamingStrategies;
 import com.fasterxml.jackson.databind.SerializationFeature;
+
 import io.jccl.bench.probe.ProbeResult;
+
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import org.jspecify.annotations.Nullable;
 
 /** A probe's result as JSON, and back. Fields are the components of {@link ProbeResult}. */
 public final class ProbeJson {
@@ -54,7 +57,10 @@ public final class ProbeJson {
             schema = MAPPER.readTree(text).path("schema").asInt();
             result = MAPPER.readValue(text, ProbeResult.class);
         } catch (IOException e) {
-            throw mistake(file, "is not one: " + String.valueOf(e.getMessage()).replaceAll("(?s)\n.*", ""), e);
+            throw mistake(
+                    file,
+                    "is not one: " + String.valueOf(e.getMessage()).replaceAll("(?s)\n.*", ""),
+                    e);
         }
         if (schema != ProbeResult.SCHEMA) {
             throw mistake(file, "has schema " + schema + ", expected " + ProbeResult.SCHEMA, null);

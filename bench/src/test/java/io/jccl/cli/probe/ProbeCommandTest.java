@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.ProbeConfig;
 import io.jccl.bench.probe.ProbeReport;
@@ -19,6 +20,15 @@ import io.jccl.bench.probe.ProbeSection;
 import io.jccl.cli.Main;
 import io.jccl.device.Buffer;
 import io.jccl.device.Device;
+
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
@@ -31,13 +41,6 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
-import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.io.TempDir;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.CsvSource;
 
 /** What a probe of the host finds, at sizes that take no time. */
 @Timeout(value = 3, unit = TimeUnit.MINUTES)
@@ -304,7 +307,8 @@ class ProbeCommandTest {
                                             p.low() <= p.y() && p.y() <= p.high() && p.x() > 0,
                                             chart.title() + p)));
         }
-        ProbeReport.Point first = Objects.requireNonNull(products.lines().get("float32")).getFirst();
+        ProbeReport.Point first =
+                Objects.requireNonNull(products.lines().get("float32")).getFirst();
         assertEquals(16, first.x());
         assertEquals(
                 r.matmul().stream()
@@ -353,11 +357,12 @@ class ProbeCommandTest {
                         1,
                         List.of());
         List<ProbeResult.AllReduce> rows =
-                new AllReduceSums((rank, sent, result) -> {
-                            if (result.count() > 1000) {
-                                result.set(5, result.get(5) + 1);
-                            }
-                        })
+                new AllReduceSums(
+                                (rank, sent, result) -> {
+                                    if (result.count() > 1000) {
+                                        result.set(5, result.get(5) + 1);
+                                    }
+                                })
                         .run(config);
         assertEquals(
                 List.of(Outcome.Status.MEASURED, Outcome.Status.MEASURED, Outcome.Status.WRONG),
@@ -367,8 +372,8 @@ class ProbeCommandTest {
 
     @Test
     void ranksOfALauncherAreRefused() {
-        Map<String, String> rank = Map.of("RANK", "1", "WORLD_SIZE", "4", "MASTER_ADDR", "a",
-                "MASTER_PORT", "1");
+        Map<String, String> rank =
+                Map.of("RANK", "1", "WORLD_SIZE", "4", "MASTER_ADDR", "a", "MASTER_PORT", "1");
         Run r = Run.of(rank, product -> {}, "--only copy");
         assertEquals(2, r.status, r::toString);
         assertTrue(r.err.contains("a launcher started 4 ranks"), r.err);

@@ -8,18 +8,20 @@ import io.jccl.bench.probe.Outcome.Status;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.cli.OnDoubles;
 import io.jccl.cli.OnDoubles.Result;
-import java.nio.file.Path;
-import java.util.List;
-import java.util.Map;
-import java.util.Set;
-import java.util.concurrent.TimeUnit;
-import java.util.stream.Collectors;
+
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 
 /** A probe of a GPU, on the doubles of CUDA, NCCL and cuBLAS, in JVMs of their own. */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
@@ -151,6 +153,38 @@ class ProbeCudaTest {
         assertEquals(1, failed.status(), failed::toString);
         failed.has("matmul tf32 16: failed: cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED");
         assertTrue(failed.text().lines().anyMatch(l -> l.matches(" +float64 +16 +[0-9.]+ .*")));
+    }
+
+    @Test
+    void withoutCublasTheRestIsMeasured() throws Exception {
+        String nowhere = output.resolve("libcublas.so.13").toString();
+        Path json = output.resolve("rest.json");
+        String line =
+                "probe --device cuda --only matmul,layer,copy --sizes 16 --hidden 16"
+                        + " --max-bytes 64K --time-budget 2 -J "
+                        + json;
+        Result r = doubles.jccl(List.of("-Djccl.cublas=" + nowhere), Map.of(), line.split(" "));
+        assertEquals(0, r.status(), r::toString);
+        ProbeResult found = ProbeJson.read(json);
+        for (Outcome o :
+                List.of(
+                        found.matmul().getFirst().outcome(),
+                        found.layers().getFirst().backward())) {
+            assertEquals(Status.LACKING, o.status());
+            assertTrue(String.valueOf(o.note()).startsWith("cuBLAS was not loaded"), o::toString);
+        }
+        assertTrue(found.copies().stream().anyMatch(c -> c.gigabytesPerSecond() != null));
+    }
+
+    /** After a kernel's error nothing can be measured any more. */
+    @Test
+    void aDeviceThatIsLostEndsTheProbe() throws Exception {
+        Result r =
+                probe(
+                        Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:3:async=719"),
+                        "cuda --only matmul,copy --max-bytes 64K --sizes 16 --time-budget 1");
+        assertEquals(1, r.status(), r::toString);
+        r.has("cudaErrorLaunchFailure", "start it anew");
     }
 
     @Test
