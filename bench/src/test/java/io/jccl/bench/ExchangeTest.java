@@ -92,7 +92,9 @@ class ExchangeTest {
                     try (Exchange e = new Exchange(without("allGather", c), 4)) {
                         String message =
                                 assertThrows(JcclException.class, () -> e.gather(0)).getMessage();
-                        assertTrue(String.valueOf(message).contains("for rank " + (1 - c.rank())), message);
+                        assertTrue(
+                                String.valueOf(message).contains("for rank " + (1 - c.rank())),
+                                message);
                         assertTrue(String.valueOf(message).contains("moves wrong data"), message);
                         assertTrue(String.valueOf(message).contains("jccl selftest"), message);
                     }
