@@ -14,6 +14,7 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.LocalDateTime;
+import java.time.ZoneId;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -172,7 +173,7 @@ public final class PerfRun {
             double[] most =
                     exchange.combine(
                             ReduceOp.MAX,
-                            Math.max(0, memoryBefore),
+                            (double) Math.max(0, memoryBefore),
                             (double) bufferBytes,
                             (double) grown);
             memory =
@@ -185,10 +186,8 @@ public final class PerfRun {
         Report.RankInfo me = infos.get(world.rank());
         boolean first =
                 infos.stream()
-                                .filter(r -> r.pid() == me.pid() && r.host().equals(me.host()))
-                                .findFirst()
-                                .orElse(me)
-                        == me;
+                        .filter(r -> r.pid() == me.pid() && r.host().equals(me.host()))
+                        .allMatch(r -> r.rank() >= me.rank());
         boolean counts = first && me.host().equals(infos.getFirst().host());
         double used = counts ? Math.max(0, cpuSeconds() - cpuBefore) : 0;
         double own = exchange.combine(ReduceOp.SUM, used)[0];
@@ -254,7 +253,7 @@ public final class PerfRun {
         Report.Line line =
                 new Report.Line(
                         cycle,
-                        LocalDateTime.now(),
+                        LocalDateTime.now(ZoneId.systemDefault()),
                         bytes,
                         count,
                         type.label(),

@@ -124,13 +124,13 @@ final class WarmUpPhase {
             }
             Runnable[] iterations = trials.stream().map(Trial::iteration).toArray(Runnable[]::new);
             int m = config.timing().aggregated();
-            double repeats = 1;
+            int repeats = 1;
             while (!windows.agree() && passed < until) {
-                double[] times = window(trials, iterations, (int) repeats);
+                double[] times = window(trials, iterations, repeats);
                 double all = Math.max(1, Arrays.stream(times).sum());
                 windows.add(geometricMean(times), (long) repeats * m * iterations.length);
                 double fit = Math.min(WINDOW_NANOS, Math.max(0, until - passed)) / all;
-                repeats = Math.clamp(fit, 1, repeats * GROWTH);
+                repeats = (int) Math.clamp(fit, 1.0, (double) repeats * GROWTH);
             }
         }
         return windows;

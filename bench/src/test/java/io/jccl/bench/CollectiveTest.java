@@ -49,7 +49,10 @@ class CollectiveTest {
                                 IllegalArgumentException.class,
                                 () -> Collective.HYPERCUBE.checkRanks(6))
                         .getMessage();
-        assertTrue(message.contains("6 ranks") && message.contains("4 or 8 ranks"), message);
+        assertTrue(
+                String.valueOf(message).contains("6 ranks")
+                        && String.valueOf(message).contains("4 or 8 ranks"),
+                message);
         Collective.ALL_REDUCE.checkRanks(6);
     }
 

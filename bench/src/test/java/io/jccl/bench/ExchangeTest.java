@@ -92,9 +92,11 @@ class ExchangeTest {
                     try (Exchange e = new Exchange(without("allGather", c), 4)) {
                         String message =
                                 assertThrows(JcclException.class, () -> e.gather(0)).getMessage();
-                        assertTrue(message.contains("for rank " + (1 - c.rank())), message);
-                        assertTrue(message.contains("moves wrong data"), message);
-                        assertTrue(message.contains("jccl selftest"), message);
+                        assertTrue(
+                                String.valueOf(message).contains("for rank " + (1 - c.rank())),
+                                message);
+                        assertTrue(String.valueOf(message).contains("moves wrong data"), message);
+                        assertTrue(String.valueOf(message).contains("jccl selftest"), message);
                     }
                 });
     }
@@ -122,8 +124,8 @@ class ExchangeTest {
                         String message =
                                 assertThrows(JcclException.class, () -> e.combine(ReduceOp.MAX, 2))
                                         .getMessage();
-                        assertTrue(message.contains("gave " + wrong), message);
-                        assertTrue(message.contains("this rank gave 2.0"), message);
+                        assertTrue(String.valueOf(message).contains("gave " + wrong), message);
+                        assertTrue(String.valueOf(message).contains("this rank gave 2.0"), message);
                     }
                 });
     }

@@ -77,7 +77,9 @@ class SplitTest {
                                 IllegalArgumentException.class,
                                 () -> Split.of(Map.of(Split.VARIABLE, text)))
                         .getMessage();
-        assertTrue(message.startsWith(Split.VARIABLE + " is '" + text + "', expected"), message);
+        assertTrue(
+                String.valueOf(message).startsWith(Split.VARIABLE + " is '" + text + "', expected"),
+                message);
     }
 
     @ParameterizedTest

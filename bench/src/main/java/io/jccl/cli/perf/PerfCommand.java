@@ -64,12 +64,14 @@ public final class PerfCommand implements Callable<Integer> {
     @Spec private @Nullable CommandSpec spec;
 
     // Not the standard ones: -V is a flag of nccl-tests.
+    @SuppressWarnings("unused") // picocli acts on it
     @Option(
             names = {"-h", "--help"},
             usageHelp = true,
             description = "Show this help message and exit.")
     private boolean help;
 
+    @SuppressWarnings("unused") // picocli acts on it
     @Option(
             names = "--version",
             versionHelp = true,
