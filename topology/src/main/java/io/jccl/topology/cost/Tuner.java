@@ -1,6 +1,5 @@
 package io.jccl.topology.cost;
 
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
@@ -8,6 +7,7 @@ import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Route;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.Parameters.Generation;
 import io.jccl.topology.cost.Parameters.Limit;

@@ -1,11 +1,11 @@
 package io.jccl.topology.draw;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.plan.ClusterPlan;
 import io.jccl.topology.plan.Hop;

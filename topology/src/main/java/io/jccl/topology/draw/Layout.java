@@ -1,9 +1,9 @@
 package io.jccl.topology.draw;
 
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Node;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -1,9 +1,9 @@
 package io.jccl.topology.nccl;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Hop;

@@ -1,12 +1,12 @@
 package io.jccl.topology.nccl;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
 import java.util.BitSet;

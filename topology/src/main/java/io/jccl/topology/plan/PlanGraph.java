@@ -1,10 +1,10 @@
 package io.jccl.topology.plan;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Route;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -1,11 +1,11 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.Warning;
 import io.jccl.topology.read.NvlinkStatus.GpuLinks;

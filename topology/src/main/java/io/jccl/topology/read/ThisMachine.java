@@ -1,12 +1,12 @@
 package io.jccl.topology.read;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;

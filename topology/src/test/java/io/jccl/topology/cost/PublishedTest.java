@@ -3,12 +3,12 @@ package io.jccl.topology.cost;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.plan.Cluster;
 import java.util.List;

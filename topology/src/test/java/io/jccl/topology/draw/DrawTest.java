@@ -6,12 +6,12 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.Warning;
 import io.jccl.topology.plan.Channel;

@@ -8,7 +8,6 @@ import static org.junit.jupiter.api.Assertions.assertTimeout;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.LinkModel;
@@ -16,6 +15,7 @@ import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Node;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.Warning;

@@ -5,12 +5,12 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Machines;
 import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
 import java.util.List;

@@ -3,10 +3,10 @@ package io.jccl.topology.plan;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Switch;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.util.ArrayList;
 import java.util.Collections;

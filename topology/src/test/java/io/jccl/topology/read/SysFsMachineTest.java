@@ -5,10 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.Node;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import java.io.IOException;
 import java.nio.file.Files;

@@ -7,11 +7,11 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.topology.Switch;
 import io.jccl.topology.Link;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.PathCode;
 import io.jccl.topology.Source;
+import io.jccl.topology.Switch;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import java.util.List;
