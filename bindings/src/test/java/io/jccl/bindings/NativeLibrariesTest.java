@@ -144,7 +144,7 @@ class NativeLibrariesTest {
         void aTextFile() throws IOException {
             Path text = Files.writeString(temp.resolve("libnccl.so.2"), "INPUT ( -lnccl )\n# text");
             String output = new ChildJvm().property("jccl.nccl", text).run("discover=NCCL");
-            assertMissing(output, "does not start as an ELF file");
+            assertMissing(output, "does not start with an ELF header");
             assertFalse(output.contains("stack guard"), output);
         }
 
@@ -160,7 +160,11 @@ class NativeLibrariesTest {
             assertFalse(output.contains("stack guard"), output);
             assertMissing(
                     new ChildJvm().variable("LD_LIBRARY_PATH", temp).run("discover=NCCL"),
-                    "cannot be used: " + part + ": it is truncated: it has " + size + " bytes of");
+                    "cannot be used: libnccl.so.2: "
+                            + part
+                            + ": it is truncated: it has "
+                            + size
+                            + " bytes of");
         }
 
         @Test

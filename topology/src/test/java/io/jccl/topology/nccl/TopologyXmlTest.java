@@ -432,13 +432,13 @@ class TopologyXmlTest {
     @CsvSource(
             delimiter = '|',
             value = {
-                "busid=\"0000:17:00.0\"|busid=\"0000:16:00.0\"|11|0000:16:00.0 stands at two",
+                "busid=\"0000:17:00.0\"|busid=\"0000:16:00.0\"|11|0000:16:00.0 appears at two",
                 "busid=\"0000:17:00.0\"|busid=\"17\"|11|expected a PCI address",
                 "busid=\"0000:a6:00.0\"||25|busid of <pci> is missing",
                 "numaid=\"1\"|numaid=\"0\"|23|a second <cpu> with numaid 0",
                 "numaid=\"1\"||23|has no numaid",
                 "class=\"0x020700\"||16|class of <pci> is missing",
-                "dev=\"1\"|dev=\"0\"|12|dev 0 stands at two <gpu>",
+                "dev=\"1\"|dev=\"0\"|12|dev 0 appears at two <gpu>",
                 "dev=\"1\"|dev=\"one\"|7|dev of <gpu> is \"one\", expected a number",
                 "target=\"0000:16:00.0\"|target=\"0000:ff:00.0\"|13|no GPU of this file",
                 "target=\"0000:16:00.0\"|target=\"0000:17:00.0\"|13|the GPU itself",

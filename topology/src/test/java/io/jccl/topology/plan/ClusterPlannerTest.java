@@ -155,7 +155,7 @@ class ClusterPlannerTest {
         ClusterPlan plan = Planner.rings(c, Operation.BROADCAST, PlannerTest.first(8));
         assertEquals(96, plan.bandwidthGBps(), 1e-6);
         assertTrue(
-                plan.why().toString().contains("8 NICs of unknown bandwidth"),
+                plan.why().toString().contains("8 NICs have unknown bandwidth"),
                 plan.why()::toString);
     }
 

@@ -149,7 +149,7 @@ class SysFsMachineTest {
         Topology t = SysFs.machine(temp.resolve("missing"));
         assertEquals(0, t.gpus().size());
         assertEquals(1, t.switches().size());
-        assertTrue(t.warnings().toString().contains("no GPU"), t.warnings().toString());
+        assertTrue(t.warnings().toString().contains("no NVIDIA GPU"), t.warnings().toString());
     }
 
     /** Whatever is damaged, it gives a machine. */

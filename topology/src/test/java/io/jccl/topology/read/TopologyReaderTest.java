@@ -305,7 +305,10 @@ class TopologyReaderTest {
                 "line 3, column 1",
                 "'GPU2', which the header does not have");
         contains(
-                error("\tGPU0\tGPU1\tGPU1\nGPU0\tX\tPIX\tPIX\n"), "line 1", "GPU1 stands", "twice");
+                error("\tGPU0\tGPU1\tGPU1\nGPU0\tX\tPIX\tPIX\n"),
+                "line 1",
+                "GPU1 appears",
+                "twice");
         contains(error("\tGPU0\tGPU1\n\nbye\n"), "line 1, column 2", "no row for GPU0 follows");
         contains(
                 error("\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX\n".replace("\tOK\tX", "\tPIX\tX")),
