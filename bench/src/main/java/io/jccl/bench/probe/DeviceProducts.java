@@ -6,14 +6,12 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.Objects;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 
 /** Products of square matrices of every type that a device has, with inputs and a check. */
 final class DeviceProducts implements AutoCloseable {

@@ -7,15 +7,13 @@ import io.jccl.offload.optim.Adam;
 import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.Workers;
 import io.jccl.train.Functions;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import org.jspecify.annotations.Nullable;
 
 /** What a trainer does to whole tensors, by size: a sum on one thread, a step of Adam on all. */
 final class ElementwiseProbe {

@@ -11,14 +11,12 @@ import io.jccl.gemm.Matrix;
 import io.jccl.train.GptShape;
 import io.jccl.train.Owned;
 import io.jccl.train.TransformerLayer;
-
-import org.jspecify.annotations.Nullable;
-
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 
 /** A Transformer layer forward and backward, by width. */
 final class LayerProbe {

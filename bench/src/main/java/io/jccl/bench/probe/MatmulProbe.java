@@ -5,15 +5,13 @@ import io.jccl.bindings.NativeLibraryUnavailableException;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.device.Buffer;
 import io.jccl.error.JcclException;
-
-import org.jspecify.annotations.Nullable;
-
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 
 /** Products of square matrices by size and type. */
 final class MatmulProbe {

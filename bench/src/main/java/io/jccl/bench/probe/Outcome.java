@@ -1,8 +1,7 @@
 package io.jccl.bench.probe;
 
-import org.jspecify.annotations.Nullable;
-
 import java.util.Locale;
+import org.jspecify.annotations.Nullable;
 
 /**
  * How a measurement ended.

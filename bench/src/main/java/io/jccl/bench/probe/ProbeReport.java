@@ -1,11 +1,10 @@
 package io.jccl.bench.probe;
 
-import org.jspecify.annotations.Nullable;
-
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A probe's result as charts of plain numbers, for whatever draws them. All axes are logarithmic.

@@ -2,7 +2,6 @@ package io.jccl.bench.probe;
 
 import io.jccl.bench.BandwidthCase;
 import io.jccl.cli.doctor.Hardware;
-
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;

@@ -3,9 +3,6 @@ package io.jccl.cli.doctor;
 import io.jccl.bindings.Discovery;
 import io.jccl.bindings.LoadedLibrary;
 import io.jccl.bindings.NativeLibrary;
-
-import org.jspecify.annotations.Nullable;
-
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -13,6 +10,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
 
 /**
  * What a machine is built of, for reports that other programs read. What cannot be read is null.

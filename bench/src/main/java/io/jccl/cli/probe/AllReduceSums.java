@@ -2,7 +2,6 @@ package io.jccl.cli.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-
 import io.jccl.bench.Collective;
 import io.jccl.bench.PerfRun;
 import io.jccl.bench.probe.Outcome;
@@ -13,15 +12,13 @@ import io.jccl.bench.probe.Timing;
 import io.jccl.cli.perf.PerfCommand;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
-
-import picocli.CommandLine;
-
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import picocli.CommandLine;
 
 /**
  * Sums over ranks by {@code jccl all_reduce} itself, so that the figures are those that its table

@@ -17,16 +17,6 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
 import io.jccl.rendezvous.LaunchEnvironment;
-
-import org.jspecify.annotations.Nullable;
-
-import picocli.CommandLine.Command;
-import picocli.CommandLine.Mixin;
-import picocli.CommandLine.Model.CommandSpec;
-import picocli.CommandLine.Option;
-import picocli.CommandLine.ParameterException;
-import picocli.CommandLine.Spec;
-
 import java.io.PrintWriter;
 import java.util.Arrays;
 import java.util.EnumSet;
@@ -40,6 +30,13 @@ import java.util.function.Consumer;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
+import org.jspecify.annotations.Nullable;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
+import picocli.CommandLine.Spec;
 
 /** Measures what compute, memory and links of this machine do. */
 @Command(
@@ -52,7 +49,7 @@ import java.util.stream.Collectors;
             "Every figure is the median of batches after the operation has become steady, and what"
                     + " was computed is checked.",
             "Exit status: 0; 1 if a result was wrong or a measurement failed; 2 for a mistake on"
-                + " the command line.",
+                    + " the command line.",
         })
 public final class ProbeCommand implements Callable<Integer> {
     /** More than any device holds: n^2 elements are counted by an int. */

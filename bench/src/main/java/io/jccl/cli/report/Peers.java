@@ -33,16 +33,18 @@ final class Peers {
                                 + ", "
                                 + Axis.number(run.number(r, "ranks"))
                                 + " ranks";
-                r.path("micros").properties().forEach(e -> {
-                    String name = run.named(e.getKey());
-                    double time = e.getValue().asDouble(Double.NaN);
-                    String text = Axis.number(time);
-                    String tip = name + ", " + Axis.bytes(size) + ": " + text + " us";
-                    charts.computeIfAbsent(title, t -> new LinkedHashMap<>())
-                            .computeIfAbsent(name, n -> new ArrayList<>())
-                            .add(new Point(size, time, tip));
-                    rows.add(List.of(title, Axis.bytes(size), name, text));
-                });
+                r.path("micros")
+                        .properties()
+                        .forEach(e -> {
+                            String name = run.named(e.getKey());
+                            double time = e.getValue().asDouble(Double.NaN);
+                            String text = Axis.number(time);
+                            String tip = name + ", " + Axis.bytes(size) + ": " + text + " us";
+                            charts.computeIfAbsent(title, t -> new LinkedHashMap<>())
+                                    .computeIfAbsent(name, n -> new ArrayList<>())
+                                    .add(new Point(size, time, tip));
+                            rows.add(List.of(title, Axis.bytes(size), name, text));
+                        });
             }
             double load = Run.optional(run.root(), "load_after");
             if (load > Run.optional(run.root(), "cores") + 1) {

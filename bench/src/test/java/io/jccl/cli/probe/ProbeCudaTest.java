@@ -8,20 +8,18 @@ import io.jccl.bench.probe.Outcome.Status;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.cli.OnDoubles;
 import io.jccl.cli.OnDoubles.Result;
-
-import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.io.TempDir;
-import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.CsvSource;
-
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /** A probe of a GPU, on the doubles of CUDA, NCCL and cuBLAS, in JVMs of their own. */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
