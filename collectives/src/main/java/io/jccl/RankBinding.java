@@ -24,7 +24,7 @@ final class RankBinding {
         CpuBinding binding = asked != null ? asked : CpuBinding.of(environment);
         // A variable that a launcher has set for all its children must not make the JVM warn, or
         // fail, where the program itself does without native calls.
-        if (binding == CpuBinding.NONE || asked == null && !ThreadAffinity.isAvailable()) {
+        if (binding == CpuBinding.NONE || (asked == null && !ThreadAffinity.isAvailable())) {
             return List.of();
         }
         return binding == CpuBinding.CORE

@@ -470,10 +470,13 @@ class TopologyXmlTest {
     @Test
     void placesInTheText() {
         String xml =
-                "\n\n"
-                        + "  <?xml version=\"1.0\"?>\n"
-                        + "<system version=\"1\">\n"
-                        + "  <cpu numaid=\"x\"/></system>";
+                """
+
+
+                  <?xml version="1.0"?>
+                <system version="1">
+                  <cpu numaid="x"/></system>\
+                """;
         TopologyFormatException e = assertThrows(TopologyFormatException.class, () -> read(xml));
         assertEquals("5/3", e.line() + "/" + e.column(), e.getMessage());
         TopologyFormatException graph =
