@@ -38,7 +38,7 @@ class StandardErrorTest {
                         ChildJvm.rootOf(NativeLibraries.class)
                                 + ":"
                                 + ChildJvm.rootOf(StandardErrorTest.class),
-                        Main.class.getName(),
+                        "'" + Main.class.getName() + "'",
                         "3");
         Process shell =
                 new ProcessBuilder("sh", "-c", "exec " + java + " 2>" + first + " 3>" + second)

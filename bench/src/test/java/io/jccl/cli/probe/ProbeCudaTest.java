@@ -11,9 +11,12 @@ import io.jccl.cli.OnDoubles.Result;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -28,7 +31,7 @@ class ProbeCudaTest {
 
     @TempDir private static Path folder = Path.of("");
 
-    private static OnDoubles doubles = new OnDoubles(Path.of(""), Path.of(""));
+    private static @Nullable OnDoubles doubles;
 
     @TempDir Path output = Path.of("");
 
@@ -37,8 +40,20 @@ class ProbeCudaTest {
         doubles = OnDoubles.build(folder);
     }
 
+    @AfterAll
+    static void endLoop() throws InterruptedException {
+        if (doubles != null) {
+            doubles.close();
+        }
+    }
+
+    private static OnDoubles doubles() {
+        return Objects.requireNonNull(doubles);
+    }
+
     private static Result probe(Map<String, String> environment, String line) throws Exception {
-        return doubles.jccl(environment, ("probe --device " + line).split(" "));
+        return Objects.requireNonNull(doubles)
+                .jccl(environment, ("probe --device " + line).split(" "));
     }
 
     private static Set<Status> statuses(List<Outcome> outcomes) {
@@ -161,7 +176,7 @@ class ProbeCudaTest {
                 "probe --device cuda --only matmul,layer,copy --sizes 16 --hidden 16"
                         + " --max-bytes 64K --time-budget 2 -J "
                         + json;
-        Result r = doubles.jccl(List.of("-Djccl.cublas=" + nowhere), Map.of(), line.split(" "));
+        Result r = doubles().jccl(List.of("-Djccl.cublas=" + nowhere), Map.of(), line.split(" "));
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         for (Outcome o :
