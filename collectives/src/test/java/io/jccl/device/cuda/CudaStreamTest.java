@@ -201,6 +201,11 @@ class CudaStreamTest {
                 throw new IllegalStateException("the second");
             });
             stream.launchHostFunction(() -> next.set(true));
+            // A wait ends with the first error, even before the second function has run.
+            long deadline = System.nanoTime() + PATIENCE.toNanos();
+            while (!next.get() && System.nanoTime() < deadline) {
+                Thread.onSpinWait();
+            }
             JcclException e = assertThrows(JcclException.class, () -> stream.synchronize(PATIENCE));
             assertSame(thrown, e.getCause());
             stream.synchronize(PATIENCE);
