@@ -1,17 +1,25 @@
 package io.jccl.bench.probe;
 
 import io.jccl.bench.BandwidthCase;
+import io.jccl.bindings.ThreadAffinity;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Cpus;
+import io.jccl.topology.read.Cpu;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.TreeMap;
 import java.util.concurrent.atomic.AtomicIntegerArray;
+import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
 /** How long a cache line takes from core to core, and a few bytes from device to device. */
@@ -69,30 +77,114 @@ final class LatencyProbe {
         }
     }
 
-    /** Between two threads, which the scheduler may put on any two cores. */
-    ProbeResult.Latency cores(double share) {
-        String how = "a cache line, threads unbound";
-        if (Runtime.getRuntime().availableProcessors() < 2) {
-            return row("core", "core", how, Outcome.lacking("this process may use one CPU"), 1);
+    /** Two CPUs, and what they share. */
+    private record Pair(Cpu from, Cpu to, String relation) {}
+
+    /** One pair of each kind that this process may use: the nearer, the earlier. */
+    private static List<Pair> pairs() {
+        BitSet allowed = Cpus.ofProcess();
+        List<Cpu> cpus = Cpus.all().stream().filter(c -> allowed.get(c.id())).toList();
+        Map<String, Pair> kinds = new TreeMap<>();
+        for (int i = 1; i < cpus.size(); i++) {
+            Cpu from = cpus.getFirst();
+            Cpu to = cpus.get(i);
+            String relation =
+                    from.core() == to.core()
+                            ? "1 two threads of a core"
+                            : from.l3() >= 0 && from.l3() == to.l3()
+                                    ? "2 cores that share a level 3 cache"
+                                    : from.numa() == to.numa()
+                                            ? "3 cores of a NUMA node"
+                                            : "4 cores of two NUMA nodes";
+            kinds.putIfAbsent(relation, new Pair(from, to, relation.substring(2)));
         }
+        return List.copyOf(kinds.values());
+    }
+
+    /**
+     * Between CPUs: a pair of each kind that there is, with a thread bound to each; where threads
+     * cannot be bound, between two threads wherever the scheduler puts them.
+     */
+    List<ProbeResult.Latency> cores(double seconds) {
+        List<Pair> pairs = ThreadAffinity.isAvailable() ? pairs() : List.of();
+        List<ProbeResult.Latency> rows = new ArrayList<>();
+        for (Pair p : pairs) {
+            rows.add(
+                    between(
+                            "CPU " + p.from.id(),
+                            "CPU " + p.to.id(),
+                            "a cache line, " + p.relation,
+                            seconds / pairs.size(),
+                            () -> bind(p.from),
+                            () -> bind(p.to)));
+        }
+        if (rows.isEmpty()) {
+            String how = "a cache line, threads unbound";
+            rows.add(
+                    Runtime.getRuntime().availableProcessors() < 2
+                            ? row(
+                                    "core",
+                                    "core",
+                                    how,
+                                    Outcome.lacking("this process may use one CPU"),
+                                    1)
+                            : between("core", "core", how, seconds, () -> {}, () -> {}));
+        }
+        return rows;
+    }
+
+    private static void bind(Cpu cpu) {
+        BitSet one = new BitSet();
+        one.set(cpu.id());
+        ThreadAffinity.set(one);
+    }
+
+    private static ProbeResult.Latency between(
+            String from, String to, String how, double seconds, Runnable here, Runnable there) {
         PingPong pair = new PingPong();
-        Thread other = Thread.ofPlatform().daemon().name("jccl-probe-echo").start(pair::echo);
-        Outcome outcome;
-        try {
-            Timing timing = Meter.measure(pair::run, share);
-            String wrong = pair.wrong();
-            outcome = wrong == null ? Outcome.measured(timing) : Outcome.wrong(wrong);
-            if (wrong == null && pair.yields > 0) {
-                outcome =
-                        outcome.withNote(
-                                "the threads had to share a core: not a cache line's latency alone");
-            }
-        } finally {
-            pair.cell.set(CELL, STOP);
-        }
-        joined(other);
+        Thread echo =
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("jccl-probe-echo")
+                        .start(
+                                () -> {
+                                    there.run();
+                                    pair.echo();
+                                });
+        AtomicReference<Outcome> result = new AtomicReference<>();
+        Thread run =
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("jccl-probe-ping")
+                        .start(
+                                () -> {
+                                    try {
+                                        here.run();
+                                        result.set(measured(pair, seconds));
+                                    } finally {
+                                        pair.cell.set(CELL, STOP);
+                                    }
+                                });
+        joined(run);
+        joined(echo);
+        Outcome outcome =
+                Objects.requireNonNullElseGet(
+                        result.get(), () -> Outcome.lacking("its thread ended with an error"));
         // There and back.
-        return row("core", "core", how, outcome, 2);
+        return row(from, to, how, outcome, 2);
+    }
+
+    private static Outcome measured(PingPong pair, double seconds) {
+        Timing timing = Meter.measure(pair::run, seconds);
+        String wrong = pair.wrong();
+        if (wrong != null) {
+            return Outcome.wrong(wrong);
+        }
+        Outcome outcome = Outcome.measured(timing);
+        return pair.yields == 0
+                ? outcome
+                : outcome.withNote(
+                        "the threads had to share a core: not a cache line's latency alone");
     }
 
     private static void joined(Thread thread) {

@@ -105,7 +105,7 @@ public final class ProbeRun {
                 case LATENCY -> {
                     show.accept("latency");
                     LatencyProbe probe = new LatencyProbe();
-                    latency.add(probe.cores(budget.share(config.cuda() ? 2 : 1)));
+                    latency.addAll(probe.cores(budget.share(config.cuda() ? 2 : 1)));
                     if (config.cuda()) {
                         latency.addAll(probe.devices(peers(), budget));
                     }

@@ -9,6 +9,7 @@ import io.jccl.bench.probe.ProbeSection;
 import io.jccl.cli.doctor.Hardware;
 import io.jccl.cli.doctor.Machine;
 import io.jccl.cli.shell.Count;
+import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Sizes;
@@ -136,6 +137,8 @@ public final class ProbeCommand implements Callable<Integer> {
 
     @Mixin private JsonOption json = new JsonOption();
 
+    @Mixin private HtmlOption html = new HtmlOption();
+
     public ProbeCommand() {
         this(System.getenv(), product -> {});
     }
@@ -160,6 +163,7 @@ public final class ProbeCommand implements Callable<Integer> {
         CommandSpec s = spec;
         checkAlone(s);
         json.checkWritable(s.commandLine());
+        html.checkWritable(s.commandLine());
         ProbeConfig config = config(s);
         PrintWriter out = s.commandLine().getOut();
         Progress progress = Progress.to(s.commandLine().getErr());
@@ -181,6 +185,7 @@ public final class ProbeCommand implements Callable<Integer> {
         json.text(out).print(ProbeText.of(result));
         out.flush();
         json.write(out, () -> ProbeJson.of(result));
+        html.write(() -> ProbePage.of(result, s.commandLine()));
         return result.faults().isEmpty() ? 0 : 1;
     }
 

@@ -86,9 +86,9 @@ class OptimizerStateTest {
                 refused(s, file, "torn");
             }
             Files.write(file, new byte[100]);
-            refused(s, file, "no optimizer state");
+            refused(s, file, "is not an optimizer state");
             Files.write(file, new byte[3]);
-            refused(s, file, "no optimizer state");
+            refused(s, file, "is not an optimizer state");
             Files.write(file, good);
             assertEquals(7, s.restore(file));
             assertThrows(IllegalArgumentException.class, () -> s.save(file, -1));
