@@ -146,25 +146,23 @@ final class LatencyProbe {
                 Thread.ofPlatform()
                         .daemon()
                         .name("jccl-probe-echo")
-                        .start(
-                                () -> {
-                                    there.run();
-                                    pair.echo();
-                                });
+                        .start(() -> {
+                            there.run();
+                            pair.echo();
+                        });
         AtomicReference<Outcome> result = new AtomicReference<>();
         Thread run =
                 Thread.ofPlatform()
                         .daemon()
                         .name("jccl-probe-ping")
-                        .start(
-                                () -> {
-                                    try {
-                                        here.run();
-                                        result.set(measured(pair, seconds));
-                                    } finally {
-                                        pair.cell.set(CELL, STOP);
-                                    }
-                                });
+                        .start(() -> {
+                            try {
+                                here.run();
+                                result.set(measured(pair, seconds));
+                            } finally {
+                                pair.cell.set(CELL, STOP);
+                            }
+                        });
         joined(run);
         joined(echo);
         Outcome outcome =

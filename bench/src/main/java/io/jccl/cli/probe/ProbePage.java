@@ -59,16 +59,13 @@ final class ProbePage {
     private static LineChart chart(ProbeReport.Chart c) {
         List<Series> series = new ArrayList<>();
         c.lines()
-                .forEach(
-                        (name, points) ->
-                                series.add(
-                                        new Series(
-                                                name,
-                                                series.size(),
-                                                Line.SOLID,
-                                                points.stream()
-                                                        .map(p -> point(name, p, c))
-                                                        .toList())));
+                .forEach((name, points) ->
+                        series.add(
+                                new Series(
+                                        name,
+                                        series.size(),
+                                        Line.SOLID,
+                                        points.stream().map(p -> point(name, p, c)).toList())));
         Axis.Scale across = c.x().equals("bytes") ? Axis.Scale.BYTES : Axis.Scale.DECADES;
         return LineChart.of(
                 c.title(),
@@ -79,7 +76,8 @@ final class ProbePage {
     }
 
     private static Point point(String name, ProbeReport.Point p, ProbeReport.Chart c) {
-        String tip = String.format(
+        String tip =
+                String.format(
                         Locale.ROOT, "%s: %s %.6g, %.4g %s", name, c.x(), p.x(), p.y(), c.y());
         return new Point(p.x(), p.y(), p.low(), p.high(), tip);
     }
@@ -101,7 +99,8 @@ final class ProbePage {
         for (int i = 0; i < ridges.length; i++) {
             ProbeResult.Roofline.Bandwidth b = r.bandwidth().get(i);
             double slope = b.gigabytesPerSecond() * GIGA_IN_TERA;
-            String name = String.format(Locale.ROOT, "%s, %.4g GB/s", b.level(), b.gigabytesPerSecond());
+            String name =
+                    String.format(Locale.ROOT, "%s, %.4g GB/s", b.level(), b.gigabytesPerSecond());
             series.add(
                     new Series(
                             name,
@@ -127,9 +126,7 @@ final class ProbePage {
                             List.of(new Point(p.flopsPerByte(), p.teraflops(), tip))));
         }
         List<LineChart.Mark> marks =
-                r.compute().stream()
-                        .map(c -> new LineChart.Mark(c.type(), c.teraflops()))
-                        .toList();
+                r.compute().stream().map(c -> new LineChart.Mark(c.type(), c.teraflops())).toList();
         return LineChart.of(
                 "Roofline",
                 new Axis("operations per byte", Axis.Scale.DECADES),
