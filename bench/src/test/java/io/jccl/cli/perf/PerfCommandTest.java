@@ -225,6 +225,7 @@ class PerfCommandTest {
                                 "config",
                                 "devices",
                                 "results",
+                                "run",
                                 "warm_up",
                                 "warning",
                                 "out_of_bounds",

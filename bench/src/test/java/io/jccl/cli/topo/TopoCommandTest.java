@@ -538,11 +538,12 @@ class TopoCommandTest {
         }
     }
 
-    @Test
-    void theCacheIsTrainedWithoutFailure() {
+    @ParameterizedTest
+    @ValueSource(strings = {"compute", "report"})
+    void theCacheIsTrainedWithoutFailure(String kind) {
         int status =
                 Main.execute(
-                        new String[] {"warm-up", EXAMPLE.toString()},
+                        new String[] {"warm-up", kind, EXAMPLE.toString()},
                         new PrintWriter(out),
                         new PrintWriter(err));
         assertEquals(0, status, err::toString);
