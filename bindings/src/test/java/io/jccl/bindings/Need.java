@@ -25,7 +25,9 @@ enum Need {
     /** MPICH with its header. */
     MPICH,
     /** The folder of real dumps of topologies, which other modules' tests read. */
-    TOPO;
+    TOPO,
+    /** A browser that shows pages without a screen, which other modules' tests start. */
+    CHROMIUM;
 
     private static final Set<Need> REQUIRED =
             parse(
