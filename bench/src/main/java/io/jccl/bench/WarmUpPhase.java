@@ -7,6 +7,7 @@ import io.jccl.device.Stream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -25,6 +26,7 @@ final class WarmUpPhase {
     private static final int MOST_SIZES = 8;
 
     private static final double WINDOW_NANOS = 20e6;
+    private static final long PAUSE_NANOS = 5_000_000;
 
     /** A window is no more than so many times as long as the one before. */
     private static final int GROWTH = 8;
@@ -125,8 +127,11 @@ final class WarmUpPhase {
             Runnable[] iterations = trials.stream().map(Trial::iteration).toArray(Runnable[]::new);
             int m = config.timing().aggregated();
             int repeats = 1;
+            // Once: to fill buffers takes longer than what is to be warmed.
+            trials.forEach(t -> t.prepare(SEED));
+            stream.synchronize();
             while (!windows.agree() && passed < until) {
-                double[] times = window(trials, iterations, repeats);
+                double[] times = window(iterations, repeats);
                 double all = Math.max(1, Arrays.stream(times).sum());
                 windows.add(geometricMean(times), (long) repeats * m * iterations.length);
                 double fit = Math.min(WINDOW_NANOS, Math.max(0, until - passed)) / all;
@@ -137,16 +142,16 @@ final class WarmUpPhase {
     }
 
     /** Runs each iteration some times; gives the slowest rank's nanoseconds of one. */
-    private double[] window(List<Trial> trials, Runnable[] iterations, int repeats) {
+    private double[] window(Runnable[] iterations, int repeats) {
         double[] mine = new double[iterations.length + 1];
         for (int t = 0; t < iterations.length; t++) {
-            trials.get(t).prepare(SEED);
-            stream.synchronize();
             // By the loop that will measure, which has to be warm as well.
             mine[t] = 1e3 * timer.batches(iterations[t], new int[] {repeats}, 1).units()[0];
         }
         mine[iterations.length] = (double) (System.nanoTime() - start);
         double[] all = exchange.combine(ReduceOp.MAX, mine);
+        // Ranks on all cores leave none to the compiler, which they are waiting for.
+        LockSupport.parkNanos(PAUSE_NANOS);
         passed = all[iterations.length];
         return Arrays.copyOf(all, iterations.length);
     }
