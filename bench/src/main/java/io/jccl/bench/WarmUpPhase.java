@@ -26,7 +26,10 @@ final class WarmUpPhase {
     private static final int MOST_SIZES = 8;
 
     private static final double WINDOW_NANOS = 20e6;
-    private static final long PAUSE_NANOS = 5_000_000;
+    private static final long PAUSE_NANOS = 10_000_000;
+
+    /** As many numbers as there are batches. */
+    private static final int FEW = 9;
 
     /** A window is no more than so many times as long as the one before. */
     private static final int GROWTH = 8;
@@ -34,7 +37,7 @@ final class WarmUpPhase {
     /** The JVM compiles a method at its best after 5,000 to 15,000 calls; loops sooner. */
     private static final long FEWEST_SMALL = 20_000;
 
-    private static final long FEWEST_LARGE = 300;
+    private static final long FEWEST_LARGE = 2_000;
 
     private static final long SEED = 98;
 
@@ -126,30 +129,43 @@ final class WarmUpPhase {
             }
             Runnable[] iterations = trials.stream().map(Trial::iteration).toArray(Runnable[]::new);
             int m = config.timing().aggregated();
-            int repeats = 1;
+            int[] repeats = new int[iterations.length];
+            Arrays.fill(repeats, 1);
             // Once: to fill buffers takes longer than what is to be warmed.
             trials.forEach(t -> t.prepare(SEED));
             stream.synchronize();
             while (!windows.agree() && passed < until) {
                 double[] times = window(iterations, repeats);
-                double all = Math.max(1, Arrays.stream(times).sum());
-                windows.add(geometricMean(times), (long) repeats * m * iterations.length);
-                double fit = Math.min(WINDOW_NANOS, Math.max(0, until - passed)) / all;
-                repeats = (int) Math.clamp(fit, 1.0, (double) repeats * GROWTH);
+                windows.add(geometricMean(times), (long) Arrays.stream(repeats).sum() * m);
+                // The same time for each: uncompiled loops over large sizes would leave no calls
+                // to the rest of the path.
+                double each =
+                        Math.min(WINDOW_NANOS, Math.max(0, until - passed)) / iterations.length;
+                for (int t = 0; t < repeats.length; t++) {
+                    double fit = each / Math.max(1, times[t]);
+                    repeats[t] = (int) Math.clamp(fit, 1.0, (double) repeats[t] * GROWTH);
+                }
             }
         }
         return windows;
     }
 
     /** Runs each iteration some times; gives the slowest rank's nanoseconds of one. */
-    private double[] window(Runnable[] iterations, int repeats) {
+    private double[] window(Runnable[] iterations, int[] repeats) {
         double[] mine = new double[iterations.length + 1];
         for (int t = 0; t < iterations.length; t++) {
             // By the loop that will measure, which has to be warm as well.
-            mine[t] = 1e3 * timer.batches(iterations[t], new int[] {repeats}, 1).units()[0];
+            mine[t] = 1e3 * timer.batches(iterations[t], new int[] {repeats[t]}, 1).units()[0];
         }
         mine[iterations.length] = (double) (System.nanoTime() - start);
         double[] all = exchange.combine(ReduceOp.MAX, mine);
+        // What goes on between measurements: met for the first time it would make the JVM throw
+        // away the code that it has compiled, and compile again while the first sizes are timed.
+        comm.barrier(stream);
+        exchange.average(config.timing().average(), Arrays.copyOf(mine, FEW));
+        exchange.average(config.timing().average(), mine[0]);
+        exchange.combine(ReduceOp.SUM, 0, 0);
+        stream.synchronize();
         // Ranks on all cores leave none to the compiler, which they are waiting for.
         LockSupport.parkNanos(PAUSE_NANOS);
         passed = all[iterations.length];
