@@ -78,7 +78,8 @@ final class WarmUpPhase {
         for (DataType type : config.types()) {
             for (int k = 0; k < kinds; k++) {
                 ReduceOp.Kind kind = config.collective().reduces() ? config.ops().get(k) : null;
-                for (List<Long> sizes : List.of(small, large)) {
+                // Large ones first: their vector loops take the compiler longest.
+                for (List<Long> sizes : List.of(large, small)) {
                     if (!sizes.isEmpty()) {
                         double until = passed + (MOST_NANOS - passed) / left;
                         Windows w = run(type, kind, sizes, until);
