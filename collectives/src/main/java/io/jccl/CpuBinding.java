@@ -1,7 +1,9 @@
 package io.jccl;
 
+import java.util.Arrays;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 
 /**
  * Which CPUs the ranks of a machine run on. Two ranks that the scheduler puts on one core wait for
@@ -46,13 +48,20 @@ public enum CpuBinding {
         if (value.isEmpty()) {
             return NONE;
         }
-        for (CpuBinding b : values()) {
-            if (b.toString().equals(value.toLowerCase(Locale.ROOT))) {
-                return b;
-            }
-        }
-        throw new IllegalArgumentException(
-                VARIABLE + " is '" + value + "', expected core, numa or none");
+        return named(value)
+                .orElseThrow(() ->
+                        new IllegalArgumentException(
+                                VARIABLE + " is '" + value + "', expected core, numa or none"));
+    }
+
+    /**
+     * Finds one by its word, in upper or lower case.
+     *
+     * @param word such as {@code core}
+     * @return the binding; empty if there is none of that name
+     */
+    public static Optional<CpuBinding> named(String word) {
+        return Arrays.stream(values()).filter(b -> b.name().equalsIgnoreCase(word)).findFirst();
     }
 
     /** The word on the command line. */

@@ -25,7 +25,7 @@ final class BatchTimer {
     private static final int BATCHES = 5;
 
     /** Of short operations. */
-    private static final int MORE_BATCHES = 9;
+    static final int MORE_BATCHES = 9;
 
     private static final double BATCH_MICROS = 1000;
     private static final int FEWEST = 4;

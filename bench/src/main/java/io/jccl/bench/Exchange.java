@@ -9,6 +9,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
+import io.jccl.internal.Cpus;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
@@ -193,14 +194,18 @@ final class Exchange implements AutoCloseable {
 
     /** Not through InetAddress, which may wait for a name server. */
     private static String hostName() {
-        String name = firstLine(Path.of("/proc/sys/kernel/hostname"), "");
+        String name = "";
+        try {
+            name = Files.readString(Path.of("/proc/sys/kernel/hostname")).strip();
+        } catch (IOException e) {
+            // Not Linux.
+        }
         return name.isBlank() ? System.getenv().getOrDefault("HOSTNAME", "localhost") : name;
     }
 
     /** Those of the calling thread; empty if unknown, or scattered beyond what a card holds. */
     private static String allowedCpus() {
-        String line = firstLine(Path.of("/proc/thread-self/status"), "Cpus_allowed_list:");
-        String list = line.substring(line.indexOf(':') + 1).trim();
+        String list = Cpus.text(Cpus.ofThread());
         return list.length() <= 1000 ? list : "";
     }
 
@@ -210,17 +215,7 @@ final class Exchange implements AutoCloseable {
             Cuda.DeviceInfo info = Cuda.info(device);
             return info.pciBusId() + " " + info.model();
         }
-        String line = firstLine(Path.of("/proc/cpuinfo"), "model name");
-        int colon = line.indexOf(':');
-        return colon < 0 ? System.getProperty("os.arch", "CPU") : line.substring(colon + 1).trim();
-    }
-
-    private static String firstLine(Path file, String prefix) {
-        try (var lines = Files.lines(file)) {
-            return lines.filter(l -> l.startsWith(prefix)).findFirst().orElse("").trim();
-        } catch (IOException | RuntimeException e) {
-            return "";
-        }
+        return Cpus.model();
     }
 
     @Override

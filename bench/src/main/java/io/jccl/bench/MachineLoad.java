@@ -1,5 +1,6 @@
 package io.jccl.bench;
 
+import io.jccl.internal.Cpus;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -41,13 +42,8 @@ final class MachineLoad {
      * @return their numbers; none if it is empty or not a list
      */
     static BitSet cpus(String list) {
-        BitSet cpus = new BitSet();
         try {
-            for (String range : list.isBlank() ? new String[0] : list.strip().split(",", -1)) {
-                String[] ends = range.split("-", 2);
-                cpus.set(Integer.parseInt(ends[0]), Integer.parseInt(ends[ends.length - 1]) + 1);
-            }
-            return cpus;
+            return Cpus.parse(list);
         } catch (NumberFormatException | IndexOutOfBoundsException e) {
             return new BitSet();
         }

@@ -1,5 +1,6 @@
 package io.jccl.bench;
 
+import io.jccl.internal.Statistics;
 import java.io.IOException;
 import java.time.LocalDateTime;
 import java.util.Arrays;
@@ -90,8 +91,8 @@ public interface Report {
                     (sorted[(n - 1) / 2] + sorted[n / 2]) / 2,
                     sorted[0],
                     sorted[n - 1],
-                    Iterations.percentile(sorted, 25),
-                    Iterations.percentile(sorted, 75));
+                    Statistics.percentile(sorted, 25),
+                    Statistics.percentile(sorted, 75));
         }
     }
 
@@ -145,15 +146,10 @@ public interface Report {
                     sorted[n - 1],
                     avg,
                     sorted[n / 2],
-                    percentile(sorted, 95),
-                    percentile(sorted, 99),
+                    Statistics.percentile(sorted, 95),
+                    Statistics.percentile(sorted, 99),
                     stdev,
                     avg > 0 ? 100 * stdev / avg : 0);
-        }
-
-        private static double percentile(double[] sorted, int percent) {
-            int rank = Math.ceilDiv(sorted.length * percent, 100);
-            return sorted[Math.min(sorted.length, Math.max(1, rank)) - 1];
         }
     }
 

@@ -28,9 +28,6 @@ final class WarmUpPhase {
     private static final double WINDOW_NANOS = 20e6;
     private static final long PAUSE_NANOS = 10_000_000;
 
-    /** As many numbers as there are batches. */
-    private static final int FEW = 9;
-
     /** A window is no more than so many times as long as the one before. */
     private static final int GROWTH = 8;
 
@@ -163,7 +160,7 @@ final class WarmUpPhase {
         // What goes on between measurements: met for the first time it would make the JVM throw
         // away the code that it has compiled, and compile again while the first sizes are timed.
         comm.barrier(stream);
-        exchange.average(config.timing().average(), Arrays.copyOf(mine, FEW));
+        exchange.average(config.timing().average(), Arrays.copyOf(mine, BatchTimer.MORE_BATCHES));
         exchange.average(config.timing().average(), mine[0]);
         exchange.combine(ReduceOp.SUM, 0, 0);
         stream.synchronize();

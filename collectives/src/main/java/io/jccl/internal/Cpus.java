@@ -51,6 +51,34 @@ public final class Cpus {
     }
 
     /**
+     * How many processors this process has. What the JVM counts is those of the calling thread.
+     *
+     * @return 1 or more
+     */
+    public static int processors() {
+        BitSet process = ofProcess();
+        return ofThread().equals(process)
+                ? Runtime.getRuntime().availableProcessors()
+                : process.cardinality();
+    }
+
+    /**
+     * The model of this machine's CPUs.
+     *
+     * @return its name; the architecture if the system does not report it
+     */
+    public static String model() {
+        try (var lines = Files.lines(Path.of("/proc/cpuinfo"))) {
+            return lines.filter(l -> l.startsWith("model name"))
+                    .map(l -> l.substring(l.indexOf(':') + 1).strip())
+                    .findFirst()
+                    .orElse(System.getProperty("os.arch", "CPU"));
+        } catch (IOException | RuntimeException e) {
+            return System.getProperty("os.arch", "CPU");
+        }
+    }
+
+    /**
      * All CPUs of this machine.
      *
      * @return in the order of their numbers; empty if the system does not report them

@@ -128,7 +128,7 @@ final class ElementwiseProbe {
                             Functions.sum(x, y, z, count);
                         }
                     });
-            return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1.0));
+            return outcome(timing, wrong(c, count - 1, (count - 1) % 1000 + 1.0, 0));
         }
     }
 
@@ -149,7 +149,10 @@ final class ElementwiseProbe {
                     };
             // With one gradient for ever both moments' estimates are 1: each step is the rate.
             Timing timing = meter.apply(work);
-            return outcome(timing, wrong(state.parameters(), count - 1, -RATE * step[0]));
+            double expected = -RATE * step[0];
+            return outcome(
+                    timing,
+                    wrong(state.parameters(), count - 1, expected, roundings(step[0], expected)));
         }
     }
 
@@ -157,10 +160,14 @@ final class ElementwiseProbe {
         return wrong == null ? Outcome.measured(timing) : Outcome.wrong(wrong);
     }
 
-    /** Compares an element, but for float32's rounding of many steps. */
-    private static @Nullable String wrong(Buffer b, long at, double expected) {
+    /** What float32 may be off by after adding up to {@code last}: half an ulp for each step. */
+    static double roundings(long steps, double last) {
+        return steps * Math.ulp((float) last) / 2.0;
+    }
+
+    private static @Nullable String wrong(Buffer b, long at, double expected, double roundings) {
         double found = b.get(at);
-        return Math.abs(found - expected) <= 1e-3 * Math.max(1, Math.abs(expected))
+        return Math.abs(found - expected) <= 1e-3 * Math.max(1, Math.abs(expected)) + roundings
                 ? null
                 : "element " + at + " is " + found + ", expected " + expected;
     }

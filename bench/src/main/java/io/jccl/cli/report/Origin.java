@@ -4,9 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.shell.Version;
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
+import io.jccl.internal.Cpus;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
@@ -39,19 +37,8 @@ record Origin(String command, String machine, String versions, String time) {
         run.put("jccl", Version.TEXT);
         run.put("java", Runtime.version() + " (" + System.getProperty("java.vm.name") + ")");
         run.put("os", System.getProperty("os.name") + " " + System.getProperty("os.version"));
-        run.put("cpu", processor());
-        run.put("processors", Runtime.getRuntime().availableProcessors());
-    }
-
-    private static String processor() {
-        try (var lines = Files.lines(Path.of("/proc/cpuinfo"))) {
-            return lines.filter(l -> l.startsWith("model name"))
-                    .map(l -> l.substring(l.indexOf(':') + 1).strip())
-                    .findFirst()
-                    .orElse(System.getProperty("os.arch", "CPU"));
-        } catch (IOException | RuntimeException e) {
-            return System.getProperty("os.arch", "CPU");
-        }
+        run.put("cpu", Cpus.model());
+        run.put("processors", Cpus.processors());
     }
 
     /** What a document says of itself; documents of earlier versions say less. */

@@ -1,7 +1,6 @@
 package io.jccl.cli.shell;
 
 import io.jccl.CpuBinding;
-import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
@@ -41,13 +40,13 @@ public final class BindOption {
     static final class Converter implements ITypeConverter<CpuBinding> {
         @Override
         public CpuBinding convert(String value) {
-            for (CpuBinding b : CpuBinding.values()) {
-                if (b.toString().equals(value.toLowerCase(Locale.ROOT))) {
-                    return b;
-                }
-            }
-            throw new TypeConversionException(
-                    "'" + value + "' is no binding, expected core, numa or none");
+            return CpuBinding.named(value)
+                    .orElseThrow(() ->
+                            new TypeConversionException(
+                                    "'"
+                                            + value
+                                            + "' is not a binding, expected core, numa or"
+                                            + " none"));
         }
     }
 }

@@ -14,6 +14,7 @@ import io.jccl.bench.report.Page;
 import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Version;
+import io.jccl.internal.Cpus;
 import io.jccl.train.fit.Attempt;
 import io.jccl.train.fit.Experiment;
 import io.jccl.train.fit.Settings;
@@ -48,7 +49,7 @@ final class FitReport {
                 Amounts.text(settings.nvmeBytes()),
                 settings.hidden(),
                 settings.batch(),
-                Runtime.getRuntime().availableProcessors(),
+                Cpus.processors(),
                 Runtime.version());
     }
 
@@ -198,7 +199,7 @@ final class FitReport {
         top.put("schema", 1);
         top.put("version", Version.TEXT);
         top.put("engine", "host");
-        top.put("processors", Runtime.getRuntime().availableProcessors());
+        top.put("processors", Cpus.processors());
         top.put("java", Runtime.version().toString());
         top.put("ranks", settings.ranks());
         top.put("hidden", settings.hidden());

@@ -15,6 +15,7 @@ import io.jccl.bench.report.LineChart.Series;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Version;
+import io.jccl.internal.Cpus;
 import io.jccl.parallel.Compression;
 import io.jccl.train.GptShape;
 import io.jccl.train.RunSettings;
@@ -114,7 +115,7 @@ final class TrainReport {
                 + String.format(
                         Locale.ROOT,
                         "; CPU, %d processors, JDK %s",
-                        Runtime.getRuntime().availableProcessors(),
+                        Cpus.processors(),
                         Runtime.version());
     }
 
@@ -384,7 +385,7 @@ final class TrainReport {
         ObjectNode top = root.putObject("jccl_train");
         top.put("schema", 1);
         top.put("version", Version.TEXT);
-        top.put("processors", Runtime.getRuntime().availableProcessors());
+        top.put("processors", Cpus.processors());
         top.put("java", Runtime.version().toString());
         top.put("text", text);
         top.put("unigram_entropy", entropy);
