@@ -17,9 +17,6 @@ final class Doubts {
 
     private static final double STOLEN = 0.05;
 
-    /** Quartiles of batches that differ by more, over the median, count. */
-    private static final double SPREAD = 0.2;
-
     /** Part of the measurements that may have such a spread. */
     private static final double SPREAD_ROWS = 0.25;
 
@@ -71,7 +68,7 @@ final class Doubts {
     /** Takes notice of a measurement. */
     void add(Report.Spread batches) {
         measured++;
-        if (batches.q3() - batches.q1() > SPREAD * batches.median()) {
+        if (batches.isWide()) {
             spread++;
         }
     }
@@ -98,7 +95,7 @@ final class Doubts {
             reasons.add(
                     format(
                             "batches of %d of %d times differ by more than %.0f %%",
-                            spread, measured, 100 * SPREAD));
+                            spread, measured, 100 * Report.Spread.WIDE));
             remedies.add("raise -n");
         }
         return reasons.isEmpty()

@@ -50,6 +50,17 @@ public final class PerfRun {
 
     private static final int PROBE_ITERATIONS = 8;
 
+    /** Nanoseconds that all small sizes together may be measured again. */
+    private static final double MOST_REPEATED = 2e9;
+
+    /** Of what is left of them, for one. */
+    private static final double REPEATED_SHARE = 0.25;
+
+    private static final long MOST_COMPILING = 20_000_000;
+
+    /** This rank's times, and what all ranks make of them. */
+    private record Sample(BatchTimer.Times mine, Report.Spread spread) {}
+
     private final PerfConfig config;
     private final Timing timing;
     private final Collective collective;
@@ -68,6 +79,11 @@ public final class PerfRun {
     private @Nullable Doubts doubts;
     private long bufferBytes;
     private long failedChecks;
+    private final CompilerThreads compilers = new CompilerThreads();
+
+    /** Nanoseconds that measurements were repeated, on all ranks the same. */
+    private double repeated;
+
     private double busBwSum;
     private int measurements;
 
@@ -276,21 +292,17 @@ public final class PerfRun {
         for (int i = 0; i < timing.warmups(); i++) {
             iteration.run();
         }
-        int[] batches = BatchTimer.lengths(timing, bytes, probe(iteration, bytes));
-        int[] units = batches;
-        if (timing.perIteration()) {
-            units = new int[timing.iterations()];
-            Arrays.fill(units, 1);
+        Sample sample = sample(iteration, bytes);
+        if (timing.isAutomatic(bytes)) {
+            double until = repeated + (MOST_REPEATED - repeated) * REPEATED_SHARE;
+            long start = System.nanoTime();
+            double before = repeated;
+            while (isUnsteady(sample.spread(), before, start) && repeated < until) {
+                sample = sample(iteration, bytes);
+            }
         }
-        comm.barrier(stream);
-        stream.synchronize();
-
-        BatchTimer.Times mine = new BatchTimer(timing, comm).time(iteration, units);
-        double[] own = timing.perIteration() ? means(mine.units(), batches) : mine.units();
-        double[] combined = exchange.average(timing.average(), own);
-        int replayed = timing.graphLaunches() > 0 ? timing.iterations() : 1;
-        int[] lengths = Arrays.stream(batches).map(n -> n * replayed).toArray();
-        Report.Spread spread = Report.Spread.of(combined, lengths);
+        BatchTimer.Times mine = sample.mine();
+        Report.Spread spread = sample.spread();
         double micros = spread.median();
         double cpuMicros = exchange.average(timing.average(), mine.submitted())[0];
         Report.Iterations iterations =
@@ -307,6 +319,34 @@ public final class PerfRun {
         }
         return new Report.Measurement(
                 micros, cpuMicros, algBw, busBw, check(trial), spread, iterations);
+    }
+
+    private Sample sample(Runnable iteration, long bytes) {
+        int[] batches = BatchTimer.lengths(timing, bytes, probe(iteration, bytes));
+        int[] units = batches;
+        if (timing.perIteration()) {
+            units = new int[timing.iterations()];
+            Arrays.fill(units, 1);
+        }
+        comm.barrier(stream);
+        stream.synchronize();
+        BatchTimer.Times mine = new BatchTimer(timing, comm).time(iteration, units);
+        double[] own = timing.perIteration() ? means(mine.units(), batches) : mine.units();
+        double[] combined = exchange.average(timing.average(), own);
+        int replayed = timing.graphLaunches() > 0 ? timing.iterations() : 1;
+        int[] lengths = Arrays.stream(batches).map(n -> n * replayed).toArray();
+        return new Sample(mine, Report.Spread.of(combined, lengths));
+    }
+
+    /** Whether batches differ or a rank's JVM compiles; ranks agree on that, and on the time. */
+    private boolean isUnsteady(Report.Spread spread, double before, long start) {
+        boolean again = compilers.sleepWhileBusy(MOST_COMPILING) || spread.isWide();
+        double passed = before + System.nanoTime() - start;
+        double[] all = exchange.combine(ReduceOp.MAX, again ? 1 : 0, passed);
+        if (all[0] > 0) {
+            repeated = all[1];
+        }
+        return all[0] > 0;
     }
 
     /** About how many microseconds an iteration takes, where that decides on their number. */

@@ -67,6 +67,13 @@ public interface Report {
             double max,
             double q1,
             double q3) {
+        /** Quartiles that differ by more, over the median, do not agree. */
+        static final double WIDE = 0.2;
+
+        /** Whether batches differ so much that their median is no good figure. */
+        boolean isWide() {
+            return q3 - q1 > WIDE * median;
+        }
 
         /**
          * Sums up batches.

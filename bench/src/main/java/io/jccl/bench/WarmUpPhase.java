@@ -7,7 +7,6 @@ import io.jccl.device.Stream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -26,7 +25,9 @@ final class WarmUpPhase {
     private static final int MOST_SIZES = 8;
 
     private static final double WINDOW_NANOS = 20e6;
-    private static final long PAUSE_NANOS = 10_000_000;
+
+    /** No longer than a window, or little would run where the compiler gets little time. */
+    private static final double PAUSE_NANOS = 20e6;
 
     /** A window is no more than so many times as long as the one before. */
     private static final int GROWTH = 8;
@@ -44,10 +45,17 @@ final class WarmUpPhase {
     private final Exchange exchange;
     private final Stream stream;
     private final BatchTimer timer;
+    private final CompilerThreads compilers = new CompilerThreads();
     private final long start = System.nanoTime();
 
     /** Nanoseconds since the first rank started, as of the last exchange. */
     private double passed;
+
+    /** Whether this rank's JVM compiled after the last window. */
+    private boolean compiled;
+
+    /** Whether any rank's did. */
+    private boolean anyCompiled;
 
     WarmUpPhase(PerfConfig config, Communicator comm, Patterns patterns, Exchange exchange) {
         this.config = config;
@@ -133,8 +141,11 @@ final class WarmUpPhase {
             trials.forEach(t -> t.prepare(SEED));
             stream.synchronize();
             while (!windows.agree() && passed < until) {
-                double[] times = window(iterations, repeats);
-                windows.add(geometricMean(times), (long) Arrays.stream(repeats).sum() * m);
+                double[] times = window(iterations, repeats, until);
+                windows.add(
+                        geometricMean(times),
+                        (long) Arrays.stream(repeats).sum() * m,
+                        !anyCompiled);
                 // The same time for each: uncompiled loops over large sizes would leave no calls
                 // to the rest of the path.
                 double each =
@@ -149,13 +160,14 @@ final class WarmUpPhase {
     }
 
     /** Runs each iteration some times; gives the slowest rank's nanoseconds of one. */
-    private double[] window(Runnable[] iterations, int[] repeats) {
-        double[] mine = new double[iterations.length + 1];
+    private double[] window(Runnable[] iterations, int[] repeats, double until) {
+        double[] mine = new double[iterations.length + 2];
         for (int t = 0; t < iterations.length; t++) {
             // By the loop that will measure, which has to be warm as well.
             mine[t] = 1e3 * timer.batches(iterations[t], new int[] {repeats[t]}, 1).units()[0];
         }
         mine[iterations.length] = (double) (System.nanoTime() - start);
+        mine[iterations.length + 1] = compiled ? 1 : 0;
         double[] all = exchange.combine(ReduceOp.MAX, mine);
         // What goes on between measurements: met for the first time it would make the JVM throw
         // away the code that it has compiled, and compile again while the first sizes are timed.
@@ -164,9 +176,11 @@ final class WarmUpPhase {
         exchange.average(config.timing().average(), mine[0]);
         exchange.combine(ReduceOp.SUM, 0, 0);
         stream.synchronize();
-        // Ranks on all cores leave none to the compiler, which they are waiting for.
-        LockSupport.parkNanos(PAUSE_NANOS);
         passed = all[iterations.length];
+        anyCompiled = all[iterations.length + 1] > 0;
+        // Ranks on all cores leave none to the compiler, which they are waiting for.
+        double most = Math.min(PAUSE_NANOS, until - passed);
+        compiled = compilers.sleepWhileBusy((long) Math.max(0, most));
         return Arrays.copyOf(all, iterations.length);
     }
 

@@ -5,9 +5,9 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Decides when a path is warm: once the last windows of operations took nearly the same time, and
- * the JVM has had the calls by which it chooses what to compile well. Before that the times may
- * agree too, as code that counts its calls is slow but steady.
+ * Decides when a path is warm: once the last windows of operations took nearly the same time, with
+ * nothing left to compile, and the JVM has had the calls by which it chooses what to compile well.
+ * Before that the times may agree too, as code that counts its calls is slow but steady.
  */
 final class Windows {
     /** Windows that have to agree. */
@@ -34,8 +34,12 @@ final class Windows {
      *
      * @param cost time of an operation in it, in any unit
      * @param operations how many it had
+     * @param compiled whether the compiler had nothing to do before it
      */
-    void add(double cost, long operations) {
+    void add(double cost, long operations, boolean compiled) {
+        if (!compiled) {
+            costs.clear();
+        }
         costs.add(cost);
         this.operations += operations;
     }

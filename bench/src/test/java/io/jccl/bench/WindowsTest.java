@@ -10,15 +10,15 @@ class WindowsTest {
     @Test
     void agreeOnceTheLastThreeAreAlike() {
         Windows w = new Windows(0);
-        w.add(46, 1);
-        w.add(1.2, 1);
-        w.add(0.50, 1);
+        w.add(46, 1, true);
+        w.add(1.2, 1, true);
+        w.add(0.50, 1, true);
         assertFalse(w.agree());
-        w.add(0.51, 1);
+        w.add(0.51, 1, true);
         assertFalse(w.agree());
-        w.add(0.49, 1);
+        w.add(0.49, 1, true);
         assertTrue(w.agree());
-        w.add(0.6, 1);
+        w.add(0.6, 1, true);
         assertFalse(w.agree());
         assertEquals(6, w.operations());
     }
@@ -28,24 +28,24 @@ class WindowsTest {
     void aPlateauBeforeTheJvmCompilesIsNotTakenForTheEnd() {
         Windows w = new Windows(1000);
         for (int i = 0; i < 9; i++) {
-            w.add(46, 100);
+            w.add(46, 100, true);
             assertFalse(w.agree());
         }
-        w.add(46, 100);
+        w.add(46, 100, true);
         assertTrue(w.agree());
     }
 
     @Test
     void theToleranceIsThatOfTheMedian() {
         Windows w = new Windows(0);
-        w.add(100, 1);
-        w.add(104.9, 1);
-        w.add(95.1, 1);
+        w.add(100, 1, true);
+        w.add(104.9, 1, true);
+        w.add(95.1, 1, true);
         assertTrue(w.agree());
         Windows far = new Windows(0);
-        far.add(100, 1);
-        far.add(105.1, 1);
-        far.add(100, 1);
+        far.add(100, 1, true);
+        far.add(105.1, 1, true);
+        far.add(100, 1, true);
         assertFalse(far.agree());
     }
 }

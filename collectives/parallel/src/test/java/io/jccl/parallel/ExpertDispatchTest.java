@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.CollectiveMismatchException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
@@ -16,12 +15,12 @@ import io.jccl.device.Device;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
 import io.jccl.testdouble.TestDouble;
+import io.jccl.testkit.AllocationRounds;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.MpiLauncher;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
-import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -45,7 +44,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
 class ExpertDispatchTest {
     private static final Duration PATIENCE = Duration.ofSeconds(150);
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     private final long seed = Long.getLong("jccl.seed", System.nanoTime());
 
@@ -561,7 +559,7 @@ class ExpertDispatchTest {
     @ParameterizedTest
     @CsvSource({"1, true", "2, false", "2, true"})
     void aStepAllocatesNothing(int ranks, boolean priority) {
-        long[] least = new long[ranks];
+        AllocationRounds rounds = new AllocationRounds(ranks);
         Communicator.runLocal(
                 ranks,
                 c -> {
@@ -575,28 +573,23 @@ class ExpertDispatchTest {
                             Buffer dlogits = floats(64 * 4, new Random(1));
                             Buffer x = floats(64 * 48, new Random(1));
                             Buffer y = floats(64 * 48, new Random(2))) {
-                        least[c.rank()] = Long.MAX_VALUE;
-                        // Until the compilers are done, in as many rounds on all ranks.
-                        for (int round = 0; round < 60; round++) {
-                            long before = THREADS.getCurrentThreadAllocatedBytes();
-                            double sum = 0;
-                            for (int i = 0; i < 50; i++) {
-                                layer.route(logits, 64);
-                                layer.dispatch(x);
-                                layer.combine(y);
-                                layer.combineBackward(x);
-                                layer.dispatchBackward(y);
-                                layer.routeBackward(dlogits, 0.01, 0.001);
-                                sum += layer.statistics().entropy() + layer.router().zLoss();
-                            }
-                            long bytes = THREADS.getCurrentThreadAllocatedBytes() - before;
-                            assertTrue(sum > 0);
-                            least[c.rank()] = Math.min(least[c.rank()], bytes / 50);
-                        }
+                        double[] sum = new double[1];
+                        rounds.repeat(
+                                c.rank(),
+                                50,
+                                () -> {
+                                    layer.route(logits, 64);
+                                    layer.dispatch(x);
+                                    layer.combine(y);
+                                    layer.combineBackward(x);
+                                    layer.dispatchBackward(y);
+                                    layer.routeBackward(dlogits, 0.01, 0.001);
+                                    sum[0] += layer.statistics().entropy();
+                                    sum[0] += layer.router().zLoss();
+                                });
+                        assertTrue(sum[0] > 0);
                     }
                 });
-        for (long bytes : least) {
-            assertEquals(0, bytes, "bytes per step");
-        }
+        rounds.assertNone();
     }
 }

@@ -4,7 +4,6 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import com.sun.management.ThreadMXBean;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.device.Buffer;
@@ -14,7 +13,7 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
-import java.lang.management.ManagementFactory;
+import io.jccl.testkit.AllocationRounds;
 import java.time.Duration;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
@@ -27,7 +26,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 class LinearTest {
     private static final CommunicatorOptions OPTIONS =
             CommunicatorOptions.DEFAULT.withTimeout(Duration.ofSeconds(60));
-    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     @ParameterizedTest
     @ValueSource(ints = {1, 2, 3, 4})
@@ -84,7 +82,7 @@ class LinearTest {
     @ParameterizedTest
     @ValueSource(booleans = {false, true})
     void stepsAllocateNothing(boolean sequence) {
-        long[] least = new long[2];
+        AllocationRounds rounds = new AllocationRounds(2);
         Communicator.runLocal(
                 2,
                 OPTIONS,
@@ -122,23 +120,18 @@ class LinearTest {
                                         Matrix.of(y, share, 24),
                                         Matrix.of(dy, share, 24),
                                         Matrix.of(dh, t, 20));
-                        least[comm.rank()] = Long.MAX_VALUE;
-                        // Until the compilers are done, in as many rounds on both ranks.
-                        for (int round = 0; round < 60; round++) {
-                            long before = THREADS.getCurrentThreadAllocatedBytes();
-                            for (int i = 0; i < 100; i++) {
-                                one.forward(stream);
-                                two.forward(stream);
-                                two.backward(true, stream);
-                                one.backward(true, stream);
-                            }
-                            long bytes = THREADS.getCurrentThreadAllocatedBytes() - before;
-                            least[comm.rank()] = Math.min(least[comm.rank()], bytes / 100);
-                        }
+                        rounds.repeat(
+                                comm.rank(),
+                                100,
+                                () -> {
+                                    one.forward(stream);
+                                    two.forward(stream);
+                                    two.backward(true, stream);
+                                    one.backward(true, stream);
+                                });
                     }
                 });
-        assertEquals(0, least[0], "bytes per step on rank 0");
-        assertEquals(0, least[1], "bytes per step on rank 1");
+        rounds.assertNone();
     }
 
     private static LinearWeights weights(
