@@ -13,7 +13,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def calls(name, rank, ranks, send, recv):
+def uneven(block, start, end, ranks):
+    """Elements from one rank to another, as in `jccl alltoallv`."""
+    return block if ranks == 1 else 2 * block * ((end - start) % ranks) // (ranks - 1)
+
+
+def calls(name, rank, ranks, send, recv, block):
     """What runs, for buffers of one size. In-place operations copy their input first, as MPI's twin does."""
     parts = lambda t: list(t.chunk(ranks))
     if name == "all_reduce":
@@ -32,6 +37,19 @@ def calls(name, rank, ranks, send, recv):
         return lambda: dist.scatter(recv, parts(send) if rank == 0 else None, 0)
     if name == "alltoall":
         return lambda: dist.all_to_all_single(recv, send)
+    blocks = [uneven(block, 0, j, ranks) for j in range(ranks)]
+    if name == "all_gatherv":
+        return lambda: dist.all_gather(list(recv.split(blocks)), send)
+    if name == "reduce_scatterv":
+        return lambda: dist.reduce_scatter(recv, list(send.split(blocks)))
+    if name == "gatherv":
+        return lambda: dist.gather(send, list(recv.split(blocks)) if rank == 0 else None, 0)
+    if name == "scatterv":
+        return lambda: dist.scatter(recv, list(send.split(blocks)) if rank == 0 else None, 0)
+    if name == "alltoallv":
+        out = [uneven(block, rank, j, ranks) for j in range(ranks)]
+        into = [uneven(block, j, rank, ranks) for j in range(ranks)]
+        return lambda: dist.all_to_all_single(recv, send, into, out)
     if name == "sendrecv":
         def exchange():
             work = [
@@ -48,14 +66,16 @@ def calls(name, rank, ranks, send, recv):
 def run(rank, name, ranks, most, repetitions, sizes, store):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=ranks)
-    many_send = name in ("reduce_scatter", "scatter", "alltoall")
-    many_recv = name in ("all_gather", "gather", "alltoall")
+    many_send = name.removesuffix("v") in ("reduce_scatter", "scatter", "alltoall")
+    many_recv = name.removesuffix("v") in ("all_gather", "gather", "alltoall")
     for size in sizes:
         block = size // 4 // (ranks if many_send or many_recv else 1)
-        index = torch.arange(block * (ranks if many_send else 1))
+        # Of unequal blocks the ranks have different ones.
+        mine = uneven(block, 0, rank, ranks) if name.endswith("v") and name != "sendrecv" else block
+        index = torch.arange(block * ranks if many_send else mine)
         send = (rank + index % 1000).to(torch.float32)
-        recv = torch.full((block * (ranks if many_recv else 1),), -1.0)
-        call = calls(name, rank, ranks, send, recv)
+        recv = torch.full((block * ranks if many_recv else mine,), -1.0)
+        call = calls(name, rank, ranks, send, recv, block)
         iterations = max(4, min(most, (256 << 20) // size))
         micros = []
         try:

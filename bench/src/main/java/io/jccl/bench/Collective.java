@@ -121,7 +121,7 @@ public enum Collective {
                 }
             }),
 
-    /** {@code alltoallv}: unequal counts, so nothing fits in place. */
+    /** {@code alltoallv}: unequal counts, as in all up to gatherv, so nothing fits in place. */
     ALL_TO_ALL_V(
             "alltoallv",
             "allToAllv",
@@ -136,6 +136,75 @@ public enum Collective {
                 for (int j = 0; j < s.ranks(); j++) {
                     long from = Shape.displacements(s.unevenCounts(j, true))[rank];
                     out.expect(starts[j], counts[j], j, from);
+                }
+            }),
+
+    /** {@code all_gatherv}. */
+    ALL_GATHER_V(
+            "all_gatherv",
+            "allGatherv",
+            Layout.GATHERED_UNEVEN,
+            Needs.NOTHING,
+            Collective::othersShare,
+            x -> {
+                long[] counts = x.shape.unevenBlocks();
+                long[] starts = Shape.displacements(counts);
+                Buffer mine = x.send.slice(0, counts[x.comm.rank()]);
+                return () -> x.comm.allGatherv(mine, x.recv, counts, starts, x.stream);
+            },
+            null,
+            (rank, root, s, out) -> unevenBlocksOfAll(s, out)),
+
+    /** {@code reduce_scatterv}. */
+    REDUCE_SCATTER_V(
+            "reduce_scatterv",
+            "reduceScatterv",
+            Layout.SCATTERED_UNEVEN,
+            Needs.OP,
+            Collective::othersShare,
+            x -> {
+                long[] counts = x.shape.unevenBlocks();
+                Buffer mine = x.recv.slice(0, counts[x.comm.rank()]);
+                return () -> x.comm.reduceScatterv(x.send, mine, counts, x.op, x.stream);
+            },
+            null,
+            (rank, root, s, out) -> unevenBlockOf(rank, Patterns.REDUCED, s, out)),
+
+    /** {@code scatterv}. */
+    SCATTER_V(
+            "scatterv",
+            "scatterv",
+            Layout.SCATTERED_UNEVEN,
+            Needs.ROOT,
+            Collective::othersShare,
+            x -> {
+                long[] counts = x.shape.unevenBlocks();
+                long[] starts = Shape.displacements(counts);
+                Buffer mine = x.recv.slice(0, counts[x.comm.rank()]);
+                Buffer all = x.sendOnRoot();
+                return () -> x.comm.scatterv(all, counts, starts, mine, x.root, x.stream);
+            },
+            null,
+            (rank, root, s, out) -> unevenBlockOf(rank, root, s, out)),
+
+    /** {@code gatherv}. */
+    GATHER_V(
+            "gatherv",
+            "gatherv",
+            Layout.GATHERED_UNEVEN,
+            Needs.ROOT,
+            Collective::othersShare,
+            x -> {
+                long[] counts = x.shape.unevenBlocks();
+                long[] starts = Shape.displacements(counts);
+                Buffer mine = x.send.slice(0, counts[x.comm.rank()]);
+                Buffer all = x.recvOnRoot();
+                return () -> x.comm.gatherv(mine, all, counts, starts, x.root, x.stream);
+            },
+            null,
+            (rank, root, s, out) -> {
+                if (rank == root) {
+                    unevenBlocksOfAll(s, out);
                 }
             }),
 
@@ -292,7 +361,7 @@ public enum Collective {
     /** Whether a rank has anything to send. */
     boolean sends(int rank, int root) {
         return switch (this) {
-            case BROADCAST, SCATTER -> rank == root;
+            case BROADCAST, SCATTER, SCATTER_V -> rank == root;
             case BARRIER -> false;
             default -> true;
         };
@@ -394,6 +463,19 @@ public enum Collective {
         for (int j = 0; j < s.ranks(); j++) {
             out.expect(j * s.count(), s.count(), j, 0);
         }
+    }
+
+    private static void unevenBlocksOfAll(Shape s, Expectation out) {
+        long[] counts = s.unevenBlocks();
+        long[] starts = Shape.displacements(counts);
+        for (int j = 0; j < s.ranks(); j++) {
+            out.expect(starts[j], counts[j], j, 0);
+        }
+    }
+
+    private static void unevenBlockOf(int rank, int source, Shape s, Expectation out) {
+        long[] counts = s.unevenBlocks();
+        out.expect(0, counts[rank], source, Shape.displacements(counts)[rank]);
     }
 
     private static Runnable allToAllv(Operands x) {

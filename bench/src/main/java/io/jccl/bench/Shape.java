@@ -1,11 +1,14 @@
 package io.jccl.bench;
 
+import java.util.Arrays;
+import java.util.stream.IntStream;
+
 /**
  * How many elements an operation moves on one rank.
  *
  * @param count what the {@code count} column shows: elements in one block
- * @param send elements each rank sends
- * @param recv elements each rank receives
+ * @param send elements each rank sends; the most of any where they differ
+ * @param recv elements each rank receives; the most of any where they differ
  * @param sendShift in place, the sent block starts at this many elements times the rank
  * @param recvShift in place, the received block starts at this many elements times the rank
  * @param ranks number of ranks
@@ -24,6 +27,10 @@ record Shape(long count, long send, long recv, long sendShift, long recvShift, i
         EXCHANGED,
         /** As exchanged, with blocks of unequal counts. */
         UNEVEN,
+        /** As gathered, with blocks of unequal counts. */
+        GATHERED_UNEVEN,
+        /** As scattered, with blocks of unequal counts. */
+        SCATTERED_UNEVEN,
         /** No data. */
         NONE;
 
@@ -43,12 +50,17 @@ record Shape(long count, long send, long recv, long sendShift, long recvShift, i
                 case GATHERED -> new Shape(block, block, block * n, block, 0, n);
                 case SCATTERED -> new Shape(block, block * n, block, 0, block, n);
                 case EXCHANGED -> new Shape(block, block * n, block * n, 0, 0, n);
-                case UNEVEN -> {
-                    long sum = 0;
-                    for (int j = 0; j < n; j++) {
-                        sum += unevenCount(block, 0, j, n);
-                    }
-                    yield new Shape(block, sum, sum, 0, 0, n);
+                case UNEVEN, GATHERED_UNEVEN, SCATTERED_UNEVEN -> {
+                    long[] blocks = unevenBlocks(block, n);
+                    long sum = Arrays.stream(blocks).sum();
+                    // The last rank's is the largest.
+                    yield new Shape(
+                            block,
+                            this == GATHERED_UNEVEN ? blocks[n - 1] : sum,
+                            this == SCATTERED_UNEVEN ? blocks[n - 1] : sum,
+                            0,
+                            0,
+                            n);
                 }
                 case NONE -> new Shape(0, 0, 0, 0, 0, n);
             };
@@ -69,6 +81,20 @@ record Shape(long count, long send, long recv, long sendShift, long recvShift, i
     static long unevenCount(long block, int from, int to, int n) {
         int distance = Math.floorMod(to - from, n);
         return n == 1 ? block : 2 * block * distance / (n - 1);
+    }
+
+    private static long[] unevenBlocks(long block, int n) {
+        return IntStream.range(0, n).mapToLong(j -> unevenCount(block, 0, j, n)).toArray();
+    }
+
+    /**
+     * Counts of the ranks' blocks in {@link Layout#GATHERED_UNEVEN} and {@link
+     * Layout#SCATTERED_UNEVEN}: none of rank 0, twice the block of the last.
+     *
+     * @return one count per rank
+     */
+    long[] unevenBlocks() {
+        return unevenBlocks(count, ranks);
     }
 
     /**

@@ -24,6 +24,10 @@ class CollectiveTest {
         "GATHER, 0.875",
         "ALL_TO_ALL, 0.875",
         "ALL_TO_ALL_V, 0.875",
+        "ALL_GATHER_V, 0.875",
+        "REDUCE_SCATTER_V, 0.875",
+        "SCATTER_V, 0.875",
+        "GATHER_V, 0.875",
         "SEND_RECV, 1",
         "HYPERCUBE, 1",
         "BARRIER, 0",
@@ -81,6 +85,16 @@ class CollectiveTest {
         }
     }
 
+    @Test
+    void unevenBlocksAddUpToTheSize() {
+        assertEquals(
+                new Shape(80, 160, 240, 0, 0, 3), Layout.GATHERED_UNEVEN.shape(1000, 4, 3));
+        Shape scattered = Layout.SCATTERED_UNEVEN.shape(1000, 4, 3);
+        assertEquals(new Shape(80, 240, 160, 0, 0, 3), scattered);
+        assertEquals("[0, 80, 160]", Arrays.toString(scattered.unevenBlocks()));
+        assertEquals("[248]", Arrays.toString(Layout.UNEVEN.shape(1000, 4, 1).unevenBlocks()));
+    }
+
     /** Each element of a result is expected once, from within what its source sends. */
     @ParameterizedTest
     @EnumSource
@@ -102,10 +116,16 @@ class CollectiveTest {
                             });
                     boolean receives =
                             rank == root
-                                    || !EnumSet.of(Collective.REDUCE, Collective.GATHER)
+                                    || !EnumSet.of(
+                                                    Collective.REDUCE,
+                                                    Collective.GATHER,
+                                                    Collective.GATHER_V)
                                             .contains(collective);
                     int[] once = new int[seen.length];
-                    Arrays.fill(once, receives ? 1 : 0);
+                    // Where blocks are unequal, the buffers of all have room for the largest.
+                    boolean own = collective.layout() == Layout.SCATTERED_UNEVEN;
+                    int filled = own ? (int) shape.unevenBlocks()[rank] : once.length;
+                    Arrays.fill(once, 0, filled, receives ? 1 : 0);
                     assertEquals(Arrays.toString(once), Arrays.toString(seen));
                 }
             }
