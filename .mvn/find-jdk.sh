@@ -1,22 +1,22 @@
-# Sourced by jccl and .ci/run. Starts no process, so that it costs nothing.
+# Sourced by jccl, here and in distributions, and by .ci/run. Plain sh; starts no process, so that it
+# costs nothing.
 
 # Sets JCCL_JDK to the home of the first JDK of version 25 or newer, or fails.
 find_jdk() {
-    local floor=25 home line version
-    for home in "${JAVA_HOME:-}" "${JAVA25_HOME:-}" /usr/lib/jvm/* \
+    for JCCL_JDK in "${JAVA_HOME:-}" "${JAVA25_HOME:-}" /usr/lib/jvm/* \
         "${HOME:-/nonexistent}"/.sdkman/candidates/java/* /opt/*jdk* /opt/*/*jdk* /usr/java/*; do
-        [[ -n $home && -r $home/release && -x $home/bin/javac ]] || continue
-        version=
-        while IFS= read -r line || [[ -n $line ]]; do
-            if [[ $line =~ ^JAVA_VERSION=\"?([0-9]+) ]]; then
-                version=${BASH_REMATCH[1]}
-                break
-            fi
-        done <"$home/release"
-        if [[ -n $version ]] && ((version >= floor)); then
-            JCCL_JDK=$home
-            return 0
-        fi
+        [ -n "$JCCL_JDK" ] && [ -r "$JCCL_JDK/release" ] && [ -x "$JCCL_JDK/bin/javac" ] || continue
+        while IFS= read -r jdk_line || [ -n "$jdk_line" ]; do
+            case $jdk_line in
+                JAVA_VERSION=*)
+                    jdk_line=${jdk_line#JAVA_VERSION=}
+                    jdk_line=${jdk_line#\"}
+                    jdk_line=${jdk_line%%[!0-9]*}
+                    [ "${jdk_line:-0}" -lt 25 ] || return 0
+                    break
+                    ;;
+            esac
+        done <"$JCCL_JDK/release"
     done
     return 1
 }

@@ -1,7 +1,7 @@
 /** Foreign function bindings to NCCL, the CUDA runtime, cuBLAS and MPI. */
 @SuppressWarnings("module") // the modules that may see generated code are compiled later
 module io.jccl.bindings {
-    requires static transitive org.jspecify;
+    requires static org.jspecify;
 
     exports io.jccl.bindings;
     exports io.jccl.error;

@@ -3,14 +3,11 @@
 module io.jccl.collectives {
     requires transitive io.jccl.bindings;
     requires transitive io.jccl.topology;
-    requires static transitive org.jspecify;
+    requires static org.jspecify;
     requires static jdk.management; // tests read how much a thread allocates
 
     // Optional at run time: without it there are no events.
     requires static jdk.jfr;
-
-    // Optional at run time: without it the loops are plain Java.
-    requires static jdk.incubator.vector;
 
     exports io.jccl;
     exports io.jccl.device;

@@ -1,7 +1,7 @@
 /** Machine topology: parsers, graph, planners, cost model, simulator and pictures. Pure Java. */
 module io.jccl.topology {
     requires java.xml;
-    requires static transitive org.jspecify;
+    requires static org.jspecify;
 
     exports io.jccl.topology;
     exports io.jccl.topology.cost;

@@ -15,7 +15,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -39,25 +38,13 @@ class ReadmeProgramTest {
                     File.pathSeparator,
                     Workers.rootOf(Communicator.class),
                     Workers.rootOf(JcclException.class),
-                    Workers.rootOf(Topology.class),
-                    jspecify());
+                    Workers.rootOf(Topology.class));
 
     @TempDir private Path folder;
 
     private final List<Process> processes = new ArrayList<>();
     private Path classes = Path.of("");
     private String program = "";
-
-    private static String jspecify() {
-        String paths =
-                System.getProperty("jdk.module.path", "")
-                        + File.pathSeparator
-                        + System.getProperty("java.class.path", "");
-        return Stream.of(paths.split(File.pathSeparator, -1))
-                .filter(path -> Path.of(path).getFileName().toString().startsWith("jspecify-"))
-                .findFirst()
-                .orElseThrow(() -> new AssertionError("no jspecify in " + paths));
-    }
 
     @BeforeEach
     void extract() throws IOException {
@@ -114,6 +101,7 @@ class ReadmeProgramTest {
     /** Compiles sources, by their paths, into {@link #classes}. */
     private void compile(List<String> flags, Map<String, String> sources) throws Exception {
         List<String> arguments = new ArrayList<>(flags);
+        arguments.add("-Xlint:all");
         arguments.addAll(List.of("-d", classes.toString()));
         for (Map.Entry<String, String> source : sources.entrySet()) {
             Path file = folder.resolve("src").resolve(source.getKey());
@@ -121,8 +109,8 @@ class ReadmeProgramTest {
             Files.writeString(file, source.getValue());
             arguments.add(file.toString());
         }
-        Printed printed = run("javac", arguments);
-        assertEquals(0, printed.status, printed::toString);
+        // Not a warning either, of an annotation or module that the libraries do not bring.
+        assertEquals(new Printed(0, "", ""), run("javac", arguments));
     }
 
     private String with(String path) {

@@ -7,13 +7,17 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.lang.classfile.AttributedElement;
+import java.lang.classfile.Attributes;
 import java.lang.classfile.ClassFile;
+import java.lang.classfile.ClassModel;
 import java.lang.classfile.constantpool.PoolEntry;
 import java.lang.classfile.constantpool.Utf8Entry;
 import java.lang.module.ModuleDescriptor;
 import java.lang.module.ModuleReader;
 import java.lang.module.ModuleReference;
 import java.lang.module.ResolvedModule;
+import java.lang.reflect.AccessFlag;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -90,6 +94,12 @@ class StructureTest {
     /** Packages of other modules that the classes of a module name. */
     private static final Map<String, NavigableSet<String>> USED = new HashMap<>();
 
+    /** Types, by the member of a public class in a public package whose signature names them. */
+    private static final NavigableMap<String, NavigableSet<String>> SHOWN = new TreeMap<>();
+
+    /** Public types of public packages. */
+    private static final NavigableSet<String> PUBLIC_TYPES = new TreeSet<>();
+
     @BeforeAll
     static void read() throws IOException {
         for (ResolvedModule m : ModuleLayer.boot().configuration().modules()) {
@@ -120,7 +130,11 @@ class StructureTest {
             return;
         }
         NavigableSet<String> named = PACKAGES.computeIfAbsent(own, p -> new TreeSet<>());
-        for (PoolEntry e : ClassFile.of().parse(bytes).constantPool()) {
+        ClassModel type = ClassFile.of().parse(bytes);
+        if (PUBLIC.contains(own) && type.flags().has(AccessFlag.PUBLIC)) {
+            noteApi(type);
+        }
+        for (PoolEntry e : type.constantPool()) {
             // Class names, descriptors and generic signatures alike.
             if (e instanceof Utf8Entry text) {
                 Matcher m = TYPE.matcher(text.stringValue());
@@ -137,6 +151,38 @@ class StructureTest {
                 }
             }
         }
+    }
+
+    private static void noteApi(ClassModel type) {
+        String name = type.thisClass().asInternalName();
+        PUBLIC_TYPES.add(name);
+        type.methods().forEach(m ->
+                noteMember(
+                        name + "." + m.methodName().stringValue(),
+                        m.flags().flags(),
+                        m.methodType().stringValue(),
+                        m));
+        type.fields().forEach(f ->
+                noteMember(
+                        name + "." + f.fieldName().stringValue(),
+                        f.flags().flags(),
+                        f.fieldType().stringValue(),
+                        f));
+    }
+
+    private static void noteMember(
+            String name, Set<AccessFlag> flags, String descriptor, AttributedElement member) {
+        boolean seen = flags.contains(AccessFlag.PUBLIC) || flags.contains(AccessFlag.PROTECTED);
+        if (!seen || flags.contains(AccessFlag.SYNTHETIC)) {
+            return;
+        }
+        String signature =
+                member.findAttribute(Attributes.signature())
+                        .map(s -> s.signature().stringValue())
+                        .orElse("");
+        TYPE.matcher(descriptor + signature)
+                .results()
+                .forEach(r -> SHOWN.computeIfAbsent(r.group(), t -> new TreeSet<>()).add(name));
     }
 
     private static boolean isTest(String file) {
@@ -203,6 +249,27 @@ class StructureTest {
                             }
                         }));
         assertEquals(List.of(), wrong);
+    }
+
+    /** What javac's lint [exports] would say, which is off because of jspecify's annotations. */
+    @Test
+    void whatProgramsSeeIsExported() {
+        assertTrue(SHOWN.size() > 100, SHOWN::toString);
+        List<String> wrong = new ArrayList<>();
+        SHOWN.forEach((type, members) -> {
+            for (String member : members) {
+                if (!isVisible(type) && isVisible(member.substring(0, member.indexOf('.')))) {
+                    wrong.add(member + " shows " + type);
+                }
+            }
+        });
+        assertEquals(List.of(), wrong);
+    }
+
+    private static boolean isVisible(String type) {
+        int nested = type.lastIndexOf('$');
+        return PUBLIC_TYPES.contains(type)
+                && (nested < 0 || isVisible(type.substring(0, nested)));
     }
 
     @Test

@@ -31,8 +31,15 @@ public abstract class Kernel {
     /** What a hidden copy is for. */
     record Spec(DataType type, Op op) {}
 
-    /** Whether the Vector API's incubator module was resolved when this JVM started. */
-    static final boolean VECTOR = ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
+    /**
+     * Whether the Vector API's incubator module was resolved when this JVM started. It is read from
+     * here on; a clause in module-info would make javac warn everyone who requires this module.
+     */
+    static final boolean VECTOR =
+            ModuleLayer.boot()
+                    .findModule("jdk.incubator.vector")
+                    .map(vector -> Kernel.class.getModule().addReads(vector))
+                    .isPresent();
 
     private static final int OPS = Op.values().length;
     private static final @Nullable Kernel[] CACHE = new Kernel[DataType.values().length * OPS];

@@ -9,9 +9,15 @@ import java.lang.foreign.MemorySegment;
  * <p>A panel of width w holds for each k the w elements side by side.
  */
 abstract class Tile {
-    /** Whether the Vector API's incubator module was resolved when this JVM started. */
+    /**
+     * Whether the Vector API's incubator module was resolved when this JVM started. It is read from
+     * here on; a clause in module-info would make javac warn everyone who requires this module.
+     */
     private static final boolean VECTOR =
-            ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
+            ModuleLayer.boot()
+                    .findModule("jdk.incubator.vector")
+                    .map(vector -> Tile.class.getModule().addReads(vector))
+                    .isPresent();
 
     /** How much of k is packed at a time. */
     static final int DEPTH = 256;

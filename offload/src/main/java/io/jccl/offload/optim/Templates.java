@@ -7,8 +7,15 @@ import java.lang.invoke.MethodHandles;
 
 /** Makes hidden copies of classes whose static finals come from class data. */
 final class Templates {
-    /** Whether the Vector API's incubator module was resolved when this JVM started. */
-    static final boolean VECTOR = ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent();
+    /**
+     * Whether the Vector API's incubator module was resolved when this JVM started. It is read from
+     * here on; a clause in module-info would make javac warn everyone who requires this module.
+     */
+    static final boolean VECTOR =
+            ModuleLayer.boot()
+                    .findModule("jdk.incubator.vector")
+                    .map(vector -> Templates.class.getModule().addReads(vector))
+                    .isPresent();
 
     private Templates() {}
 
