@@ -252,7 +252,7 @@ public final class PlanCommand implements Callable<Integer> {
 
     @Option(
             names = "--model-parallel",
-            description = "Also try tensor and pipeline parallelism, which JCCL itself has not.")
+            description = "Also try tensor and pipeline parallelism.")
     private boolean modelParallel;
 
     @Option(names = "--explain", description = "Also print the formulas with their sources.")

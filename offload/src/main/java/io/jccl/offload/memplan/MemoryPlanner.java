@@ -29,7 +29,7 @@ public final class MemoryPlanner {
      *
      * @param host whether host memory may be used
      * @param nvme whether drives may be used
-     * @param modelParallel whether to try tensor and pipeline parallelism; JCCL itself has neither
+     * @param modelParallel whether to try tensor and pipeline parallelism
      */
     public record Space(boolean host, boolean nvme, boolean modelParallel) {
         /**
