@@ -22,22 +22,25 @@ import java.util.List;
 
 /** Examples of the Javadoc. SnippetsTest runs those that need no GPU. */
 final class Collectives {
+    static final double[] MEANS = new double[2];
+
     private Collectives() {}
 
-    static void average(double[] means) {
-        // @start region="average"
-        Communicator.runLocal(
-                2,
-                comm -> { // once on each rank, in a thread of its own
-                    Stream stream = comm.device().defaultStream();
-                    try (Buffer gradients = comm.device().allocate(DataType.FLOAT32, 1024)) {
-                        gradients.set(0, comm.rank() + 1);
-                        comm.allReduce(gradients, ReduceOp.AVG, stream);
-                        means[comm.rank()] = gradients.get(0); // 1.5 on both
-                    }
-                });
-        // @end
+    // @start region="average"
+    static void average() {
+        Communicator.runLocal(2, Collectives::train); // two ranks, each in a thread of its own
     }
+
+    static void train(Communicator comm) {
+        Stream stream = comm.device().defaultStream();
+        try (Buffer gradients = comm.device().allocate(DataType.FLOAT32, 1024)) {
+            gradients.set(0, comm.rank() + 1); // 1 on one, 2 on the other
+            comm.allReduce(gradients, ReduceOp.AVG, stream);
+            MEANS[comm.rank()] = gradients.get(0); // 1.5 on both
+        }
+    }
+
+    // @end
 
     static CommunicatorOptions options() {
         // @start region="options"
@@ -103,7 +106,8 @@ final class Collectives {
     /** Compiled only: needs GPUs. */
     static Communicator onMyGpu() {
         // @start region="environment"
-        int gpu = LaunchEnvironment.current().localRank(); // this process among those of its machine
+        int gpu =
+                LaunchEnvironment.current().localRank(); // this process among those of its machine
         Communicator comm =
                 Communicator.fromEnvironment(Cuda.device(gpu), CommunicatorOptions.DEFAULT);
         // @end

@@ -4,8 +4,8 @@ import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.offload.BufferPool;
 import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
 import io.jccl.offload.Layer;
 import io.jccl.offload.LayerSchedule;
 import io.jccl.offload.LayerTensor;
@@ -58,9 +58,12 @@ final class Offload {
             try (LayerSchedule schedule =
                     LayerSchedule.create(layers, tiers, ScheduleOptions.DEFAULT)) {
                 schedule.forward(
-                        (layer, buffers, stream) -> { // the layer is on the device, the next one on its way
+                        (layer,
+                                buffers,
+                                stream) -> { // the layer is on the device, the next one on its way
                             Buffer w = buffers.parameters().get(0);
-                            stream.launchHostFunction(() -> sum[0] += w.get(0)); // a GPU runs kernels
+                            stream.launchHostFunction(
+                                    () -> sum[0] += w.get(0)); // a GPU runs kernels
                         });
                 schedule.compute().synchronize(Duration.ofSeconds(30));
             }

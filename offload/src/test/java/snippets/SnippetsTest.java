@@ -8,8 +8,8 @@ import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.offload.BufferPool;
 import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
 import io.jccl.offload.PoolOptions;
 import io.jccl.offload.Tier;
 import io.jccl.offload.Tiers;
@@ -82,8 +82,7 @@ class SnippetsTest {
     @Test
     void nvme(@TempDir Path folder) throws IOException {
         Budgets budgets = new Budgets(CAPS);
-        try (BufferPool pool =
-                        BufferPool.pinned(Device.host(), budgets, PoolOptions.DEFAULT);
+        try (BufferPool pool = BufferPool.pinned(Device.host(), budgets, PoolOptions.DEFAULT);
                 Buffer pinned = pool.allocate(DataType.FLOAT32, 1000)) {
             pinned.set(0, 9);
             assertEquals(9, Offload.store(folder, budgets, pinned));

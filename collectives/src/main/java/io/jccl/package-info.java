@@ -6,6 +6,7 @@
  * with ranks as threads of one JVM or as processes of one machine:
  *
  * {@snippet class="snippets.Collectives" region="average"}
+ *
  * }
  */
 @NullMarked

@@ -22,7 +22,8 @@ class DocumentationTest {
     private static final Pattern LINK = Pattern.compile("\\]\\(([^)\\s]+)\\)");
     private static final Pattern HEADING = Pattern.compile("#{1,6} +(.*)");
     private static final Pattern FLAG = Pattern.compile("(?<![\\w-])--[a-z][\\w-]*");
-    private static final Pattern CELL = Pattern.compile("\\| (`--?[A-Za-z][^|]*(?:\\\\\\|[^|]*)*) \\|.*");
+    private static final Pattern CELL =
+            Pattern.compile("\\| (`--?[A-Za-z][^|]*(?:\\\\\\|[^|]*)*) \\|.*");
     private static final Pattern NAME = Pattern.compile("`(--?[A-Za-z][\\w-]*)");
 
     /** Pages that describe one command: each flag at the start of a row of a table is its own. */
@@ -63,6 +64,7 @@ class DocumentationTest {
                     "--pdeathsig",
                     "--pgid",
                     "--query-gpu",
+                    "--rm",
                     "--shm-size",
                     "--sun-misc-unsafe-memory-access");
 
@@ -171,8 +173,7 @@ class DocumentationTest {
                     String[] parts = target.split("#", 2);
                     Path file =
                             parts[0].isEmpty() ? page : page.resolveSibling(parts[0]).normalize();
-                    if (!Files.exists(file)
-                            || parts.length == 2 && !leads(file, parts[1])) {
+                    if (!Files.exists(file) || parts.length == 2 && !leads(file, parts[1])) {
                         wrong.add(page + ": " + target);
                     }
                 }
