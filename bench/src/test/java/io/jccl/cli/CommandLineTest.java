@@ -41,9 +41,11 @@ class CommandLineTest {
                     "--disable-mpi-fortran",
                     "--enable-native-access",
                     "--illegal-native-access",
+                    "--ipc",
                     "--kill-on-bad-exit",
                     "--pgid",
                     "--query-gpu",
+                    "--shm-size",
                     "--sun-misc-unsafe-memory-access");
 
     private static final Set<String> EARLIER =
