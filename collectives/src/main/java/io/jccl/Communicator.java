@@ -14,6 +14,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * One rank's end of a fixed set of ranks that run collective operations together.
  *
+ * {@snippet class="snippets.Collectives" region="average"}
+ *
  * <p>Every rank calls the same operations in the same order. An operation is enqueued on a stream;
  * when it has completed there, this rank's buffers may be used again. On the {@linkplain
  * Device#defaultStream() default stream} of the host device that is before the call returns.

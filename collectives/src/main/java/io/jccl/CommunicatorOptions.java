@@ -8,6 +8,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * Settings of a communicator. All ranks pass the same ones.
  *
+ * {@snippet class="snippets.Collectives" region="options"}
+ *
  * @param timeout how long a rank waits for the others in one operation before it gives up with a
  *     {@link CollectiveTimeoutException}; default 10 minutes
  * @param algorithm the algorithm to use wherever it serves the operation; default {@link

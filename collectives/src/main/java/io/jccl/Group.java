@@ -8,6 +8,8 @@ import java.util.Objects;
  * receive from many others without caring for the order, and so that one thread can drive several
  * ranks.
  *
+ * {@snippet class="snippets.Collectives" region="group"}
+ *
  * <p>Nothing runs before the body has returned. If the body throws, nothing runs at all. What needs
  * its result at once, such as {@link Communicator#split}, is refused in the body with {@link
  * IllegalStateException}, and the communicators stay usable. All operations of one communicator in

@@ -16,6 +16,8 @@ import java.util.function.BiFunction;
  * Collectives of several GPUs of one process by copies between them: the copy engines do the work,
  * and all multiprocessors stay free for kernels. Copies follow the channels of a {@link Plan}.
  *
+ * {@snippet class="snippets.Collectives" region="peerCopies"}
+ *
  * <p>One call is the whole operation, for all ranks: it takes the buffers of all of them, in rank
  * order, and a stream for each. A rank's part starts behind what is in its stream, and in that of
  * the rank it gets data from, by then; the stream goes on when nothing of the operation uses the

@@ -18,7 +18,6 @@ import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -26,7 +25,7 @@ import picocli.CommandLine.Model.OptionSpec;
 
 /** One vocabulary: names of options, their help, and what the documentation writes of them. */
 class CommandLineTest {
-    private static final Path ROOT = Path.of("..");
+    private static final Path ROOT = Pages.ROOT;
     private static final Path PAGE = ROOT.resolve("docs/command-line.md");
     private static final String BEGIN = "<!-- options: CommandLineTest compares them -->\n";
     private static final String END = "<!-- end of options -->\n";
@@ -42,9 +41,11 @@ class CommandLineTest {
                     "--disable-mpi-fortran",
                     "--enable-native-access",
                     "--illegal-native-access",
+                    "--ipc",
                     "--kill-on-bad-exit",
                     "--pgid",
                     "--query-gpu",
+                    "--shm-size",
                     "--sun-misc-unsafe-memory-access");
 
     private static final Set<String> EARLIER =
@@ -136,37 +137,6 @@ class CommandLineTest {
                 () -> "copy " + right.toAbsolutePath() + " to " + PAGE + "; it misses " + missing);
     }
 
-    /** Code of a page: each line of a block, each span in a line, continued lines joined. */
-    private static List<String> code(Path file) throws IOException {
-        List<String> all = new ArrayList<>();
-        boolean block = false;
-        for (String line : Files.readString(file).replace("\\\n", " ").lines().toList()) {
-            if (line.strip().startsWith("```")) {
-                block = !block;
-            } else if (block) {
-                all.add(line.replaceFirst(" #.*", ""));
-            } else {
-                Matcher span = Pattern.compile("`([^`]+)`").matcher(line);
-                while (span.find()) {
-                    all.add(span.group(1));
-                }
-            }
-        }
-        return all;
-    }
-
-    private static List<Path> pages() throws IOException {
-        try (Stream<Path> docs = Files.list(ROOT.resolve("docs"))) {
-            return Stream.concat(
-                            docs.filter(p -> p.toString().endsWith(".md")),
-                            Stream.of(
-                                    ROOT.resolve("README.md"),
-                                    ROOT.resolve("bench/peers/README.md")))
-                    .sorted()
-                    .toList();
-        }
-    }
-
     /** What is wrong with a command line without its first word; empty if nothing. */
     private static List<String> wrong(String arguments) {
         String[] words = arguments.strip().split("[ \\]\\[]+");
@@ -200,8 +170,8 @@ class CommandLineTest {
         Pattern call = Pattern.compile("(?:^|[ /])jccl ([a-z].*)");
         List<String> wrong = new ArrayList<>();
         int calls = 0;
-        for (Path page : pages()) {
-            for (String code : code(page)) {
+        for (Path page : Pages.all()) {
+            for (String code : Pages.code(page)) {
                 Matcher m = call.matcher(code);
                 if (m.find()) {
                     calls++;
@@ -218,8 +188,8 @@ class CommandLineTest {
         Set<String> known = new TreeSet<>(OTHERS);
         Main.listed().forEach(c -> known.addAll(names(c)));
         Set<String> wrong = new TreeSet<>();
-        for (Path page : pages()) {
-            for (String code : code(page)) {
+        for (Path page : Pages.all()) {
+            for (String code : Pages.code(page)) {
                 Matcher m = Pattern.compile("^(--[a-z][a-z0-9_-]+)").matcher(code);
                 boolean earlier =
                         page.equals(PAGE) && EARLIER.contains(code.replaceFirst("=.*", ""));

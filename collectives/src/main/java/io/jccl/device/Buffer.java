@@ -5,6 +5,8 @@ import java.lang.foreign.MemorySegment;
 /**
  * A flat run of elements of one type in the memory of one device.
  *
+ * {@snippet class="snippets.Collectives" region="buffer"}
+ *
  * <p>{@linkplain #slice Slices} are views: they share the elements and end with the buffer they
  * were cut from. {@linkplain #wrap Wrapped} memory belongs to whoever made it; closing the buffer
  * only ends the view.

@@ -4,6 +4,8 @@ package io.jccl.device;
  * What only CUDA devices have: their number, memory of other kinds, peer access, and the way in for
  * memory and streams that somebody else made.
  *
+ * {@snippet class="snippets.Collectives" region="environment"}
+ *
  * <p><b>Threads:</b> any platform thread. The calling thread's current CUDA device is put back.
  */
 public final class Cuda {

@@ -3,6 +3,8 @@ package io.jccl.device;
 /**
  * A place where buffers live and streams run: the host's memory and cores, or a GPU.
  *
+ * {@snippet class="snippets.Collectives" region="stream"}
+ *
  * <p><b>Threads:</b> a device may be used by any thread at any time.
  */
 public interface Device {

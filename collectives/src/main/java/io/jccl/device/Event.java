@@ -5,6 +5,8 @@ import java.time.Duration;
 /**
  * A mark in a stream that completes when the work before it has.
  *
+ * {@snippet class="snippets.Collectives" region="stream"}
+ *
  * <p><b>Threads:</b> any thread may use an event; recording it from two threads at once leaves
  * undefined which recording is the last.
  */

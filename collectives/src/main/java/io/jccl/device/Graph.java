@@ -4,6 +4,8 @@ package io.jccl.device;
  * Work of a stream, recorded once and launched as often as wanted at the cost of one call: a CUDA
  * graph.
  *
+ * {@snippet class="snippets.Collectives" region="graph"}
+ *
  * <p>Every rank of a communicator whose operations are in a graph captures and launches the same
  * sequence. The graph keeps the addresses it has seen: buffers, streams and communicators have to
  * stay open until its last launch has completed.

@@ -5,6 +5,8 @@ import java.time.Duration;
 /**
  * A queue of operations that run one after the other, in the order in which they were enqueued.
  *
+ * {@snippet class="snippets.Collectives" region="stream"}
+ *
  * <p>An operation that fails on a stream with a thread of its own does not throw where it was
  * enqueued: the error surfaces at the next {@link #synchronize(Duration)}, and operations enqueued
  * behind it are dropped until then. On a GPU, work behind a host function that failed runs all the

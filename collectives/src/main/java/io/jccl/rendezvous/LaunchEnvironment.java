@@ -13,6 +13,8 @@ import org.jspecify.annotations.Nullable;
  * read is in docs/launching.md; of several launchers' the first in the order there counts, whose
  * rank or size is set.
  *
+ * {@snippet class="snippets.Collectives" region="environment"}
+ *
  * @param rank this process
  * @param size number of processes
  * @param localRank this process among those of its machine: which GPU is its own; -1 if not said

@@ -10,6 +10,8 @@ import org.jspecify.annotations.Nullable;
  * A few small values that all ranks of a run can see: by it they exchange the id of a communicator,
  * and who failed. A value is at most a megabyte, a key at most 200 characters.
  *
+ * {@snippet class="snippets.Collectives" region="store"}
+ *
  * <p><b>Threads:</b> any.
  */
 public interface Store extends AutoCloseable {

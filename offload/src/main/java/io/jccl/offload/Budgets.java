@@ -8,6 +8,8 @@ import java.util.concurrent.atomic.AtomicLong;
  * Limits and current use of each tier in bytes. Pools and stores account here for what they take
  * from the system, so that several of them can share one limit.
  *
+ * {@snippet class="snippets.Offload" region="pools"}
+ *
  * <p><b>Threads:</b> any.
  */
 public final class Budgets {

@@ -20,6 +20,8 @@ import org.jspecify.annotations.Nullable;
  * takes milliseconds and stops the device; a block of a slab takes none of that, and is as large as
  * requested, rounded up to the alignment only: sizes are not rounded to powers of two.
  *
+ * {@snippet class="snippets.Offload" region="pools"}
+ *
  * <p>Allocation and release take constant time (a TLSF index: Masmano et al., ECRTS 2004), and
  * adjacent free blocks are merged.
  *

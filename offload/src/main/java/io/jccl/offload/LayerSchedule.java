@@ -14,6 +14,8 @@ import java.util.Objects;
  * copied in and the results of earlier ones are copied out, through a ring of slots in device
  * memory, each as large as the largest layer.
  *
+ * {@snippet class="snippets.Offload" region="schedule"}
+ *
  * <p>A pass runs the layers in order; a {@linkplain Pass#TRAINING training} pass then runs them in
  * reverse order. Either the schedule calls the work of each layer ({@link #forward}, {@link
  * #train}), or the caller takes them one by one:

@@ -6,6 +6,8 @@ import org.jspecify.annotations.Nullable;
  * The memory of {@linkplain OffloadedBuffer offloaded buffers}, and the engine that moves them. The
  * caller that created the parts closes them, after the buffers.
  *
+ * {@snippet class="snippets.Offload" region="pools"}
+ *
  * @param engine copies between device and host
  * @param device memory of tier {@link Tier#DEVICE}, on the engine's device
  * @param pinned memory of tier {@link Tier#PINNED}

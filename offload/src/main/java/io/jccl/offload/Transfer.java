@@ -10,6 +10,8 @@ import org.jspecify.annotations.Nullable;
  * A copy between a device and the host, made by a {@link TransferEngine} chunk by chunk. Both
  * buffers must stay open, and the source unchanged, until it is done.
  *
+ * {@snippet class="snippets.Offload" region="transfer"}
+ *
  * <p>Once done it can be {@linkplain #restart started again}, which creates no objects: a loop that
  * copies between the same buffers in every step needs one transfer for each pair.
  *

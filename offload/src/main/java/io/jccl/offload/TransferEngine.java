@@ -14,6 +14,8 @@ import org.jspecify.annotations.Nullable;
  * Copies between a device and host memory concurrently with the device's work: one stream in each
  * direction, in addition to the compute stream.
  *
+ * {@snippet class="snippets.Offload" region="transfer"}
+ *
  * <p>A transfer is cut into chunks. Chunks are put into the direction's stream a few at a time,
  * always from the waiting transfer of the highest priority (of equal ones, the oldest), so that an
  * urgent transfer overtakes the remaining chunks of others. A transfer that waits for an event is

@@ -13,6 +13,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * A machine: GPUs, NICs, the switches between them, and the bandwidth of the links.
  *
+ * {@snippet class="snippets.Topologies" region="read"}
+ *
  * <p>Whatever paths share is a link of the graph: two GPUs below one PCIe switch share its uplink;
  * all traffic from the GPUs of one socket to another shares the link between the CPUs. A set of
  * routes is therefore feasible if no arc carries more than its bandwidth.

@@ -250,9 +250,7 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(names = "--all", description = "With --search: show every combination.")
     private boolean all;
 
-    @Option(
-            names = "--model-parallel",
-            description = "Also try tensor and pipeline parallelism, which JCCL itself has not.")
+    @Option(names = "--model-parallel", description = "Also try tensor and pipeline parallelism.")
     private boolean modelParallel;
 
     @Option(names = "--explain", description = "Also print the formulas with their sources.")

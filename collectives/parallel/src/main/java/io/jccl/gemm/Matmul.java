@@ -7,6 +7,8 @@ import io.jccl.device.cuda.CudaDevice;
 /**
  * Products of matrices on one device.
  *
+ * {@snippet class="snippets.Parallel" region="matmul"}
+ *
  * <p>On the host: blocks of both factors are packed into panels that stay in the caches, and a tile
  * of the result is kept in vector registers, as in BLIS (Van Zee and van de Geijn, "BLIS: A
  * Framework for Rapidly Instantiating BLAS Functionality", ACM TOMS 41:3, 2015). With {@code

@@ -9,6 +9,8 @@ import java.util.Objects;
  * offset + i * rowStride + j * columnStride}. Parts and the transpose are views too; nothing is
  * copied. Make views once and use them in every step: making one allocates.
  *
+ * {@snippet class="snippets.Parallel" region="matmul"}
+ *
  * <p><b>Threads:</b> immutable; the elements have the buffer's rule.
  */
 public final class Matrix {

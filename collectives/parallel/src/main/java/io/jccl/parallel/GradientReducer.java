@@ -28,14 +28,7 @@ import org.jspecify.annotations.Nullable;
  * the first. As soon as all gradients of a bucket are {@linkplain #ready ready}, and all earlier
  * buckets are out, its average is enqueued on the reducer's own stream and communicator. A step is
  *
- * <pre>{@code
- * reducer.begin(true);
- * for (int layer = last; layer >= 0; layer--) {
- *     backward(layer);            // writes reducer.gradient(layer)
- *     reducer.ready(layer);
- * }
- * reducer.finish();               // gradients are now the mean over all ranks
- * }</pre>
+ * {@snippet class="snippets.Parallel" region="reducer"}
  *
  * <p><b>Accumulation:</b> a pass that began with {@code begin(false)} communicates nothing. The
  * caller adds its gradients to what is there; the reducer never changes a gradient outside {@link

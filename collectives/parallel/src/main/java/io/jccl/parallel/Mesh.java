@@ -15,6 +15,8 @@ import java.util.Set;
  * The ranks of a communicator laid out as a grid whose axes have names, such as {@code data} x
  * {@code pipeline} x {@code tensor}, with a communicator for the ranks along each axis.
  *
+ * {@snippet class="snippets.Parallel" region="mesh"}
+ *
  * <p>The layout is row-major: the coordinate along the last axis varies fastest with the rank, so
  * the ranks of a group along the last axis are neighbours. With axes of sizes <i>s</i><sub>0</sub>
  * ... <i>s</i><sub>k-1</sub>, rank <i>r</i> has the coordinate (<i>r</i> / (<i>s</i><sub>i+1</sub>

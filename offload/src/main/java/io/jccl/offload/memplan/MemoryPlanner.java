@@ -9,6 +9,8 @@ import java.util.List;
 /**
  * Computes what training needs on each tier, what fits, and the largest model that fits.
  *
+ * {@snippet class="snippets.Offload" region="plan"}
+ *
  * <p>Symbols: P parameters of a rank, d data-parallel ranks, b micro-batch, m micro-batches per
  * step, e bytes per activation; the others as in {@link Model}. {@link Formula} lists the formulas
  * with their sources. Nothing is measured here.
@@ -29,7 +31,7 @@ public final class MemoryPlanner {
      *
      * @param host whether host memory may be used
      * @param nvme whether drives may be used
-     * @param modelParallel whether to try tensor and pipeline parallelism; JCCL itself has neither
+     * @param modelParallel whether to try tensor and pipeline parallelism
      */
     public record Space(boolean host, boolean nvme, boolean modelParallel) {
         /**

@@ -26,6 +26,8 @@ import org.jspecify.annotations.Nullable;
  * Named regions of elements in a folder on a local drive, read into pinned memory and written from
  * it by several threads at once. The page cache is bypassed where the file system allows it.
  *
+ * {@snippet class="snippets.Offload" region="nvme"}
+ *
  * <p><b>Checks:</b> every block has a CRC32C (RFC 3720, appendix B.4), computed when it is written
  * and verified when it is read.
  *

@@ -18,6 +18,8 @@ import java.util.List;
  * communicator and stored on any tier; one object per rank. With <i>n</i> ranks each layer is
  * divided into n blocks of the same count, and rank i owns block i.
  *
+ * {@snippet class="snippets.Offload" region="zero"}
+ *
  * <p>A step proceeds as follows, on every rank in the same order: {@link #gather} a layer before
  * its forward or backward computation and {@link #release} it afterwards; {@link #gradients}
  * returns the buffer to which gradients are added, and {@link #reduce} marks them as complete;

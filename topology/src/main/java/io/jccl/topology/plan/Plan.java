@@ -8,6 +8,8 @@ import java.util.Objects;
 /**
  * How an operation moves its data over a topology.
  *
+ * {@snippet class="snippets.Topologies" region="plan"}
+ *
  * @param topology the machine
  * @param operation the operation
  * @param gpus the participating GPUs, by rank: indices in {@link Topology#gpus()}

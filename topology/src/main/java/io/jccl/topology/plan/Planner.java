@@ -9,6 +9,8 @@ import java.util.Optional;
  * Finds the rings, trees or exchange that move an operation's data fastest over the links of a
  * machine, for sizes at which latency is negligible.
  *
+ * {@snippet class="snippets.Topologies" region="plan"}
+ *
  * <p>Bandwidth is bus bandwidth as in nccl-tests ({@link Operation#busFactor}). For rings it is the
  * sum of the channels' GB/s, for every operation. For trees of a broadcast or reduce it is that sum
  * too; for trees of an allReduce it is the sum times 2(n-1)/n, since each byte goes up and down its

@@ -14,6 +14,8 @@ import org.jspecify.annotations.Nullable;
  * Reads the topology of a machine from a text: what {@code nvidia-smi topo -m}, {@code -mp}, {@code
  * -p2p} or {@code nvlink -s} printed, with any text around it, or NCCL's topology XML. Safe for use
  * by many threads.
+ *
+ * {@snippet class="snippets.Topologies" region="read"}
  */
 public final class TopologyReader {
     /** A tool with similar output. */

@@ -1,0 +1,220 @@
+package io.jccl.cli;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.junit.jupiter.api.Test;
+
+/** What Markdown claims of files, headings and flags is so; CommandLineTest reads command lines. */
+class DocumentationTest {
+    private static final Pattern LINK = Pattern.compile("\\]\\(([^)\\s]+)\\)");
+    private static final Pattern HEADING = Pattern.compile("#{1,6} +(.*)");
+    private static final Pattern FLAG = Pattern.compile("(?<![\\w-])--[a-z][\\w-]*");
+    private static final Pattern CELL =
+            Pattern.compile("\\| (`--?[A-Za-z][^|]*(?:\\\\\\|[^|]*)*) \\|.*");
+    private static final Pattern NAME = Pattern.compile("`(--?[A-Za-z][\\w-]*)");
+
+    /** Pages that describe one command: each flag at the start of a row of a table is its own. */
+    private static final Map<String, String> COMMANDS =
+            Map.of(
+                    "benchmarks.md", "all_reduce",
+                    "doctor.md", "doctor",
+                    "fit-demo.md", "fit-demo",
+                    "memory-plan.md", "plan",
+                    "probe.md", "probe",
+                    "topo.md", "topo",
+                    "train.md", "train");
+
+    /** Flags of the JVM, launchers and other programs that pages name. */
+    private static final Set<String> OTHERS =
+            Set.of(
+                    "--add-modules",
+                    "--all-pods",
+                    "--bind-to",
+                    "--class",
+                    "--control-port",
+                    "--cpu-bind",
+                    "--cpunodebind",
+                    "--disable-mpi-fortran",
+                    "--disable-oshmem",
+                    "--enable-native-access",
+                    "--epochs",
+                    "--from-literal",
+                    "--hostfile",
+                    "--illegal-native-access",
+                    "--ipc",
+                    "--jars",
+                    "--kill-on-bad-exit",
+                    "--master",
+                    "--mpi",
+                    "--no-api",
+                    "--ntasks-per-node",
+                    "--pdeathsig",
+                    "--pgid",
+                    "--query-gpu",
+                    "--rm",
+                    "--shm-size",
+                    "--sun-misc-unsafe-memory-access");
+
+    /** Flags of the loops in bench/jmh, which is not on the path of these tests. */
+    private static final Set<String> LOOPS =
+            Set.of(
+                    "--block",
+                    "--bytes",
+                    "--compute",
+                    "--features",
+                    "--repetitions",
+                    "--rounds",
+                    "--tokens",
+                    "--warm-up");
+
+    private static Set<String> flags(String command) {
+        return Main.line(command).getCommandSpec().optionsMap().keySet();
+    }
+
+    @Test
+    void everyFlagExists() throws IOException {
+        Set<String> known = new HashSet<>(OTHERS);
+        known.addAll(LOOPS);
+        Main.listed().forEach(command -> known.addAll(flags(command)));
+        Main.EARLIER.values().forEach(spellings -> known.addAll(spellings.keySet()));
+        Set<String> wrong = new TreeSet<>();
+        int found = 0;
+        for (Path page : Pages.all()) {
+            for (String code : Pages.code(page)) {
+                Matcher m = FLAG.matcher(code);
+                while (m.find()) {
+                    found++;
+                    if (!known.contains(m.group())) {
+                        wrong.add(page + ": " + m.group());
+                    }
+                }
+            }
+        }
+        assertEquals(Set.of(), wrong);
+        assertTrue(found > 500, found + " flags found");
+    }
+
+    @Test
+    void flagsOfACommandsPageAreThatCommands() throws IOException {
+        Set<String> wrong = new TreeSet<>();
+        for (Map.Entry<String, String> e : COMMANDS.entrySet()) {
+            Path page = Pages.ROOT.resolve("docs").resolve(e.getKey());
+            int rows = 0;
+            for (String line : Pages.prose(page)) {
+                Matcher cell = CELL.matcher(line);
+                if (cell.matches()) {
+                    rows++;
+                    Matcher name = NAME.matcher(cell.group(1));
+                    while (name.find()) {
+                        if (!flags(e.getValue()).contains(name.group(1))) {
+                            wrong.add(page + ": " + e.getValue() + " has no " + name.group(1));
+                        }
+                    }
+                }
+            }
+            boolean table = Set.of("benchmarks.md", "topo.md", "train.md").contains(e.getKey());
+            assertEquals(table, rows > 5, page + " has " + rows + " rows of flags");
+        }
+        assertEquals(Set.of(), wrong);
+    }
+
+    /** GitHub's anchor of a heading. */
+    private static String anchor(String heading) {
+        return heading.replaceAll("\\[([^\\]]*)\\]\\([^)]*\\)", "$1")
+                .strip()
+                .toLowerCase(Locale.ROOT)
+                .replaceAll("[^\\w\\- ]", "")
+                .replace(' ', '-');
+    }
+
+    /** That of the site; a link has to work on both. */
+    private static String anchorOfTheSite(String heading) {
+        return anchor(heading).replaceAll("-+", "-");
+    }
+
+    private static boolean leads(Path page, String fragment) throws IOException {
+        for (String line : Pages.prose(page)) {
+            Matcher m = HEADING.matcher(line);
+            if (m.matches()
+                    && anchor(m.group(1)).equals(fragment)
+                    && anchorOfTheSite(m.group(1)).equals(fragment)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    @Test
+    void linksLeadSomewhere() throws IOException {
+        List<String> wrong = new ArrayList<>();
+        int links = 0;
+        for (Path page : Pages.all()) {
+            for (String line : Pages.prose(page)) {
+                Matcher m = LINK.matcher(line.replaceAll("`[^`]*`", ""));
+                while (m.find()) {
+                    String target = m.group(1);
+                    if (target.matches("[a-z]+:.*")) {
+                        continue;
+                    }
+                    links++;
+                    String[] parts = target.split("#", 2);
+                    Path file =
+                            parts[0].isEmpty() ? page : page.resolveSibling(parts[0]).normalize();
+                    if (!Files.exists(file) || parts.length == 2 && !leads(file, parts[1])) {
+                        wrong.add(page + ": " + target);
+                    }
+                }
+            }
+        }
+        assertEquals(List.of(), wrong);
+        assertTrue(links > 100, links + " links found");
+    }
+
+    /** Before the first section, and within the first screen. */
+    @Test
+    void everyPageOfTheSiteOpensWithAnExample() throws IOException {
+        List<String> without = new ArrayList<>();
+        for (Path page : Pages.all()) {
+            if (page.startsWith(Pages.ROOT.resolve("docs"))) {
+                List<String> lines = Files.readAllLines(page);
+                int limit = Math.min(25, lines.size());
+                for (int i = 0; i < limit; i++) {
+                    if (lines.get(i).startsWith("## ")) {
+                        limit = i;
+                    }
+                }
+                if (lines.subList(0, limit).stream().noneMatch(l -> l.startsWith("```"))) {
+                    without.add(page.toString());
+                }
+            }
+        }
+        assertEquals(List.of(), without);
+    }
+
+    @Test
+    void everyPageIsInTheNavigation() throws IOException {
+        String navigation = Files.readString(Pages.ROOT.resolve("mkdocs.yml"));
+        Path docs = Pages.ROOT.resolve("docs");
+        List<Path> missing = new ArrayList<>();
+        for (Path page : Pages.all()) {
+            if (page.startsWith(docs)
+                    && !navigation.contains(": " + docs.relativize(page) + "\n")) {
+                missing.add(page);
+            }
+        }
+        assertEquals(List.of(), missing);
+    }
+}

@@ -1,0 +1,142 @@
+package snippets;
+
+import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
+import io.jccl.CpuBinding;
+import io.jccl.Group;
+import io.jccl.PeerCopies;
+import io.jccl.ReduceOp;
+import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Event;
+import io.jccl.device.Graph;
+import io.jccl.device.Stream;
+import io.jccl.rendezvous.LaunchEnvironment;
+import io.jccl.rendezvous.Store;
+import io.jccl.topology.Topology;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+
+/** Examples of the Javadoc. SnippetsTest runs those that need no GPU. */
+final class Collectives {
+    static final double[] MEANS = new double[2];
+
+    private Collectives() {}
+
+    // @start region="average"
+    static void average() {
+        Communicator.runLocal(2, Collectives::train); // two ranks, each in a thread of its own
+    }
+
+    static void train(Communicator comm) {
+        Stream stream = comm.device().defaultStream();
+        try (Buffer gradients = comm.device().allocate(DataType.FLOAT32, 1024)) {
+            gradients.set(0, comm.rank() + 1); // 1 on one, 2 on the other
+            comm.allReduce(gradients, ReduceOp.AVG, stream);
+            MEANS[comm.rank()] = gradients.get(0); // 1.5 on both
+        }
+    }
+
+    // @end
+
+    static CommunicatorOptions options() {
+        // @start region="options"
+        CommunicatorOptions options =
+                CommunicatorOptions.DEFAULT
+                        .withTimeout(Duration.ofSeconds(30)) // of one operation
+                        .withBinding(CpuBinding.CORE); // CPUs of its own for each rank
+        // @end
+        return options;
+    }
+
+    static double exchange(Communicator comm, Buffer mine, Buffer theirs) {
+        // @start region="group"
+        Stream stream = comm.device().defaultStream();
+        int next = (comm.rank() + 1) % comm.size();
+        int previous = (comm.rank() + comm.size() - 1) % comm.size();
+        Group.run(
+                comm,
+                () -> { // both are submitted together, so that no rank waits in send
+                    comm.send(mine, next, stream);
+                    comm.recv(theirs, previous, stream);
+                });
+        // @end
+        return theirs.get(0);
+    }
+
+    static double views() {
+        // @start region="buffer"
+        try (Buffer all = Device.host().allocate(DataType.FLOAT32, 100)) {
+            Buffer half = all.slice(50, 50); // a view: the same memory
+            half.set(0, 2.5);
+            return all.get(50); // 2.5
+        }
+        // @end
+    }
+
+    static double inOrder() {
+        // @start region="stream"
+        Device device = Device.host();
+        try (Stream copies = device.newStream();
+                Event done = device.newEvent();
+                Buffer source = device.allocate(DataType.FLOAT32, 1 << 20);
+                Buffer target = device.allocate(DataType.FLOAT32, 1 << 20)) {
+            source.set(0, 7);
+            copies.copy(source, target); // returns at once
+            done.record(copies);
+            // ... compute something else ...
+            done.synchronize(Duration.ofSeconds(10)); // errors of the copy surface here
+            return target.get(0);
+        }
+        // @end
+    }
+
+    static String meet(Store store) {
+        // @start region="store"
+        store.set("address", "node7:4711".getBytes(StandardCharsets.UTF_8)); // on one rank
+        byte[] address = store.await("address", Duration.ofSeconds(10)); // on any
+        long arrived = store.add("arrived", 1); // 1 for the first, 2 for the second
+        // @end
+        return new String(address, StandardCharsets.UTF_8) + " " + arrived;
+    }
+
+    /** Compiled only: needs GPUs. */
+    static Communicator onMyGpu() {
+        // @start region="environment"
+        int gpu =
+                LaunchEnvironment.current().localRank(); // this process among those of its machine
+        Communicator comm =
+                Communicator.fromEnvironment(Cuda.device(gpu), CommunicatorOptions.DEFAULT);
+        // @end
+        return comm;
+    }
+
+    /** Compiled only: needs a GPU. */
+    static void record(Communicator comm, Buffer gradients, int steps) {
+        // @start region="graph"
+        try (Stream stream = comm.device().newStream();
+                Graph step =
+                        Graph.capture(
+                                stream, () -> comm.allReduce(gradients, ReduceOp.AVG, stream))) {
+            for (int i = 0; i < steps; i++) {
+                step.launch(stream); // one call, whatever the graph holds
+            }
+            stream.synchronize();
+        }
+        // @end
+    }
+
+    /** Compiled only: needs GPUs. */
+    static void spread(
+            Topology topology, List<Device> devices, List<Buffer> buffers, List<Stream> streams) {
+        // @start region="peerCopies"
+        try (PeerCopies copies =
+                PeerCopies.of(topology, List.of(0, 1), devices, PeerCopies.Settings.DEFAULT)) {
+            copies.broadcast(buffers.get(0), buffers, 0, streams); // one call, for all ranks
+        }
+        // @end
+    }
+}

@@ -1,0 +1,144 @@
+package snippets;
+
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
+import io.jccl.offload.Layer;
+import io.jccl.offload.LayerSchedule;
+import io.jccl.offload.LayerTensor;
+import io.jccl.offload.PoolOptions;
+import io.jccl.offload.ScheduleOptions;
+import io.jccl.offload.Tier;
+import io.jccl.offload.Tiers;
+import io.jccl.offload.Transfer;
+import io.jccl.offload.TransferEngine;
+import io.jccl.offload.TransferOptions;
+import io.jccl.offload.memplan.Job;
+import io.jccl.offload.memplan.Machine;
+import io.jccl.offload.memplan.MemoryPlanner;
+import io.jccl.offload.memplan.Model;
+import io.jccl.offload.memplan.Plan;
+import io.jccl.offload.memplan.Techniques;
+import io.jccl.offload.nvme.IoTicket;
+import io.jccl.offload.nvme.NvmeOptions;
+import io.jccl.offload.nvme.NvmeStore;
+import io.jccl.offload.nvme.Region;
+import io.jccl.offload.optim.Adam;
+import io.jccl.offload.optim.LossScale;
+import io.jccl.offload.zero.ShardedLayer;
+import io.jccl.offload.zero.ZeroOptimizer;
+import io.jccl.offload.zero.ZeroOptions;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+
+/** Examples of the Javadoc. SnippetsTest runs them. */
+final class Offload {
+    private Offload() {}
+
+    static double sums(Device device, List<Buffer> weights) {
+        List<Layer> layers =
+                weights.stream()
+                        .map(w -> Layer.of("layer", LayerTensor.pinned("weights", w)))
+                        .toList();
+        // @start region="pools"
+        Budgets budgets = new Budgets(Map.of(Tier.DEVICE, 1L << 20, Tier.PINNED, 16L << 20));
+        try (TransferEngine engine = TransferEngine.create(device, TransferOptions.DEFAULT);
+                BufferPool onDevice = BufferPool.device(device, budgets, PoolOptions.DEFAULT);
+                BufferPool pinned = BufferPool.pinned(device, budgets, PoolOptions.DEFAULT)) {
+            Tiers tiers = new Tiers(engine, onDevice, pinned, null); // no drive
+            // @end
+            double[] sum = new double[1];
+            // @start region="schedule"
+            try (LayerSchedule schedule =
+                    LayerSchedule.create(layers, tiers, ScheduleOptions.DEFAULT)) {
+                schedule.forward(
+                        (layer,
+                                buffers,
+                                stream) -> { // the layer is on the device, the next one on its way
+                            Buffer w = buffers.parameters().get(0);
+                            stream.launchHostFunction(
+                                    () -> sum[0] += w.get(0)); // a GPU runs kernels
+                        });
+                schedule.compute().synchronize(Duration.ofSeconds(30));
+            }
+            // @end
+            return sum[0];
+        }
+    }
+
+    static void copy(Device device, Buffer source, Buffer target) {
+        // @start region="transfer"
+        try (TransferEngine engine = TransferEngine.create(device, TransferOptions.DEFAULT)) {
+            Transfer in = engine.toDevice(source, target, 0); // returns at once
+            in.before(engine.compute()); // the compute stream waits, this thread does not
+            // ... enqueue work on engine.compute() ...
+            in.await(Duration.ofSeconds(30)); // errors surface here
+        }
+        // @end
+    }
+
+    static double train(Communicator comm, Tiers tiers, int steps) {
+        // @start region="zero"
+        List<ShardedLayer> layers =
+                List.of(ShardedLayer.of("first", 1000), ShardedLayer.of("second", 500));
+        ZeroOptions options =
+                ZeroOptions.stage(3)
+                        .withTypes(DataType.FLOAT32, DataType.FLOAT32)
+                        .withTiers(Tier.PINNED, Tier.PINNED, Tier.PINNED);
+        try (ZeroOptimizer zero =
+                ZeroOptimizer.create(
+                        comm, layers, Adam.defaults(), options, LossScale.fixed(1), tiers)) {
+            zero.initialize((layer, tensor, values) -> {}); // zeros, the same on all ranks
+            double loss = 0;
+            for (int step = 0; step < steps; step++) {
+                loss = 0;
+                for (int layer = layers.size() - 1; layer >= 0; layer--) { // backward
+                    Buffer weights = zero.gather(layer); // all of one layer, from every rank
+                    Buffer gradients = zero.gradients(layer);
+                    for (int i = 0; i < layers.get(layer).count(); i++) {
+                        double difference = weights.get(i) - 1; // the loss is its square
+                        loss += difference * difference;
+                        gradients.set(i, gradients.get(i) + 2 * difference);
+                    }
+                    zero.release(layer);
+                    zero.reduce(layer); // the mean over the ranks, to this rank's block
+                }
+                zero.step(0.05);
+            }
+            return loss;
+        }
+        // @end
+    }
+
+    static boolean fits() {
+        // @start region="plan"
+        Model model = Model.ofParameters(1_300_000_000L);
+        Machine machine = new Machine(1, 16L << 30, 64L << 30, 0, 1); // GPUs, bytes, machines
+        Plan plan = MemoryPlanner.plan(Job.of(model, machine), Techniques.PLAIN);
+        boolean fits = plan.device().fits(); // false: state and activations need twice that
+        // @end
+        return fits;
+    }
+
+    static double store(Path folder, Budgets budgets, Buffer pinned) throws IOException {
+        // @start region="nvme"
+        try (NvmeStore store = NvmeStore.open(folder, budgets, NvmeOptions.DEFAULT)) {
+            Region momentum = store.region("momentum", DataType.FLOAT32, pinned.count());
+            try (IoTicket written = store.write(momentum, 0, pinned)) { // asynchronous
+                written.await(Duration.ofMinutes(1));
+            }
+            store.commit(1); // survives a crash from now on
+            try (IoTicket read = store.read(momentum, 0, pinned)) {
+                read.await(Duration.ofMinutes(1));
+            }
+        }
+        // @end
+        return pinned.get(0);
+    }
+}

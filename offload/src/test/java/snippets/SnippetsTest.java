@@ -1,0 +1,91 @@
+package snippets;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.offload.Budgets;
+import io.jccl.offload.BufferPool;
+import io.jccl.offload.PoolOptions;
+import io.jccl.offload.Tier;
+import io.jccl.offload.Tiers;
+import io.jccl.offload.TransferEngine;
+import io.jccl.offload.TransferOptions;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Examples of the Javadoc do what their comments say. */
+class SnippetsTest {
+    private static final Map<Tier, Long> CAPS =
+            Map.of(Tier.DEVICE, 1L << 20, Tier.PINNED, 16L << 20, Tier.NVME, 16L << 20);
+
+    @Test
+    void schedule() {
+        List<Buffer> weights = new ArrayList<>();
+        for (int i = 0; i < 5; i++) {
+            weights.add(Device.host().allocate(DataType.FLOAT32, 100_000));
+            weights.get(i).set(0, i + 1);
+        }
+        assertEquals(15, Offload.sums(Device.host(), weights));
+        weights.forEach(Buffer::close);
+    }
+
+    @Test
+    void transfer() {
+        try (Buffer source = Device.host().allocate(DataType.FLOAT32, 1000);
+                Buffer target = Device.host().allocate(DataType.FLOAT32, 1000)) {
+            source.set(999, 3);
+            Offload.copy(Device.host(), source, target);
+            assertEquals(3, target.get(999));
+        }
+    }
+
+    @Test
+    void zero() {
+        double[] first = new double[2];
+        double[] last = new double[2];
+        Communicator.runLocal(
+                2,
+                comm -> {
+                    Budgets budgets = new Budgets(CAPS);
+                    Device device = comm.device();
+                    try (TransferEngine engine =
+                                    TransferEngine.create(device, TransferOptions.DEFAULT);
+                            BufferPool onDevice =
+                                    BufferPool.device(device, budgets, PoolOptions.DEFAULT);
+                            BufferPool pinned =
+                                    BufferPool.pinned(device, budgets, PoolOptions.DEFAULT)) {
+                        Tiers tiers = new Tiers(engine, onDevice, pinned, null);
+                        first[comm.rank()] = Offload.train(comm, tiers, 1);
+                        last[comm.rank()] = Offload.train(comm, tiers, 60);
+                    }
+                });
+        assertEquals(1500, first[0], 1e-6);
+        assertEquals(last[0], last[1]);
+        assertTrue(last[0] < 15, "the loss is " + last[0]);
+    }
+
+    @Test
+    void plan() {
+        assertFalse(Offload.fits());
+    }
+
+    @Test
+    void nvme(@TempDir Path folder) throws IOException {
+        Budgets budgets = new Budgets(CAPS);
+        try (BufferPool pool = BufferPool.pinned(Device.host(), budgets, PoolOptions.DEFAULT);
+                Buffer pinned = pool.allocate(DataType.FLOAT32, 1000)) {
+            pinned.set(0, 9);
+            assertEquals(9, Offload.store(folder, budgets, pinned));
+        }
+    }
+}
