@@ -51,7 +51,7 @@ public final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = {"-g", "--ranks"},
             paramLabel = "<count>",
-            converter = Count.class,
+            converter = Count.Positive.class,
             description = "Ranks (default: all GPUs, or 4 on the host).")
     private int ranks;
 
@@ -65,7 +65,7 @@ public final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = "--thin",
             paramLabel = "<k>",
-            converter = Count.class,
+            converter = Count.Positive.class,
             description = "Runs about one of k pairs of settings; 1 is all of them (default: 4).")
     private int thin = 4;
 
@@ -78,7 +78,7 @@ public final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = "--minutes",
             paramLabel = "<count>",
-            converter = Count.class,
+            converter = Count.Positive.class,
             description = "Gives up after so long (default: 10).")
     private int minutes = 10;
 
@@ -99,7 +99,7 @@ public final class SelfTestCommand implements Callable<Integer> {
         }
         int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Math.max(1, Cuda.deviceCount());
         List<? extends Device> devices = chosen.devices(size);
-        List<Case> cases = Cases.all(size, seed, Math.max(thin, 1));
+        List<Case> cases = Cases.all(size, seed, thin);
         if (chosen != Engine.HOST) {
             cases = cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
         }
@@ -126,7 +126,7 @@ public final class SelfTestCommand implements Callable<Integer> {
             number.setLong(0, seed);
             comm.broadcast(number, 0, stream);
             List<Case> cases =
-                    Cases.all(comm.size(), number.getLong(0), Math.max(thin, 1)).stream()
+                    Cases.all(comm.size(), number.getLong(0), thin).stream()
                             .map(Case::withOwnAlgorithm)
                             .distinct()
                             .toList();

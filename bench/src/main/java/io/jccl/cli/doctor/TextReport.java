@@ -1,5 +1,6 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.cli.shell.Output;
 import io.jccl.bindings.Discovery;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Cpu;
@@ -49,10 +50,10 @@ final class TextReport {
     }
 
     private void line(String label, String value) {
-        String shown = Texts.printable(label);
+        String shown = Output.oneLine(label);
         out.append("  ").append(shown);
         out.append(" ".repeat(Math.max(LABEL - shown.length(), 0))).append("  ");
-        out.append(Texts.printable(value)).append('\n');
+        out.append(Output.oneLine(value)).append('\n');
     }
 
     private void line(String label, Reading<?> value) {
@@ -326,8 +327,8 @@ final class TextReport {
                         String.format(
                                 "  %-8s %s. To do: %s [%s]%n",
                                 p.severity(),
-                                Texts.printable(p.found()),
-                                Texts.printable(p.action()),
+                                Output.oneLine(p.found()),
+                                Output.oneLine(p.action()),
                                 p.id())));
     }
 }

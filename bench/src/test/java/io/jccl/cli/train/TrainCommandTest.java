@@ -456,7 +456,7 @@ class TrainCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> RunCommandTest.jccl(), Main::isCommand),
+                        new RunCommand(jccl -> RunCommandTest.jccl(), Main.listed()),
                         arguments.toArray(String[]::new),
                         new PrintWriter(out),
                         new PrintWriter(err));
