@@ -611,7 +611,7 @@ public class RunCommandTest {
         }
     }
 
-    private static String modulePath() {
+    static String modulePath() {
         return Stream.of("jdk.module.path", "java.class.path")
                 .map(p -> System.getProperty(p, ""))
                 .filter(p -> !p.isEmpty())
