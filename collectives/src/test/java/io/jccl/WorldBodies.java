@@ -155,22 +155,26 @@ final class WorldBodies {
 
     /** Rank 2 does not call it; rank 1 is interrupted, so that nobody waits for the timeout. */
     private static void shrinkGivesUp(Communicator comm) {
-        if (comm.rank() < 2) {
-            if (comm.rank() == 1) {
-                Thread.currentThread().interrupt();
+        try (Communicator other = part(comm, 0, comm.rank())) {
+            if (comm.rank() < 2) {
+                if (comm.rank() == 1) {
+                    Thread.currentThread().interrupt();
+                }
+                String message =
+                        Messages.of(JcclException.class, () -> comm.shrink(List.of(), true));
+                boolean interrupted = Thread.interrupted();
+                check(interrupted == (comm.rank() == 1), "interrupted: " + interrupted);
+                check(
+                        message.contains("rank 1")
+                                && message.contains(interrupted ? "was interrupted" : "gave up"),
+                        message);
+                // What was left of that is in nobody's way.
+                try (Communicator two = comm.shrink(List.of(2), true)) {
+                    checkEquals(1, sum(two, two.rank()), "sum without rank 2");
+                }
             }
-            String message =
-                    Messages.of(JcclException.class, () -> comm.shrink(List.of(), true));
-            boolean interrupted = Thread.interrupted();
-            check(interrupted == (comm.rank() == 1), "interrupted: " + interrupted);
-            check(
-                    message.contains("rank 1")
-                            && message.contains(interrupted ? "was interrupted" : "gave up"),
-                    message);
-            // What was left of that is in nobody's way.
-            try (Communicator two = comm.shrink(List.of(2), true)) {
-                checkEquals(1, sum(two, two.rank()), "sum without rank 2");
-            }
+            // Until then rank 2 is there, and does something else.
+            other.barrier(other.device().defaultStream());
         }
     }
 

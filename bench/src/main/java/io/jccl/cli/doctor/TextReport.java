@@ -1,6 +1,7 @@
 package io.jccl.cli.doctor;
 
 import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Verdict;
 import io.jccl.bindings.Discovery;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Cpu;
@@ -317,16 +318,25 @@ final class TextReport {
                 r -> line(r.name(), (r.usable() ? "usable: " : "NOT USABLE: ") + r.reason()));
     }
 
+    private static String painted(Severity severity) {
+        String text = String.format("%-8s", severity);
+        return switch (severity) {
+            case ERROR -> Verdict.bad(text);
+            case WARNING -> Verdict.doubtful(text);
+            case INFO -> text;
+        };
+    }
+
     private void problems(List<Problem> problems) {
         section("Problems");
         if (problems.isEmpty()) {
-            out.append("  No problems found\n");
+            out.append("  ").append(Verdict.good("No problems found")).append('\n');
         }
         problems.forEach(p ->
                 out.append(
                         String.format(
-                                "  %-8s %s. To do: %s [%s]%n",
-                                p.severity(),
+                                "  %s %s. To do: %s [%s]%n",
+                                painted(p.severity()),
                                 Output.oneLine(p.found()),
                                 Output.oneLine(p.action()),
                                 p.id())));

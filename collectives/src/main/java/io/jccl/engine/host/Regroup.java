@@ -26,10 +26,28 @@ import org.jspecify.annotations.Nullable;
  * by the locks of the job. Who gives up marks the new memory, so that the others do not wait for
  * it; the first one deletes its file before, so that a second attempt never finds the first one's.
  */
-final class Regroup {
+final class Regroup implements AutoCloseable {
     private static final long POLL_NANOS = 200_000;
 
-    private Regroup() {}
+    private final int rank;
+    private final Duration timeout;
+    private final long deadline;
+
+    /** When the thread was interrupted; its flag would close the files that it opens. */
+    private long interrupted;
+
+    /** Begins a meeting, which {@link #close} ends. */
+    Regroup(int rank, Duration timeout) {
+        this.rank = rank;
+        this.timeout = timeout;
+        this.deadline = Deadline.after(timeout);
+        this.interrupted = Interrupts.notice(0, System.nanoTime());
+    }
+
+    @Override
+    public void close() {
+        Interrupts.restore(interrupted);
+    }
 
     /** What is made of the memory where all have met. */
     interface Use {
@@ -43,16 +61,14 @@ final class Regroup {
      * @param members the old ranks of those that remain
      * @param alive whether an old rank lives
      */
-    static SharedMemoryTransport processes(
+    SharedMemoryTransport processes(
             LocalProcessGroup job,
             String file,
             int own,
             int[] members,
-            Duration timeout,
             IntPredicate alive,
             Use use) {
         long bytes = ControlBlock.size(members.length);
-        int rank = members[own];
         Arena arena = Arena.ofShared();
         ControlBlock control = null;
         SharedMemoryTransport made = null;
@@ -64,8 +80,6 @@ final class Regroup {
             } else {
                 MemorySegment[] found = new MemorySegment[1];
                 await(
-                        rank,
-                        timeout,
                         () -> (found[0] = map(job, file, bytes, arena)) != null,
                         () -> checkAlive(alive, members[0]),
                         "rank " + members[0]);
@@ -84,8 +98,6 @@ final class Regroup {
             for (int i = 0; i < members.length && own == 0; i++) {
                 int p = i;
                 await(
-                        rank,
-                        timeout,
                         () -> shared.acquire(shared.state(p) + ControlBlock.JOIN) != 0,
                         () -> check.accept(members[p]),
                         "rank " + members[p]);
@@ -95,8 +107,6 @@ final class Regroup {
                 shared.release(ControlBlock.GO_AT, 1);
             } else {
                 await(
-                        rank,
-                        timeout,
                         () -> shared.acquire(ControlBlock.GO_AT) != 0,
                         () -> check.accept(members[0]),
                         "rank " + members[0]);
@@ -142,34 +152,32 @@ final class Regroup {
         }
     }
 
-    /** Waits until something is so. */
-    static void await(
-            int rank, Duration timeout, BooleanSupplier done, Runnable check, String whom) {
-        long deadline = Deadline.after(timeout);
-        long interrupted = 0;
-        try {
-            while (!done.getAsBoolean()) {
-                check.run();
-                long now = System.nanoTime();
-                if (now - deadline > 0) {
-                    throw new CollectiveTimeoutException(
-                            "rank "
-                                    + rank
-                                    + " waited "
-                                    + timeout
-                                    + " in shrink for "
-                                    + whom
-                                    + "; all ranks that remain have to call it with the same list");
-                }
-                interrupted = Interrupts.notice(interrupted, now);
-                if (Interrupts.overdue(interrupted, now)) {
-                    throw Interrupts.error(
-                            "rank " + rank + " in shrink", "the others cannot go on either");
-                }
-                LockSupport.parkNanos(POLL_NANOS);
+    /**
+     * Waits until something is so.
+     *
+     * @param check throws if it can no longer be
+     * @param whom who is waited for
+     */
+    void await(BooleanSupplier done, Runnable check, String whom) {
+        while (!done.getAsBoolean()) {
+            check.run();
+            long now = System.nanoTime();
+            if (now - deadline > 0) {
+                throw new CollectiveTimeoutException(
+                        "rank "
+                                + rank
+                                + " waited "
+                                + timeout
+                                + " in shrink for "
+                                + whom
+                                + "; all ranks that remain have to call it with the same list");
             }
-        } finally {
-            Interrupts.restore(interrupted);
+            interrupted = Interrupts.notice(interrupted, now);
+            if (Interrupts.overdue(interrupted, now)) {
+                throw Interrupts.error(
+                        "rank " + rank + " in shrink", "the others cannot go on either");
+            }
+            LockSupport.parkNanos(POLL_NANOS);
         }
     }
 }

@@ -261,11 +261,9 @@ abstract sealed class SharedMemoryTransport
                                             true,
                                             id + ".s" + Integer.toHexString(key.hashCode())));
             boolean met = false;
-            try {
+            try (Regroup meeting = new Regroup(rank, timeout)) {
                 child.came.countDown();
-                Regroup.await(
-                        rank,
-                        timeout,
+                meeting.await(
                         () -> child.came.getCount() == 0,
                         child.control::checkOpen,
                         "the others");
@@ -490,16 +488,17 @@ abstract sealed class SharedMemoryTransport
             int[] jobRanks = Arrays.stream(members).map(m -> this.members[m]).toArray();
             // Every member derives the same name, and no other communicator of the job has it.
             String childName = name + ".s" + Integer.toHexString(Arrays.hashCode(jobRanks));
-            return Regroup.processes(
-                    job,
-                    "ctl-" + childName,
-                    own,
-                    members,
-                    timeout,
-                    this::isAlive,
-                    (control, childArena) ->
-                            new Processes(
-                                    job, control, childArena, childName, jobRanks, own, home));
+            try (Regroup meeting = new Regroup(rank, timeout)) {
+                return meeting.processes(
+                        job,
+                        "ctl-" + childName,
+                        own,
+                        members,
+                        this::isAlive,
+                        (control, childArena) ->
+                                new Processes(
+                                        job, control, childArena, childName, jobRanks, own, home));
+            }
         }
 
         @Override
