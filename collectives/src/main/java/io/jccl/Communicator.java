@@ -563,6 +563,35 @@ public interface Communicator extends AutoCloseable {
     @Nullable Communicator split(int colour, int key);
 
     /**
+     * Makes a communicator without some ranks; all that remain call it with the same list, and it
+     * waits for them, up to the timeout, on the calling thread. The new ranks are the old ones
+     * without gaps. This communicator is left to be closed; buffers of its device serve the new one
+     * too.
+     *
+     * <p>On the host engine it works after a failure as well: survivors of a rank that died go on.
+     * How they agree on who is left, and an example, is in docs/launching.md. NCCL needs 2.27 and a
+     * communicator that has not failed yet.
+     *
+     * @param excluded ranks to leave out, not this one
+     * @param abort whether operations under way are ended first, as after a failure; this
+     *     communicator is unusable afterwards
+     * @return the new communicator
+     * @throws IllegalArgumentException if the list names this rank, or one that is not there
+     * @throws IllegalStateException within {@link Group#run}, or without abort while operations are
+     *     enqueued; nothing changes
+     * @throws RankFailedException if one of those that remain ends or gives up meanwhile; leave it
+     *     out as well, and call again
+     * @throws CollectiveTimeoutException if one of those that remain does not call it in time
+     * @throws UnsupportedOperationException if the engine has no such thing, as MPI's
+     */
+    default Communicator shrink(List<Integer> excluded, boolean abort) {
+        throw new UnsupportedOperationException(
+                "engine "
+                        + engine()
+                        + " cannot leave ranks out; start the run again from its checkpoint");
+    }
+
+    /**
      * Ends all operations under way and makes this communicator unusable on every rank.
      *
      * @param reason what the other ranks' errors will say

@@ -51,6 +51,7 @@ public interface NcclCommunicator extends Communicator {
      * @param abort whether operations under way are ended first, as after a failure
      * @return the new communicator
      */
+    @Override
     NcclCommunicator shrink(List<Integer> excluded, boolean abort);
 
     /**

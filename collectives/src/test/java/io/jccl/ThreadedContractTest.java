@@ -18,6 +18,7 @@ abstract class ThreadedContractTest extends EngineContractTest {
                 ranks,
                 cases,
                 algorithm -> open(ranks, OPTIONS.withAlgorithm(algorithm)),
+                index -> {},
                 Duration.ofMinutes(5));
     }
 

@@ -5,6 +5,8 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.engine.host.HostEngine;
+import io.jccl.error.JcclException;
+import io.jccl.testkit.Messages;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -33,6 +35,9 @@ final class WorldBodies {
         bodies.put("partsOutliveTheirParent", WorldBodies::partsOutliveTheirParent);
         bodies.put("aBrokenPartLeavesItsParent", WorldBodies::aBrokenPartLeavesItsParent);
         bodies.put("manySplits", WorldBodies::manySplits);
+        bodies.put("shrinkLeavesRanksOut", WorldBodies::shrinkLeavesRanksOut);
+        bodies.put("shrinkGoesOnAfterAFailure", WorldBodies::shrinkGoesOnAfterAFailure);
+        bodies.put("shrinkGivesUp", WorldBodies::shrinkGivesUp);
         bodies.put("buffersDoNotOverlap", WorldBodies::buffersDoNotOverlap);
         bodies.put("buffersOutliveTheCommunicator", WorldBodies::buffersOutliveTheCommunicator);
         bodies.put("freedMemoryIsReused", WorldBodies::freedMemoryIsReused);
@@ -96,6 +101,81 @@ final class WorldBodies {
             checkEquals(me, sum(alone, me), "sum alone");
         }
         checkEquals(3, sum(comm, me), "sum in the parent");
+    }
+
+    private static void shrinkLeavesRanksOut(Communicator comm) {
+        int me = comm.rank();
+        for (int out = 0; out < RANKS; out++) {
+            if (me == out) {
+                continue;
+            }
+            for (List<Integer> wrong : List.of(List.of(me), List.of(-1), List.of(RANKS))) {
+                String message =
+                        Messages.of(
+                                IllegalArgumentException.class, () -> comm.shrink(wrong, false));
+                check(message.contains("excluded names rank " + wrong.getFirst()), message);
+            }
+            // Twice with the same ranks: the second finds nothing of the first.
+            for (int times = 0; times < 2; times++) {
+                try (Communicator less = comm.shrink(List.of(out), false)) {
+                    checkEquals(2, less.size(), "size without rank " + out);
+                    checkEquals(me > out ? me - 1 : me, less.rank(), "rank without " + out);
+                    checkEquals(3 - out, sum(less, me), "sum without " + out);
+                }
+            }
+        }
+        checkEquals(3, sum(comm, me), "sum of all");
+        try (Communicator same = comm.shrink(List.of(), false)) {
+            checkEquals(3, sum(same, me), "sum of all that remain");
+        }
+    }
+
+    private static void shrinkGoesOnAfterAFailure(Communicator comm) {
+        int me = comm.rank();
+        if (me == 1) {
+            comm.abort("rank 1 is ill");
+            return;
+        }
+        try (Buffer kept = comm.device().allocate(DataType.INT64, 1)) {
+            kept.setLong(0, me + 1);
+            String message = Messages.of(RankFailedException.class, () -> sum(comm, me));
+            check(message.contains("rank 1 is ill"), message);
+            Messages.of(RankFailedException.class, () -> comm.shrink(List.of(1), false));
+            try (Communicator two = comm.shrink(List.of(1), true)) {
+                comm.close();
+                two.allReduce(kept, ReduceOp.SUM, two.device().defaultStream());
+                checkEquals(4, kept.getLong(0), "sum in memory of the first communicator");
+                try (Communicator one = two.shrink(List.of(1 - two.rank()), true)) {
+                    checkEquals(me, sum(one, me), "sum alone");
+                }
+                Messages.of(RankFailedException.class, () -> sum(two, me));
+            }
+        }
+    }
+
+    /** Rank 2 does not call it; rank 1 is interrupted, so that nobody waits for the timeout. */
+    private static void shrinkGivesUp(Communicator comm) {
+        try (Communicator other = part(comm, 0, comm.rank())) {
+            if (comm.rank() < 2) {
+                if (comm.rank() == 1) {
+                    Thread.currentThread().interrupt();
+                }
+                String message =
+                        Messages.of(JcclException.class, () -> comm.shrink(List.of(), true));
+                boolean interrupted = Thread.interrupted();
+                check(interrupted == (comm.rank() == 1), "interrupted: " + interrupted);
+                check(
+                        message.contains("rank 1")
+                                && message.contains(interrupted ? "was interrupted" : "gave up"),
+                        message);
+                // What was left of that is in nobody's way.
+                try (Communicator two = comm.shrink(List.of(2), true)) {
+                    checkEquals(1, sum(two, two.rank()), "sum without rank 2");
+                }
+            }
+            // Until then rank 2 is there, and does something else.
+            other.barrier(other.device().defaultStream());
+        }
     }
 
     private static void splitsMayBeSplit(Communicator comm) {

@@ -334,7 +334,7 @@ public final class MatmulRun implements AutoCloseable {
             for (int i = 0; i < plan.high(); i++, tile++) {
                 long tall = plan.tile(comm.rank(), i).count();
                 int t = tile % MatmulPlan.SLOTS;
-                progress.show("tile " + (tile + 1) + " of " + (long) plan.strips() * plan.high());
+                progress.at("matmul", tile, (long) plan.strips() * plan.high(), "tiles");
                 Transfer before = leaving[t];
                 if (before != null) {
                     before.before(compute);

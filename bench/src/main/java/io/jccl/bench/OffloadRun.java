@@ -4,6 +4,7 @@ import io.jccl.bindings.CublasApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.cli.shell.Drives;
+import io.jccl.cli.shell.Progress;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -326,8 +327,12 @@ public final class OffloadRun implements AutoCloseable {
         return sum;
     }
 
-    /** Measures and checks. */
-    public Result run() throws IOException {
+    /**
+     * Measures and checks.
+     *
+     * @param progress shows which sample is taken
+     */
+    public Result run(Progress progress) throws IOException {
         ScheduleOptions options =
                 ScheduleOptions.DEFAULT
                         .withDepth(config.depth() < 0 ? ScheduleOptions.AUTOMATIC : config.depth())
@@ -341,9 +346,11 @@ public final class OffloadRun implements AutoCloseable {
             setWork(s);
             // The depth follows what these take; and all code is compiled behind them.
             for (int i = 0; i < WARM_PASSES; i++) {
+                progress.show("offload: warming up");
                 pass(s, this::enqueue);
             }
             for (int i = 0; i < config.samples(); i++) {
+                progress.at("offload", i, config.samples(), "samples");
                 samples.add(
                         new Sample(
                                 passes(s, OffloadRun::nothing),
@@ -351,6 +358,7 @@ public final class OffloadRun implements AutoCloseable {
                                 unrelated(s, beside),
                                 passes(s, this::enqueue)));
             }
+            progress.erase();
             check(s);
             depth = s.depth();
         }

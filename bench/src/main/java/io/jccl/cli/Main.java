@@ -20,6 +20,8 @@ import io.jccl.cli.plan.PlanCommand;
 import io.jccl.cli.probe.ProbeCommand;
 import io.jccl.cli.report.ReportCommand;
 import io.jccl.cli.shell.JsonOption;
+import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Suggestion;
 import io.jccl.cli.shell.Version;
 import io.jccl.cli.topo.TopoCommand;
 import io.jccl.cli.train.FitDemo;
@@ -36,7 +38,6 @@ import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Help;
-import picocli.CommandLine.MissingParameterException;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.UnmatchedArgumentException;
@@ -58,6 +59,7 @@ public final class Main {
         DIAGNOSE("Diagnose"),
         TRAIN_AND_PLAN("Train and plan"),
         LAUNCH("Launch"),
+        ABOUT("About jccl"),
         HIDDEN("");
 
         private final String title;
@@ -138,7 +140,6 @@ public final class Main {
                 "Merge the recordings of all ranks: who diverged, who is late, which links are"
                         + " slow.",
                 args -> new FlightCommand());
-        add(Group.DIAGNOSE, "version", "Print versions.", args -> new VersionCommand());
         add(
                 Group.TRAIN_AND_PLAN,
                 "train",
@@ -158,12 +159,19 @@ public final class Main {
                 Group.LAUNCH,
                 "run",
                 "Start one process per rank on this machine.",
-                args -> new RunCommand(args, Main::isCommand));
+                args -> new RunCommand(args, listed()));
         add(
                 Group.LAUNCH,
                 "store",
                 "Serve a store where the ranks of a run meet.",
                 args -> new StoreCommand());
+        add(Group.ABOUT, "help", "Explain a command.", args -> new HelpCommand());
+        add(Group.ABOUT, "version", "Print versions.", args -> new VersionCommand());
+        add(
+                Group.ABOUT,
+                "completion",
+                "Print a script by which bash and zsh complete command lines.",
+                args -> new CompletionCommand());
         // For the launcher's cache.
         add(Group.HIDDEN, "warm-up", "", args -> new WarmUp());
 
@@ -204,7 +212,7 @@ public final class Main {
             footer = {
                 "",
                 "Try: jccl all_reduce -b 8 -e 64M -f 2 -g 2",
-                "Options of a command: jccl COMMAND --help",
+                "Options of a command: jccl help COMMAND",
             })
     private static final class Top {}
 
@@ -252,14 +260,11 @@ public final class Main {
         top.getHelpSectionMap().put(SECTION_KEY_COMMAND_LIST_HEADING, help -> "");
         top.getHelpSectionMap().put(SECTION_KEY_COMMAND_LIST, Main::groups);
         if (args.length > 0 && !args[0].startsWith("-")) {
-            err.println(
-                    "jccl: command '"
-                            + args[0]
-                            + "' is unknown, expected one of "
-                            + String.join(", ", listed())
-                            + "; see jccl --help");
-            err.flush();
-            return 2;
+            String unknown = "command '" + args[0] + "' is unknown";
+            return mistake(
+                    new ParameterException(
+                            withHandlers(top, out, err),
+                            unknown + Suggestion.of(args[0], listed())));
         }
         if (args.length == 0) {
             top.usage(out);
@@ -333,7 +338,8 @@ public final class Main {
         return COMMANDS.containsKey(name);
     }
 
-    static List<String> listed() {
+    /** The commands that help lists. */
+    public static List<String> listed() {
         return COMMANDS.entrySet().stream()
                 .filter(e -> e.getValue().group != Group.HIDDEN)
                 .map(Map.Entry::getKey)
@@ -344,16 +350,21 @@ public final class Main {
         return line.setOut(out)
                 .setErr(err)
                 .setUsageHelpAutoWidth(true)
-                .setParameterExceptionHandler(Main::mistake)
+                .setParameterExceptionHandler((e, args) -> mistake(e))
                 .setExecutionExceptionHandler((e, l, result) -> failure(e, l));
     }
 
-    private static int mistake(ParameterException e, String[] args) {
-        boolean needsHelp =
-                e instanceof UnmatchedArgumentException || e instanceof MissingParameterException;
+    private static int mistake(ParameterException e) {
         CommandLine line = e.getCommandLine();
-        String name = line.getCommandName();
-        say(line, e, needsHelp ? "; see " + name + " --help" : "");
+        String near = "";
+        if (e instanceof UnmatchedArgumentException u) {
+            String word = u.getUnmatched().getFirst().replaceFirst("=.*", "");
+            near = word.startsWith("--")
+                    ? Suggestion.of(word, line.getCommandSpec().optionsMap().keySet())
+                    : "";
+        }
+        boolean asks = near.endsWith("?") || String.valueOf(e.getMessage()).endsWith("?");
+        say(line, e, near + (asks ? " Try '" : "; try '") + line.getCommandName() + " --help'");
         return 2;
     }
 
@@ -369,20 +380,11 @@ public final class Main {
         err.println(
                 line.getCommandName()
                         + ": "
-                        + plain(message == null ? e.toString() : message)
+                        + Output.oneLine(message == null ? e.toString() : message)
                         + more);
         if ("1".equals(System.getenv(DEBUG))) {
             e.printStackTrace(err);
         }
         err.flush();
-    }
-
-    /** On one line, with nothing that a terminal would take for a command: it may quote a file. */
-    private static String plain(String message) {
-        StringBuilder b = new StringBuilder(message.length());
-        message.chars()
-                .map(c -> c == '\n' || c == '\t' ? ' ' : Character.isISOControl(c) ? '?' : c)
-                .forEach(c -> b.append((char) c));
-        return b.toString();
     }
 }

@@ -35,7 +35,7 @@ import java.util.zip.CRC32C;
  * newest were damaged since, all ranks go back to the other one.
  */
 final class Checkpoints {
-    private static final String LATEST = "latest.json";
+    static final String LATEST = "latest.json";
     private static final String WHOLE = "step.json";
 
     /** In {@link #LATEST}: whether its step has {@link #WHOLE}. */

@@ -3,6 +3,8 @@ package io.jccl.train;
 import io.jccl.Communicator;
 import io.jccl.internal.Statistics;
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -18,6 +20,11 @@ public final class TrainRun {
     private final RunSettings settings;
     private final int localRanks;
     private final Profile profile = new Profile();
+
+    /** Whether a checkpoint was saved in a folder. */
+    public static boolean hasCheckpoint(Path folder) {
+        return Files.exists(folder.resolve(Checkpoints.LATEST));
+    }
 
     /**
      * Prepares a run.

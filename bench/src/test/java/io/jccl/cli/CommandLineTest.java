@@ -1,5 +1,6 @@
 package io.jccl.cli;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -19,6 +20,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import picocli.CommandLine.Model.OptionSpec;
@@ -240,7 +242,14 @@ class CommandLineTest {
         assertEquals(0, o.status, o::toString);
         List<String> titles = o.out.lines().filter(l -> l.matches("[A-Z][a-z ]+:")).toList();
         assertEquals(
-                List.of("Benchmarks:", "Diagnose:", "Train and plan:", "Launch:"), titles, o.out);
+                List.of(
+                        "Benchmarks:",
+                        "Diagnose:",
+                        "Train and plan:",
+                        "Launch:",
+                        "About jccl:"),
+                titles,
+                o.out);
         for (String command : Main.listed()) {
             assertEquals(
                     1,
@@ -248,6 +257,91 @@ class CommandLineTest {
                     command + " in " + o.out);
         }
         assertFalse(o.out.contains("warm-up"), o.out);
+    }
+
+    /** One line on standard error, nothing else, and status 2. */
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "allreduce | jccl: command 'allreduce' is unknown; did you mean all_reduce? Try 'jccl --help'",
+                "tpoo | jccl: command 'tpoo' is unknown; did you mean topo? Try 'jccl --help'",
+                "xyzzy | jccl: command 'xyzzy' is unknown; try 'jccl --help'",
+                "help trian | jccl: command 'trian' is unknown; did you mean train? Try 'jccl --help'",
+                "topo --fiel=x | jccl topo: Unknown option: '--fiel=x'; did you mean --file? Try 'jccl topo --help'",
+                "plan --xyzzy | jccl plan: Unknown option: '--xyzzy'; try 'jccl plan --help'",
+                "doctor now | jccl doctor: Unmatched argument at index 0: 'now'; try 'jccl doctor --help'",
+                "run barrier | jccl run: Missing required option: '--nproc=<count>'; try 'jccl run --help'",
+                "run -n 2 all_reduec | jccl run: 'all_reduec' is not a command of jccl, and there is no such program or class here; did you mean all_reduce? Try 'jccl run --help'",
+                "run -n 2 run | jccl run: run cannot start run; give another command, such as all_reduce; try 'jccl run --help'",
+                "store --port 70000 | jccl store: --port is 70000, expected 0 to 65535; try 'jccl store --help'",
+                "selftest -g 0 | jccl selftest: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl selftest --help'",
+                "matmul -g 0 | jccl matmul: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl matmul --help'",
+                "soak -g 0 | jccl soak: Invalid value for option '--ranks': '0' is not possible; give a whole number, 1 or more; try 'jccl soak --help'",
+            })
+    void wrongUseIsOneLineThatSaysWhatToTry(String line, String message) {
+        Outcome o = jccl(line);
+        assertEquals(2, o.status, o::toString);
+        assertEquals("", o.out);
+        assertEquals(message + System.lineSeparator(), o.err);
+    }
+
+    /** Whatever the command, a wrong option ends in one line. */
+    @Test
+    void everyCommandRefusesAnOptionThatItHasNot() {
+        for (String command : Main.listed()) {
+            Outcome o = jccl(command + " --no-such-option-at-all");
+            String told = command + ": " + o;
+            assertEquals(2, o.status, told);
+            assertEquals(1, o.err.lines().count(), told);
+            assertTrue(
+                    o.err.strip().endsWith("ry 'jccl " + command + " --help'")
+                            && o.err.matches(
+                                    "(?s).*('--no-such-option-at-all'|Missing required).*"),
+                    told);
+            assertEquals("", o.out, told);
+        }
+    }
+
+    @Test
+    void helpOfACommandIsWhatItsOwnOptionPrints() {
+        for (String command : Main.listed()) {
+            Outcome o = jccl("help " + command);
+            assertEquals(jccl(command + " --help"), o);
+            assertEquals(0, o.status, o::toString);
+            assertTrue(o.out.contains("jccl " + command), o.out);
+        }
+        assertEquals(jccl("--help"), jccl("help"));
+    }
+
+    /** What bash offers for a word that has been begun. */
+    private static List<String> completed(Path script, String... words)
+            throws IOException, InterruptedException {
+        String ask =
+                "compopt() { :; }; source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1));"
+                        + " COMP_LINE=\"$*\"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9;"
+                        + " _complete_jccl && printf '%s\n' \"${COMPREPLY[@]}\"";
+        List<String> command = new ArrayList<>(List.of("bash", "-c", ask, "bash", "" + script));
+        command.addAll(List.of(words));
+        Process p = new ProcessBuilder(command).redirectErrorStream(true).start();
+        String text = new String(p.getInputStream().readAllBytes(), UTF_8);
+        assertEquals(0, p.waitFor(), text);
+        return text.lines().map(String::strip).toList();
+    }
+
+    @Test
+    void bashCompletesCommandsOptionsAndValues(@TempDir Path folder)
+            throws IOException, InterruptedException {
+        Outcome o = jccl("completion");
+        assertEquals(0, o.status, o::toString);
+        Path script = Files.writeString(folder.resolve("jccl"), o.out);
+        List<String> commands = completed(script, "jccl", "");
+        assertTrue(commands.containsAll(Main.listed()), commands::toString);
+        assertFalse(commands.contains("warm-up"), commands::toString);
+        assertTrue(completed(script, "jccl", "al").contains("all_reduce"));
+        assertTrue(completed(script, "jccl", "topo", "--ex").contains("--explain"));
+        assertEquals(
+                List.of("core", "numa", "none"), completed(script, "jccl", "run", "--bind", ""));
     }
 
     /** Each ends in a message that gives the value under the name of today. */
@@ -302,7 +396,7 @@ class CommandLineTest {
     }
 
     @Test
-    void jsonIsPrintedInsteadOfTextOrWrittenBesideIt(@org.junit.jupiter.api.io.TempDir Path folder)
+    void jsonIsPrintedInsteadOfTextOrWrittenBesideIt(@TempDir Path folder)
             throws IOException {
         for (String command :
                 List.of(

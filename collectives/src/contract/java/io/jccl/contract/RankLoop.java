@@ -74,6 +74,7 @@ public final class RankLoop {
      * @param ranks number of ranks
      * @param cases what to try
      * @param open makes the communicators of all ranks for an algorithm
+     * @param first gets the index of each case before rank 0 runs it
      * @param limit how long to wait; a rank that has not ended by then failed where it is
      * @return what is wrong
      * @throws InterruptedException if interrupted meanwhile; the threads go on
@@ -82,6 +83,7 @@ public final class RankLoop {
             int ranks,
             List<Case> cases,
             Function<Algorithm, List<Communicator>> open,
+            IntConsumer first,
             Duration limit)
             throws InterruptedException {
         List<Failure> failures = Collections.synchronizedList(new ArrayList<>());
@@ -102,7 +104,12 @@ public final class RankLoop {
                                             rank,
                                             cases,
                                             end,
-                                            index -> progress.set(rank, index),
+                                            index -> {
+                                                progress.set(rank, index);
+                                                if (rank == 0) {
+                                                    first.accept(index);
+                                                }
+                                            },
                                             failures::add)));
         }
         long deadline = System.nanoTime() + limit.toNanos();

@@ -48,7 +48,8 @@ public final class ControlBlock {
     /** A random number, written last when the control memory of a run is ready. */
     static final long NONCE_AT = 16;
 
-    static final long GO_AT = 64;
+    /** Not 0 when all ranks have joined. */
+    public static final long GO_AT = 64;
     private static final long ABORT_AT = 128;
     private static final long ABORT_TEXT_AT = 136;
     private static final long BEING_WRITTEN = -1;
@@ -69,7 +70,7 @@ public final class ControlBlock {
     private static final long STATE = 1024;
     public static final long TICK = 0;
     public static final long CLOSED = 128;
-    static final long JOIN = 136;
+    public static final long JOIN = 136;
     static final long JOIN_ECHO = 256;
     public static final long SCRATCH_CHUNK = 384;
     public static final long SCRATCH_AT = 392;
@@ -243,6 +244,13 @@ public final class ControlBlock {
 
     public String abortText() {
         return text(ABORT_TEXT_AT);
+    }
+
+    /** Throws if the communicator has ended. */
+    public void checkOpen() {
+        if (aborted()) {
+            throw ended();
+        }
     }
 
     /** The error of a rank that finds the communicator ended by another one. */

@@ -5,7 +5,9 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.ReduceOp;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.contract.Case;
 import io.jccl.contract.Cases;
@@ -51,7 +53,7 @@ public final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = {"-g", "--ranks"},
             paramLabel = "<count>",
-            converter = Count.class,
+            converter = Count.Positive.class,
             description = "Ranks (default: all GPUs, or 4 on the host).")
     private int ranks;
 
@@ -65,7 +67,7 @@ public final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = "--thin",
             paramLabel = "<k>",
-            converter = Count.class,
+            converter = Count.Positive.class,
             description = "Runs about one of k pairs of settings; 1 is all of them (default: 4).")
     private int thin = 4;
 
@@ -78,7 +80,7 @@ public final class SelfTestCommand implements Callable<Integer> {
     @Option(
             names = "--minutes",
             paramLabel = "<count>",
-            converter = Count.class,
+            converter = Count.Positive.class,
             description = "Gives up after so long (default: 10).")
     private int minutes = 10;
 
@@ -99,7 +101,7 @@ public final class SelfTestCommand implements Callable<Integer> {
         }
         int size = ranks > 0 ? ranks : chosen == Engine.HOST ? 4 : Math.max(1, Cuda.deviceCount());
         List<? extends Device> devices = chosen.devices(size);
-        List<Case> cases = Cases.all(size, seed, Math.max(thin, 1));
+        List<Case> cases = Cases.all(size, seed, thin);
         if (chosen != Engine.HOST) {
             cases = cases.stream().map(Case::withOwnAlgorithm).distinct().toList();
         }
@@ -109,12 +111,16 @@ public final class SelfTestCommand implements Callable<Integer> {
             out.println("# rank " + r + " on " + describe(devices.get(r)));
         }
         out.flush();
+        Progress progress = progress();
+        int all = cases.size();
         List<RankLoop.Failure> failures =
                 RankLoop.onThreads(
                         size,
                         cases,
                         algorithm -> Communicator.local(devices, options.withAlgorithm(algorithm)),
+                        index -> progress.at("selftest", index, all, "cases"),
                         Duration.ofMinutes(minutes));
+        progress.erase();
         return print(out, cases, failures);
     }
 
@@ -126,7 +132,7 @@ public final class SelfTestCommand implements Callable<Integer> {
             number.setLong(0, seed);
             comm.broadcast(number, 0, stream);
             List<Case> cases =
-                    Cases.all(comm.size(), number.getLong(0), Math.max(thin, 1)).stream()
+                    Cases.all(comm.size(), number.getLong(0), thin).stream()
                             .map(Case::withOwnAlgorithm)
                             .distinct()
                             .toList();
@@ -142,12 +148,14 @@ public final class SelfTestCommand implements Callable<Integer> {
                                         comm.engine()));
             }
             List<RankLoop.Failure> failures = new ArrayList<>();
+            Progress progress = comm.rank() == 0 ? progress() : Progress.none();
             RankLoop.run(
                     comm.rank(),
                     cases,
                     (algorithm, opened) -> Communicator.mpi(options),
-                    at -> {},
+                    at -> progress.at("selftest", at, cases.size(), "cases"),
                     failures::add);
+            progress.erase();
             if (comm.rank() == 0 || !failures.isEmpty()) {
                 print(out, cases, failures);
             }
@@ -194,7 +202,8 @@ public final class SelfTestCommand implements Callable<Integer> {
                 .limit(MOST_SHOWN)
                 .forEach(f ->
                         out.println(
-                                "# FAILED "
+                                "# "
+                                        + Verdict.bad("FAILED ")
                                         + cases.get(f.index())
                                         + " on rank "
                                         + f.rank()
@@ -208,13 +217,20 @@ public final class SelfTestCommand implements Callable<Integer> {
                         + " failed, "
                         + missed
                         + " not run: "
-                        + (failed + missed == 0 ? "OK" : "FAILED"));
+                        + Verdict.of(failed + missed == 0, "OK", "FAILED"));
         out.flush();
         return failed + missed == 0 ? 0 : 1;
     }
 
     private static String line(Object... columns) {
         return String.format(Locale.ROOT, "%-16s %8s %8s %8s %8s", columns);
+    }
+
+    private Progress progress() {
+        if (spec == null) {
+            throw new IllegalStateException("not run by picocli");
+        }
+        return Progress.to(spec.commandLine().getErr());
     }
 
     private PrintWriter out() {

@@ -5,7 +5,9 @@ import io.jccl.CommunicatorOptions;
 import io.jccl.bench.Soak;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.Engine;
+import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
@@ -16,6 +18,7 @@ import java.io.PrintWriter;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CyclicBarrier;
@@ -41,6 +44,9 @@ import picocli.CommandLine.Spec;
 public final class SoakCommand implements Callable<Integer> {
     /** Readings in a run. */
     private static final int READINGS = 10;
+
+    /** How often progress is shown between two of them. */
+    private static final int PARTS = 20;
 
     /** From this reading on nothing may grow: code is compiled, pools and rings are full. */
     private static final int WARM = 4;
@@ -119,10 +125,20 @@ public final class SoakCommand implements Callable<Integer> {
             agreed = number.getLong(0);
         }
         try (Soak soak = new Soak(comm, agreed)) {
+            Progress progress =
+                    comm.rank() == 0
+                            ? Progress.to(Objects.requireNonNull(spec).commandLine().getErr())
+                            : Progress.none();
             long done = 0;
+            long from = 0;
             for (int k = 1; k <= READINGS; k++) {
                 long to = (long) operations * k / READINGS;
-                soak.run(done, to);
+                for (int part = 1; part <= PARTS; part++) {
+                    long next = done + (to - done) * part / PARTS;
+                    soak.run(from, next);
+                    from = next;
+                    progress.at("soak", next, operations, "operations");
+                }
                 done = to;
                 // One thread of the process reads while the others do nothing.
                 if (together == null || together.await(10, TimeUnit.MINUTES) == 0) {
@@ -132,6 +148,7 @@ public final class SoakCommand implements Callable<Integer> {
                     together.await(10, TimeUnit.MINUTES);
                 }
             }
+            progress.erase();
         }
     }
 
@@ -185,8 +202,8 @@ public final class SoakCommand implements Callable<Integer> {
         }
         out.println(
                 grown.isEmpty()
-                        ? "# every result was right, nothing grew"
-                        : "# GREW: " + String.join(", ", grown));
+                        ? "# " + Verdict.good("every result was right, nothing grew")
+                        : "# " + Verdict.bad("GREW") + ": " + String.join(", ", grown));
         out.flush();
     }
 }

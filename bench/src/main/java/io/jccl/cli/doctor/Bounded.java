@@ -1,5 +1,6 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.cli.shell.Output;
 import java.time.Duration;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
@@ -37,7 +38,7 @@ final class Bounded {
         String name = t.getClass().getSimpleName();
         return message == null || message.isBlank()
                 ? name
-                : Texts.printable(message.strip().replaceAll("\\s*\\R\\s*", " "))
+                : Output.oneLine(message.strip().replaceAll("\\s*\\R\\s*", " "))
                         + (t instanceof Error || t instanceof UnsupportedOperationException
                                 ? " (" + name + ")"
                                 : "");

@@ -1,5 +1,7 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Verdict;
 import io.jccl.bindings.Discovery;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Cpu;
@@ -49,10 +51,10 @@ final class TextReport {
     }
 
     private void line(String label, String value) {
-        String shown = Texts.printable(label);
+        String shown = Output.oneLine(label);
         out.append("  ").append(shown);
         out.append(" ".repeat(Math.max(LABEL - shown.length(), 0))).append("  ");
-        out.append(Texts.printable(value)).append('\n');
+        out.append(Output.oneLine(value)).append('\n');
     }
 
     private void line(String label, Reading<?> value) {
@@ -316,18 +318,27 @@ final class TextReport {
                 r -> line(r.name(), (r.usable() ? "usable: " : "NOT USABLE: ") + r.reason()));
     }
 
+    private static String painted(Severity severity) {
+        String text = String.format("%-8s", severity);
+        return switch (severity) {
+            case ERROR -> Verdict.bad(text);
+            case WARNING -> Verdict.doubtful(text);
+            case INFO -> text;
+        };
+    }
+
     private void problems(List<Problem> problems) {
         section("Problems");
         if (problems.isEmpty()) {
-            out.append("  No problems found\n");
+            out.append("  ").append(Verdict.good("No problems found")).append('\n');
         }
         problems.forEach(p ->
                 out.append(
                         String.format(
-                                "  %-8s %s. To do: %s [%s]%n",
-                                p.severity(),
-                                Texts.printable(p.found()),
-                                Texts.printable(p.action()),
+                                "  %s %s. To do: %s [%s]%n",
+                                painted(p.severity()),
+                                Output.oneLine(p.found()),
+                                Output.oneLine(p.action()),
                                 p.id())));
     }
 }

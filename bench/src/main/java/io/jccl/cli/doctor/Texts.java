@@ -1,5 +1,6 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.cli.shell.Output;
 import java.util.Locale;
 
 /** How values look in the report. */
@@ -38,17 +39,8 @@ final class Texts {
 
     /** One line of what may be long and full of control characters. */
     static String excerpt(String text) {
-        String line = printable(text);
+        String line = Output.oneLine(text);
         return line.length() <= EXCERPT ? line : line.substring(0, EXCERPT) + "...";
-    }
-
-    /** Nothing that a terminal would take for a command. */
-    static String printable(String text) {
-        StringBuilder b = new StringBuilder(text.length());
-        text.codePoints()
-                .map(c -> Character.isISOControl(c) || !Character.isDefined(c) ? '?' : c)
-                .forEach(b::appendCodePoint);
-        return b.toString();
     }
 
     static String count(int n, String noun) {

@@ -1,30 +1,23 @@
 package io.jccl.cli.launch;
 
 import io.jccl.CpuBinding;
-import io.jccl.LocalJob;
 import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.RankOptions;
+import io.jccl.cli.shell.Suggestion;
 import io.jccl.cli.shell.Version;
 import io.jccl.rendezvous.StoreSecret;
-import java.io.BufferedReader;
-import java.io.File;
 import java.io.IOException;
-import java.io.PrintWriter;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Callable;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
-import java.util.concurrent.locks.Lock;
-import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Function;
-import java.util.function.Predicate;
-import java.util.stream.Stream;
+import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine;
 import picocli.CommandLine.ArgGroup;
@@ -46,6 +39,8 @@ import picocli.CommandLine.Spec;
             "",
             "  jccl run -n 4 all_reduce -b 8 -e 64M -f 2",
             "  jccl run -n 4 -- -cp trainer.jar com.example.Trainer --epochs 3",
+            "  jccl run -n 4 --max-restarts 3 train --dp 4 --checkpoint /data/gpt",
+            "  jccl run -n 8 --nnodes 2 --node-rank 1 --master-addr node0 -- -jar trainer.jar",
             "",
             "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, JCCL_JOB_ID, JCCL_BIND"
                     + " and, if none is set, a random JCCL_STORE_SECRET."
@@ -54,14 +49,17 @@ import picocli.CommandLine.Spec;
                     + " that of another Ctrl-C, kills them.",
         })
 public final class RunCommand implements Callable<Integer> {
-    /** What is over when it says so: nobody waits for more than its last words. */
-    private static final long LAST_SECONDS = 2;
+    /** Variables that this command sets itself. */
+    private static final Pattern OURS =
+            Pattern.compile("RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_.*|TORCHELASTIC_RESTART_COUNT");
 
-    /** Some send one signal to a process and to its group; nobody is as fast as that by hand. */
-    private static final long SAME_SIGNAL_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
+    /** As commands of jccl report a mistake on the command line, which nothing repairs. */
+    private static final int USAGE = 2;
+
+    private static final int LARGEST_PORT = 65_535;
 
     private final Function<Boolean, List<String>> prefix;
-    private final Predicate<String> isCommand;
+    private final Collection<String> commands;
 
     @Spec private @Nullable CommandSpec spec;
 
@@ -69,9 +67,75 @@ public final class RunCommand implements Callable<Integer> {
             names = {"-n", "--nproc"},
             paramLabel = "<count>",
             required = true,
-            converter = Count.class,
-            description = "Number of ranks.")
+            converter = Count.Positive.class,
+            description = "Number of ranks on this machine.")
     private int count;
+
+    @Option(
+            names = "--nnodes",
+            paramLabel = "<count>",
+            converter = Count.Positive.class,
+            description =
+                    "Machines, on each of which jccl run is started with the same -n (default: 1).")
+    private int nodes = 1;
+
+    @Option(
+            names = "--node-rank",
+            paramLabel = "<number>",
+            converter = Count.class,
+            description = "Which of the machines this is, from 0 (default: 0).")
+    private int node;
+
+    @Option(
+            names = "--master-addr",
+            paramLabel = "<address>",
+            description =
+                    "With --nnodes: an address of machine 0, where its rank 0 serves the store"
+                            + " (default: MASTER_ADDR).")
+    private @Nullable String masterAddress;
+
+    @Option(
+            names = "--master-port",
+            paramLabel = "<port>",
+            converter = Count.Positive.class,
+            description = "With --nnodes: a free port there (default: MASTER_PORT, or 29500).")
+    private @Nullable Integer masterPort;
+
+    @Option(
+            names = "-x",
+            paramLabel = "<name[=value]>",
+            description =
+                    "A variable for all ranks, which have those of this command anyway; without a"
+                            + " value it has to be set here. May be repeated.")
+    private List<String> variables = new ArrayList<>();
+
+    @Option(
+            names = "--max-restarts",
+            paramLabel = "<count>",
+            converter = Count.class,
+            description =
+                    "How often all ranks are started again after one has failed; they find the"
+                            + " number of the restart in TORCHELASTIC_RESTART_COUNT (default: 0).")
+    private int maxRestarts;
+
+    @Option(
+            names = "--min-ranks",
+            paramLabel = "<count>",
+            converter = Count.Positive.class,
+            description =
+                    "How many ranks have to be left for the others to go on when some fail; they"
+                            + " find a store in JCCL_STORE (default: all of them).")
+    private @Nullable Integer minRanks;
+
+    @Option(
+            names = "--log-dir",
+            paramLabel = "<folder>",
+            description =
+                    "Also append what each rank prints to rank-N.out and rank-N.err in this folder.")
+    private @Nullable Path logs;
+
+    @Option(names = "--timestamps", description = "Begin each line with the time.")
+    private boolean timestamps;
 
     /** Which lines say whose they are. */
     private static final class Marks {
@@ -114,30 +178,27 @@ public final class RunCommand implements Callable<Integer> {
      * Creates the command.
      *
      * @param arguments all arguments of this process
-     * @param isCommand whether a word is a command of jccl
+     * @param commands the names of commands of jccl
      */
-    public RunCommand(String[] arguments, Predicate<String> isCommand) {
+    public RunCommand(String[] arguments, Collection<String> commands) {
         this(
                 jccl ->
                         jccl
                                 ? JavaCommand.jccl(System.getenv(), arguments)
                                 : List.of(System.getProperty("jdk.module.path", "")),
-                isCommand);
+                commands);
     }
 
     /**
      * Creates the command for a test.
      *
      * @param prefix given true, what starts jccl; given false, the module path, alone
-     * @param isCommand whether a word is a command of jccl
+     * @param commands the names of commands of jccl
      */
-    public RunCommand(Function<Boolean, List<String>> prefix, Predicate<String> isCommand) {
+    public RunCommand(Function<Boolean, List<String>> prefix, Collection<String> commands) {
         this.prefix = prefix;
-        this.isCommand = isCommand;
+        this.commands = commands;
     }
-
-    /** How a rank ended. */
-    private record Exit(int rank, int status) {}
 
     @Override
     public Integer call() throws InterruptedException {
@@ -145,26 +206,146 @@ public final class RunCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         CommandLine line = spec.commandLine();
-        if (count < 1 || count > RankOptions.MOST_RANKS) {
-            throw new ParameterException(
-                    line,
-                    "-n/--nproc is "
-                            + count
-                            + ", expected 1 to "
-                            + RankOptions.MOST_RANKS
-                            + "; give such a number");
-        }
-        return new Job(
+        check(line, count <= RankOptions.MOST_RANKS, "-n/--nproc is " + count + ", expected 1 to " + RankOptions.MOST_RANKS + "; give such a number");
+        RankProcesses.Settings settings =
+                new RankProcesses.Settings(
                         commandLine(line),
+                        count,
+                        nodes,
+                        node,
+                        least(line),
+                        variables(line),
                         bind.in(System.getenv(), line),
-                        line.getOut(),
-                        line.getErr())
-                .run();
+                        marks.none
+                                ? RankProcesses.Marks.NONE
+                                : marks.all ? RankProcesses.Marks.ALL : RankProcesses.Marks.OTHERS,
+                        timestamps,
+                        folder(line),
+                        grace,
+                        killAfter,
+                        maxRestarts);
+        boolean ours = commands.contains(command.getFirst());
+        for (int restart = 0; ; restart++) {
+            RankProcesses ranks =
+                    new RankProcesses(settings, restart, line.getOut(), line.getErr());
+            int status = ranks.run();
+            if (status == 0
+                    || restart == maxRestarts
+                    || (ours && status == USAGE)
+                    || ranks.wasSignalled()) {
+                return status;
+            }
+            line.getErr()
+                    .println(
+                            "jccl run: starts all ranks again, restart "
+                                    + (restart + 1)
+                                    + " of "
+                                    + maxRestarts);
+            line.getErr().flush();
+        }
+    }
+
+    private static void check(CommandLine line, boolean right, String message) {
+        if (!right) {
+            throw new ParameterException(line, message);
+        }
+    }
+
+    /** How many ranks have to be left. */
+    private int least(CommandLine line) {
+        check(
+                line,
+                nodes == 1 || (maxRestarts == 0 && minRanks == null),
+                "--max-restarts and --min-ranks see the ranks of one machine, but --nnodes is "
+                        + nodes
+                        + "; leave them out, and start the whole run again from its checkpoint");
+        int least = minRanks == null ? count : minRanks;
+        check(
+                line,
+                least <= count,
+                "--min-ranks is " + least + ", expected 1 to " + count + ", the number of ranks");
+        return least;
+    }
+
+    /** What the ranks' environment has and this process's has not. */
+    private Map<String, String> variables(CommandLine line) {
+        Map<String, String> all = new HashMap<>();
+        for (String v : variables) {
+            String name = v.replaceFirst("=.*", "");
+            check(line, !name.isEmpty(), "-x is '" + v + "', expected NAME or NAME=value");
+            check(
+                    line,
+                    !OURS.matcher(name).matches(),
+                    "-x sets " + name + ", which jccl run sets itself; leave it out");
+            String value = v.contains("=") ? v.substring(v.indexOf('=') + 1) : System.getenv(name);
+            check(
+                    line,
+                    value != null,
+                    "-x names " + name + ", which is not set here; give -x " + name + "=value");
+            all.put(name, String.valueOf(value));
+        }
+        check(
+                line,
+                node < nodes,
+                "--node-rank is "
+                        + node
+                        + ", expected less than "
+                        + nodes
+                        + ", which --nnodes gives");
+        if (nodes == 1) {
+            check(
+                    line,
+                    masterAddress == null && masterPort == null,
+                    "--master-addr and --master-port are for --nnodes of 2 or more");
+            return all;
+        }
+        Map<String, String> here = new HashMap<>(System.getenv());
+        here.putAll(all);
+        String address = masterAddress == null ? here.get("MASTER_ADDR") : masterAddress;
+        String port =
+                masterPort == null
+                        ? here.getOrDefault("MASTER_PORT", "29500")
+                        : masterPort.toString();
+        check(
+                line,
+                address != null,
+                "--nnodes is "
+                        + nodes
+                        + ", but nothing says where the machines meet: give --master-addr, an"
+                        + " address of machine 0, the same on all");
+        check(
+                line,
+                port.matches("[1-9][0-9]{0,4}") && Integer.parseInt(port) <= LARGEST_PORT,
+                "the port of --master-port or MASTER_PORT is "
+                        + port
+                        + ", expected 1 to "
+                        + LARGEST_PORT);
+        check(
+                line,
+                StoreSecret.isIn(here),
+                "no secret: set JCCL_STORE_SECRET or JCCL_STORE_SECRET_FILE on all machines, to"
+                        + " what openssl rand -hex 32 prints on one of them");
+        all.put("MASTER_ADDR", String.valueOf(address));
+        all.put("MASTER_PORT", port);
+        return all;
+    }
+
+    /** The folder of logs, which is there now. */
+    private @Nullable Path folder(CommandLine line) {
+        if (logs == null) {
+            return null;
+        }
+        try {
+            return Files.createDirectories(logs);
+        } catch (IOException e) {
+            throw new ParameterException(
+                    line, "--log-dir '" + logs + "' cannot be made: " + e, e);
+        }
     }
 
     private List<String> commandLine(CommandLine line) {
         List<String> all;
-        if (isCommand.test(command.getFirst())) {
+        if (commands.contains(command.getFirst())) {
             if (command.getFirst().equals("run")) {
                 throw new ParameterException(
                         line, "run cannot start run; give another command, such as all_reduce");
@@ -172,6 +353,7 @@ public final class RunCommand implements Callable<Integer> {
             all = new ArrayList<>(prefix.apply(true));
             all.addAll(command);
         } else {
+            checkProgram(line, command.getFirst());
             String modulePath = prefix.apply(false).getFirst();
             if (modulePath.isEmpty()) {
                 throw new IllegalStateException(
@@ -186,237 +368,20 @@ public final class RunCommand implements Callable<Integer> {
         return all;
     }
 
-    /** The processes of one run. */
-    private final class Job {
-        private final List<String> boundCommandLine;
-        private final CpuBinding binding;
-        private final PrintWriter out;
-        private final PrintWriter err;
-        private final String id = LocalJob.newId();
-        private final String secret = StoreSecret.randomText();
-        private final BlockingQueue<Exit> exits = new LinkedBlockingQueue<>();
-        private final List<Process> processes = new ArrayList<>();
-        private final List<Thread> readers = new ArrayList<>();
-        private final Lock ends = new ReentrantLock();
-        private boolean ending;
-        private @Nullable Signals received;
-        private long receivedNanos;
-
-        /** Whom {@link #end} asked to end. */
-        private List<ProcessHandle> asked = List.of();
-
-        Job(List<String> commandLine, CpuBinding binding, PrintWriter out, PrintWriter err) {
-            this.binding = binding;
-            // By the thread that is in run() until all have ended: the kernel ties them to it.
-            this.boundCommandLine = ParentWatch.bound(commandLine);
-            this.out = out;
-            this.err = err;
-        }
-
-        int run() throws InterruptedException {
-            // Runs when a signal ends this process, such as that of Ctrl-C.
-            Thread hook = new Thread(this::end, "jccl-run-end");
-            Runtime.getRuntime().addShutdownHook(hook);
-            Signals.Taken signals = Signals.take(this::receive);
-            try {
-                for (int rank = 0; rank < count; rank++) {
-                    if (!start(rank)) {
-                        return 1;
-                    }
-                }
-                int status = await();
-                for (Thread r : readers) {
-                    // A grandchild may hold the pipe open; the ranks themselves have ended.
-                    r.join(TimeUnit.SECONDS.toMillis(LAST_SECONDS));
-                }
-                return status;
-            } finally {
-                end();
-                try {
-                    Runtime.getRuntime().removeShutdownHook(hook);
-                    signals.close();
-                } catch (IllegalStateException e) {
-                    // Already shutting down, and the hook does what was done here.
-                }
-            }
-        }
-
-        private boolean start(int rank) {
-            ProcessBuilder builder = new ProcessBuilder(boundCommandLine);
-            Map<String, String> env = builder.environment();
-            env.putAll(LocalJob.environment(id, rank, count));
-            if (!StoreSecret.isIn(env)) {
-                env.put("JCCL_STORE_SECRET", secret);
-            }
-            env.put(CpuBinding.VARIABLE, binding.toString());
-            // This process was started from a build; its ranks must not race to make another.
-            env.put("JCCL_NO_BUILD", "1");
-            env.put(ParentWatch.VARIABLE, Long.toString(ProcessHandle.current().pid()));
-            builder.redirectInput(ProcessBuilder.Redirect.from(new File("/dev/null")));
-            synchronized (this) {
-                if (ending) {
-                    return false;
-                }
-                Process process;
-                try {
-                    process = builder.start();
-                } catch (IOException e) {
-                    err.println(
-                            "jccl run: rank " + rank + " could not be started: " + e.getMessage());
-                    return false;
-                }
-                processes.add(process);
-                var unused =
-                        process.onExit().thenAccept(p -> exits.add(new Exit(rank, p.exitValue())));
-                boolean marked = !marks.none && (rank > 0 || marks.all);
-                String mark = marked ? "[" + rank + "] " : "";
-                forward(process.inputReader(), out, mark, rank + "-out");
-                forward(process.errorReader(), err, mark, rank + "-err");
-                return true;
-            }
-        }
-
-        private void forward(BufferedReader from, PrintWriter to, String mark, String name) {
-            Thread reader =
-                    new Thread(
-                            () -> {
-                                try (from) {
-                                    for (String l = from.readLine();
-                                            l != null;
-                                            l = from.readLine()) {
-                                        to.print(mark + l + "\n");
-                                        to.flush();
-                                    }
-                                } catch (IOException e) {
-                                    // The process was killed; what it said is out.
-                                }
-                            },
-                            "jccl-run-" + name);
-            reader.setDaemon(true);
-            reader.start();
-            readers.add(reader);
-        }
-
-        /** The first failing rank's status, or 0. */
-        private int await() throws InterruptedException {
-            int ended = 0;
-            while (ended < count) {
-                Exit exit = exits.take();
-                ended++;
-                if (exit.status != 0) {
-                    report(exit);
-                    awaitOthers(count - ended);
-                    return exit.status;
-                }
-            }
-            return 0;
-        }
-
-        private void awaitOthers(int left) throws InterruptedException {
-            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(grace);
-            for (int i = 0; i < left; i++) {
-                Exit next = exits.poll(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-                if (next == null) {
-                    err.println(
-                            "jccl run: ended "
-                                    + (left - i)
-                                    + " more ranks that did not stop within "
-                                    + grace
-                                    + " s");
-                    err.flush();
-                    return;
-                }
-            }
-        }
-
-        private void report(Exit exit) {
-            synchronized (this) {
-                if (ending) {
-                    return;
-                }
-            }
-            String how =
-                    exit.status > 128
-                            ? "status " + exit.status + " (signal " + (exit.status - 128) + ")"
-                            : "status " + exit.status;
-            err.println("jccl run: rank " + exit.rank + " failed first, with " + how);
-            err.flush();
-        }
-
-        /**
-         * The first signal ends this process, and by its hook the ranks; the next one kills them.
-         */
-        private void receive(Signals signal) {
-            synchronized (this) {
-                long now = System.nanoTime();
-                if (received != null) {
-                    if (now - receivedNanos > SAME_SIGNAL_NANOS) {
-                        tree(processes).forEach(ProcessHandle::destroyForcibly);
-                        asked.forEach(ProcessHandle::destroyForcibly);
-                    }
-                    return;
-                }
-                received = signal;
-                receivedNanos = now;
-            }
-            System.exit(signal.status());
-        }
-
-        private static List<ProcessHandle> tree(List<Process> processes) {
-            return processes.stream()
-                    .filter(Process::isAlive)
-                    .flatMap(p -> Stream.concat(Stream.of(p.toHandle()), p.descendants()))
-                    .toList();
-        }
-
-        /** Ends whatever still runs, and removes what it leaves; whoever comes later waits. */
-        private void end() {
-            ends.lock();
-            try {
-                List<Process> all;
-                List<ProcessHandle> tree;
-                Signals signal;
-                synchronized (this) {
-                    ending = true;
-                    all = List.copyOf(processes);
-                    // Asked for once: a process that has ended no longer names its children.
-                    tree = tree(all);
-                    asked = tree;
-                    signal = received == null ? Signals.TERM : received;
-                }
-                long limit = TimeUnit.SECONDS.toNanos(killAfter);
-                long start = System.nanoTime();
-                if (signal.isOfTerminal()) {
-                    // They have it, and a second one may mean more to them. Who does not, gets
-                    // TERM.
-                    awaitEnd(tree, start + limit / 2);
-                    signal = Signals.TERM;
-                }
-                signal.send(tree);
-                awaitEnd(tree, start + limit);
-                tree.stream()
-                        .filter(ProcessHandle::isAlive)
-                        .forEach(ProcessHandle::destroyForcibly);
-                for (Process p : all) {
-                    p.waitFor(LAST_SECONDS, TimeUnit.SECONDS);
-                }
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-            } finally {
-                ends.unlock();
-            }
-            LocalJob.cleanUp(id);
-        }
-
-        private static void awaitEnd(List<ProcessHandle> all, long deadline)
-                throws InterruptedException {
-            for (ProcessHandle p : all) {
-                try {
-                    p.onExit().get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-                } catch (ExecutionException | TimeoutException e) {
-                    // The caller has further means.
-                }
-            }
-        }
+    /** A word that is not an option of java has to be a program: most likely it is misspelt. */
+    private void checkProgram(CommandLine line, String word) {
+        boolean program =
+                word.startsWith("-")
+                        || word.startsWith("@")
+                        || !System.getenv().getOrDefault("CLASSPATH", "").isEmpty()
+                        || Files.exists(Path.of(word))
+                        || Files.exists(Path.of(word.replace('.', '/') + ".class"));
+        check(
+                line,
+                program,
+                "'"
+                        + word
+                        + "' is not a command of jccl, and there is no such program or class here"
+                        + Suggestion.of(word, commands));
     }
 }

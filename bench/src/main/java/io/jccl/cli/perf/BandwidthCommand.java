@@ -10,6 +10,8 @@ import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Progress;
+import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
@@ -19,6 +21,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.concurrent.Callable;
 import java.util.function.Function;
 import java.util.stream.IntStream;
@@ -181,8 +184,11 @@ public final class BandwidthCommand implements Callable<Integer> {
     private boolean measure(
             BandwidthRun run, List<BandwidthCase> chosen, ArrayNode testcases, PrintWriter out) {
         boolean failed = false;
+        Progress progress = Progress.to(Objects.requireNonNull(spec).commandLine().getErr());
         for (BandwidthCase c : chosen) {
+            progress.at("bandwidth, " + c.label(), testcases.size(), chosen.size(), "cases");
             Result r = measure(run, c);
+            progress.erase();
             failed |= r.error != null;
             add(testcases.addObject(), r);
             print(out, r);
@@ -296,7 +302,7 @@ public final class BandwidthCommand implements Callable<Integer> {
         String name = r.test.label();
         out.println("Running " + name + ".");
         if (r.error != null) {
-            out.println("ERROR: " + r.error);
+            out.println(Verdict.bad("ERROR") + ": " + r.error);
         } else if (r.matrix.length == 0) {
             out.println(
                     "WAIVED: "

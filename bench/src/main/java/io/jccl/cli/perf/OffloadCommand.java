@@ -12,6 +12,7 @@ import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
 import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Progress;
 import io.jccl.cli.shell.Version;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
@@ -202,7 +203,7 @@ public final class OffloadCommand implements Callable<Integer> {
         String buffered = Drives.bufferedBecause(store);
         OffloadRun.Result result;
         try (OffloadRun run = new OffloadRun(config, store, afterFill)) {
-            result = run.run();
+            result = run.run(Progress.to(spec.commandLine().getErr()));
         } catch (OffloadMemoryException e) {
             if (e.tier() != Tier.DEVICE) {
                 throw e;

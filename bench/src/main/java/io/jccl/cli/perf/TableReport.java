@@ -1,5 +1,6 @@
 package io.jccl.cli.perf;
 
+import io.jccl.cli.shell.Verdict;
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Report;
@@ -214,13 +215,13 @@ final class TableReport implements Report {
     @Override
     public void end(Summary summary) {
         boolean okay = summary.outOfBounds() == 0;
-        println("# Out of bounds values : " + summary.outOfBounds() + (okay ? " OK" : " FAILED"));
+        println("# Out of bounds values : " + summary.outOfBounds() + " " + Verdict.of(okay, "OK", "FAILED"));
         Boolean enough = summary.enough();
         println(
                 "# Avg bus bandwidth    : "
                         + general(summary.busBw())
                         + " "
-                        + (enough == null ? "" : enough ? "OK" : "FAILED"));
+                        + (enough == null ? "" : Verdict.of(enough, "OK", "FAILED")));
         MemoryUse m = summary.memory();
         if (m != null) {
             String communicator = m.initialization() < 0 ? "" : bytes(m.initialization());

@@ -1,5 +1,6 @@
 package io.jccl.cli.probe;
 
+import io.jccl.cli.shell.Verdict;
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.cli.doctor.Hardware;
@@ -32,7 +33,7 @@ final class ProbeText {
         t.layers(r);
         t.roofline(r);
         for (String fault : r.faults()) {
-            t.line("# WRONG OR FAILED: " + fault);
+            t.line("# " + Verdict.bad("WRONG OR FAILED") + ": " + fault);
         }
         for (String warning : r.warnings()) {
             t.line("# WARNING: " + warning);

@@ -18,4 +18,22 @@ public final class Count implements ITypeConverter<Integer> {
         throw new TypeConversionException(
                 "'" + value + "' is not a count; give a whole number, 0 or more");
     }
+
+    /** A whole number, 1 or more. */
+    public static final class Positive implements ITypeConverter<Integer> {
+        @Override
+        public Integer convert(String value) {
+            int number;
+            try {
+                number = Integer.parseInt(value);
+            } catch (NumberFormatException e) {
+                number = 0;
+            }
+            if (number < 1) {
+                throw new TypeConversionException(
+                        "'" + value + "' is not possible; give a whole number, 1 or more");
+            }
+            return number;
+        }
+    }
 }

@@ -76,17 +76,20 @@ public final class Output {
      * A text for a terminal.
      *
      * @param text any text
-     * @return the text with a question mark for what a terminal would take for a command
+     * @return the text on one line, with a question mark for what a terminal would take for a
+     *     command: it may quote a file
      */
     public static String oneLine(String text) {
         StringBuilder b = new StringBuilder(text.length());
         text.codePoints()
                 .map(c ->
-                        Character.isISOControl(c)
-                                        || !Character.isDefined(c)
-                                        || Character.getType(c) == Character.FORMAT
-                                ? '?'
-                                : c)
+                        c == '\n' || c == '\t'
+                                ? ' '
+                                : Character.isISOControl(c)
+                                                || !Character.isDefined(c)
+                                                || Character.getType(c) == Character.FORMAT
+                                        ? '?'
+                                        : c)
                 .forEach(b::appendCodePoint);
         return b.toString();
     }

@@ -12,7 +12,7 @@ public final class RankOptions {
     @Option(
             names = {"-g", "--ranks"},
             paramLabel = "<count>",
-            converter = Count.class,
+            converter = Count.Positive.class,
             description =
                     "Ranks in this process (default: 2; 1 where a launcher started several"
                             + " processes).")

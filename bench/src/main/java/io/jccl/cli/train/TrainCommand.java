@@ -159,8 +159,13 @@ public final class TrainCommand implements Callable<Integer> {
             fallbackValue = "newest",
             paramLabel = "<step>",
             description =
-                    "Go on from the newest checkpoint that is whole, or that of a certain step.")
+                    "Go on from the newest checkpoint that is whole, or that of a certain step; where"
+                            + " jccl run has started the ranks again, from the newest if there is"
+                            + " one.")
     private @Nullable String resume;
+
+    /** Which of several sets is trained, for progress. */
+    private String part = "";
 
     @Option(
             names = "--timeout",
@@ -326,8 +331,15 @@ public final class TrainCommand implements Callable<Integer> {
                 checkpoint,
                 every,
                 resume == null
-                        ? RunSettings.START
+                        ? startedAgain() ? RunSettings.NEWEST : RunSettings.START
                         : resume.equals("newest") ? RunSettings.NEWEST : Integer.parseInt(resume));
+    }
+
+    /** Whether a launcher has started this run before, and it has saved something. */
+    private boolean startedAgain() {
+        return checkpoint != null
+                && environment.getOrDefault("TORCHELASTIC_RESTART_COUNT", "0").matches("[1-9]\\d*")
+                && TrainRun.hasCheckpoint(checkpoint);
     }
 
     private int asProcess(
@@ -451,17 +463,19 @@ public final class TrainCommand implements Callable<Integer> {
                 if (seconds - shown > PACE_SECONDS) {
                     shown = seconds;
                     int done = BAR * step / s.steps();
-                    progress.show(
+                    progress.at(
                             String.format(
                                     Locale.ROOT,
-                                    "%s [%s%s] %d of %d steps, loss %.3f, %.0f samples/s",
+                                    "%s%s [%s%s] loss %.3f, %.0f samples/s",
+                                    part,
                                     name,
                                     "#".repeat(done),
                                     "-".repeat(BAR - done),
-                                    step,
-                                    s.steps(),
                                     loss,
-                                    (step - first) * s.batch() / seconds));
+                                    (step - first) * s.batch() / seconds),
+                            step,
+                            s.steps(),
+                            "steps");
                 }
             }
         };
@@ -485,6 +499,7 @@ public final class TrainCommand implements Callable<Integer> {
         List<TrainReport.Run> runs = new ArrayList<>();
         Map<RunSettings, TrainResult> references = new LinkedHashMap<>();
         for (RunSettings s : sets) {
+            part = "set " + (sets.indexOf(s) + 1) + " of " + sets.size() + ", ";
             // Experts' slots are counted in each micro-batch, so the reference has the same ones.
             Techniques single =
                     s.shape().experts() == 0 ? Techniques.NONE : s.techniques().reference();

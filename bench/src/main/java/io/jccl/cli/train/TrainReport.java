@@ -14,6 +14,7 @@ import io.jccl.bench.report.LineChart.Point;
 import io.jccl.bench.report.LineChart.Series;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.report.Reports;
+import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.internal.Cpus;
 import io.jccl.parallel.Compression;
@@ -236,7 +237,9 @@ final class TrainReport {
                                     String.format(Locale.ROOT, "%.1f", r.samplesPerSecond()),
                                     percent(r.share()),
                                     percent(r.overlap()),
-                                    run.agrees() ? "" : "DIFFERS BY MORE THAN " + run.tolerance())
+                                    run.agrees()
+                                            ? ""
+                                            : Verdict.bad("DIFFERS BY MORE THAN " + run.tolerance()))
                             .stripTrailing());
         }
         out.flush();

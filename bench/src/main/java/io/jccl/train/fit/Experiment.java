@@ -29,6 +29,7 @@ public final class Experiment {
 
     private final Settings settings;
     private final Consumer<String> progress;
+    private String part = "";
 
     /**
      * Prepares it.
@@ -51,7 +52,12 @@ public final class Experiment {
      */
     public List<Row> run(List<TechniqueSet> sets) {
         warmUp(sets);
-        return sets.stream().map(this::row).toList();
+        List<Row> rows = new ArrayList<>();
+        for (TechniqueSet set : sets) {
+            part = (rows.size() + 1) + " of " + sets.size() + " sets, ";
+            rows.add(row(set));
+        }
+        return rows;
     }
 
     /** So that the first set is not the one that pays for compiling. */
@@ -107,7 +113,7 @@ public final class Experiment {
     }
 
     private Attempt attempt(TechniqueSet set, int blocks, int steps) {
-        progress.accept(set.title() + ": " + blocks + (blocks == 1 ? " block" : " blocks"));
+        progress.accept(part + set.title() + ": " + blocks + (blocks == 1 ? " block" : " blocks"));
         Attempt a = Attempt.run(settings, set, blocks, steps);
         if (a instanceof Attempt.Trained t && steps > 1 && !t.learns()) {
             throw new JcclException(

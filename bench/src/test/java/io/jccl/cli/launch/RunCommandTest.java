@@ -11,11 +11,16 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -37,7 +42,7 @@ public class RunCommandTest {
     private int run(String... arguments) {
         return Main.execute(
                 "run",
-                new RunCommand(jccl -> jccl ? jccl() : List.of("."), Main::isCommand),
+                new RunCommand(jccl -> jccl ? jccl() : List.of("."), Main.listed()),
                 arguments,
                 new PrintWriter(out),
                 new PrintWriter(err));
@@ -101,7 +106,7 @@ public class RunCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> List.of(modulePath()), Main::isCommand),
+                        new RunCommand(jccl -> List.of(modulePath()), Main.listed()),
                         new String[] {"-n", "2", "--grace", "4", "--", program.toString()},
                         new PrintWriter(out),
                         new PrintWriter(err));
@@ -141,7 +146,7 @@ public class RunCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> List.of(modulePath()), Main::isCommand),
+                        new RunCommand(jccl -> List.of(modulePath()), Main.listed()),
                         arguments.toArray(String[]::new),
                         new PrintWriter(out),
                         new PrintWriter(err));
@@ -191,7 +196,7 @@ public class RunCommandTest {
             int status =
                     Main.execute(
                             "run",
-                            new RunCommand(jccl -> List.of(modulePath()), Main::isCommand),
+                            new RunCommand(jccl -> List.of(modulePath()), Main.listed()),
                             new String[] {"-n", "2", "--no-prefix", "--", program.toString()},
                             new PrintWriter(out),
                             new PrintWriter(err));
@@ -209,6 +214,195 @@ public class RunCommandTest {
             assertEquals(2, lines.get(s), out::toString);
         }
         assertFalse(err.toString().contains("has no secret"), err::toString);
+    }
+
+    /** Runs a program of one source file. */
+    private int runProgram(Path folder, String body, String... options) throws IOException {
+        Path program = folder.resolve("Prog.java");
+        Files.writeString(
+                program,
+                """
+                public class Prog {
+                    static String env(String name) { return System.getenv(name); }
+                    public static void main(String[] args) throws Exception {
+                        %s
+                    }
+                }
+                """
+                        .formatted(body));
+        List<String> arguments = new ArrayList<>(List.of(options));
+        arguments.addAll(List.of("--", program.toString()));
+        return Main.execute(
+                "run",
+                new RunCommand(jccl -> List.of(modulePath()), Main.listed()),
+                arguments.toArray(String[]::new),
+                new PrintWriter(out),
+                new PrintWriter(err));
+    }
+
+    @Test
+    void variablesTimesAndLogs(@TempDir Path folder) throws IOException {
+        Path logs = folder.resolve("the logs");
+        String body =
+                """
+                System.out.println(env("SAY") + env("PATH").isEmpty() + " of " + env("RANK"));
+                System.err.println("error of " + env("RANK"));
+                """;
+        String[] options = {
+            "-n", "2", "-x", "SAY=a=b", "-x", "PATH", "--timestamps", "--log-dir", logs.toString()
+        };
+        for (int times = 1; times <= 2; times++) {
+            assertEquals(0, runProgram(folder, body, options), err::toString);
+            String time = "[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3} ";
+            List<String> lines = out.toString().lines().toList();
+            assertTrue(
+                    lines.stream().anyMatch(l -> l.matches(time + "a=bfalse of 0")),
+                    lines::toString);
+            assertTrue(
+                    lines.stream().anyMatch(l -> l.matches(time + "\\[1\\] a=bfalse of 1")),
+                    lines::toString);
+            for (int rank = 0; rank < 2; rank++) {
+                // What an earlier run has written stays.
+                List<String> said = Files.readAllLines(logs.resolve("rank-" + rank + ".out"));
+                assertEquals(times, said.size(), said::toString);
+                assertTrue(said.getLast().matches(time + "a=bfalse of " + rank), said::toString);
+                List<String> errors = Files.readAllLines(logs.resolve("rank-" + rank + ".err"));
+                assertTrue(errors.getLast().matches(time + "error of " + rank), errors::toString);
+            }
+        }
+    }
+
+    @Test
+    void ranksAreStartedAgainAfterAFailure(@TempDir Path folder) throws IOException {
+        String body =
+                """
+                int restart = Integer.parseInt(env("TORCHELASTIC_RESTART_COUNT"));
+                System.out.println(
+                        "start " + restart + " of " + env("TORCHELASTIC_MAX_RESTARTS") + " in "
+                                + env("JCCL_JOB_ID"));
+                System.exit(restart < 2 && env("RANK").equals("1") ? 7 : 0);
+                """;
+        String[] options = {"-n", "2", "--no-prefix", "--max-restarts", "3"};
+        assertEquals(0, runProgram(folder, body, options), err::toString);
+        Map<String, Long> starts =
+                out.toString()
+                        .lines()
+                        .collect(Collectors.groupingBy(l -> l, Collectors.counting()));
+        // Three times two ranks, each time with another name of the run.
+        assertEquals(3, starts.size(), out::toString);
+        for (int restart = 0; restart < 3; restart++) {
+            String start = "start " + restart + " of 3 in ";
+            assertEquals(
+                    1,
+                    starts.entrySet().stream()
+                            .filter(e -> e.getKey().startsWith(start) && e.getValue() == 2)
+                            .count(),
+                    out::toString);
+        }
+        String text = err.toString();
+        assertEquals(2, text.lines().filter(l -> l.contains("failed first, with")).count(), text);
+        assertTrue(text.contains("jccl run: starts all ranks again, restart 2 of 3"), text);
+    }
+
+    @Test
+    void aRunThatKeepsFailingEndsWithItsStatus(@TempDir Path folder) throws IOException {
+        String[] options = {"-n", "1", "--max-restarts", "1"};
+        assertEquals(9, runProgram(folder, "System.exit(9);", options));
+        String text = err.toString();
+        assertEquals(2, text.lines().filter(l -> l.contains("failed first, with")).count(), text);
+        // A mistake on the command line is not repaired by another start.
+        err.getBuffer().setLength(0);
+        assertEquals(2, run("-n", "1", "--max-restarts", "1", "barrier", "-n", "none"));
+        assertFalse(err.toString().contains("restart"), err::toString);
+    }
+
+    @Test
+    void othersGoOnIfEnoughAreLeft(@TempDir Path folder) throws IOException {
+        String body =
+                """
+                System.exit(env("RANK").compareTo("2") < 0 ? 5 : 0);
+                """;
+        assertEquals(0, runProgram(folder, body, "-n", "4", "--min-ranks", "2"), err::toString);
+        String text = err.toString();
+        assertTrue(text.contains("failed first, with status 5; 3 ranks go on"), text);
+        assertTrue(text.contains("failed too, with status 5; 2 ranks go on"), text);
+        assertEquals(5, runProgram(folder, body, "-n", "4", "--min-ranks", "3"), err::toString);
+    }
+
+    /** Two machines, which are two launchers here, and ranks that count themselves in the store. */
+    @Test
+    void ranksOfTwoMachinesMeet(@TempDir Path folder) throws Exception {
+        String body =
+                """
+                try (io.jccl.rendezvous.Store store =
+                        io.jccl.rendezvous.Store.fromEnvironment(java.time.Duration.ofSeconds(60))) {
+                    if (store.add("count", 1) == 4) {
+                        store.set("all", new byte[1]);
+                    }
+                    store.await("all", java.time.Duration.ofSeconds(60));
+                }
+                var place = io.jccl.rendezvous.LaunchEnvironment.current();
+                System.out.println(
+                        place.rank() + "/" + place.size() + " " + place.localRank() + "/"
+                                + place.localSize() + " " + place.machines() + " " + env("GROUP_RANK")
+                                + " " + place.jobId());
+                """;
+        int port;
+        try (ServerSocket free = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            port = free.getLocalPort();
+        }
+        List<Path> folders = new ArrayList<>();
+        try (ExecutorService machines = Executors.newFixedThreadPool(2)) {
+            List<Future<Integer>> ended = new ArrayList<>();
+            for (int node = 0; node < 2; node++) {
+                Path own = Files.createDirectory(folder.resolve("" + node));
+                folders.add(own);
+                String[] options = {
+                    "-n", "2", "--nnodes", "2", "--node-rank", "" + node, "--no-prefix",
+                    "--master-addr", "127.0.0.1", "--master-port", "" + port,
+                    "-x", "JCCL_STORE_SECRET=" + "0123456789abcdef".repeat(4)
+                };
+                ended.add(machines.submit(() -> runProgram(own, body, options)));
+            }
+            for (Future<Integer> f : ended) {
+                assertEquals(0, f.get(), () -> err + "" + out);
+            }
+        }
+        List<String> lines = out.toString().lines().sorted().toList();
+        assertEquals(4, lines.size(), lines::toString);
+        String job = lines.getFirst().replaceFirst(".* ", "");
+        assertEquals(
+                List.of(
+                        "0/4 0/2 2 0 " + job,
+                        "1/4 1/2 2 0 " + job,
+                        "2/4 0/2 2 1 " + job,
+                        "3/4 1/2 2 1 " + job),
+                lines);
+    }
+
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "-n 2 --nnodes 2 | --nnodes is 2, but nothing says where the machines meet",
+                "-n 2 --nnodes 2 --master-addr a | no secret: set JCCL_STORE_SECRET",
+                "-n 2 --node-rank 1 | --node-rank is 1, expected less than 1",
+                "-n 2 --master-addr a | --master-addr and --master-port are for --nnodes of 2",
+                "-n 2 --nnodes 2 --max-restarts 1 | --max-restarts and --min-ranks see the ranks of one",
+                "-n 2 --min-ranks 3 | --min-ranks is 3, expected 1 to 2, the number of ranks",
+                "-n 2 -x NO_SUCH_VARIABLE | -x names NO_SUCH_VARIABLE, which is not set here",
+                "-n 2 -x =3 | expected NAME or NAME=value",
+                "-n 2 -x RANK=3 | -x sets RANK, which jccl run sets itself",
+                "-n 0 | is not possible; give a whole number, 1 or more",
+                "-n 2 --log-dir /dev/null/x | --log-dir '/dev/null/x' cannot be made",
+            })
+    void wrongSettingsAreNamed(String options, String message) {
+        List<String> arguments = new ArrayList<>(List.of(options.split(" ")));
+        arguments.add("barrier");
+        assertEquals(2, run(arguments.toArray(String[]::new)));
+        assertTrue(err.toString().contains(message), err::toString);
+        assertEquals(1, err.toString().lines().count(), err::toString);
+        assertEquals("", out.toString());
     }
 
     @Test
@@ -417,7 +611,7 @@ public class RunCommandTest {
         }
     }
 
-    private static String modulePath() {
+    static String modulePath() {
         return Stream.of("jdk.module.path", "java.class.path")
                 .map(p -> System.getProperty(p, ""))
                 .filter(p -> !p.isEmpty())

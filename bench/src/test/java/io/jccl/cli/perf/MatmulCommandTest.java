@@ -143,7 +143,7 @@ class MatmulCommandTest {
                         "run",
                         new RunCommand(
                                 jccl -> jccl ? RunCommandTest.jccl() : List.of("."),
-                                Main::isCommand),
+                                Main.listed()),
                         new String[] {"-n", "3", "matmul", "-n", "150", "--device-memory", "64K"},
                         new PrintWriter(out),
                         new PrintWriter(err));

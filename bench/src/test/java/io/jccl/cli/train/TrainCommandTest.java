@@ -231,6 +231,27 @@ class TrainCommandTest {
         assertTrue(r.err.contains("is not UTF-8"), r.err);
     }
 
+    /** As jccl run --max-restarts says it: nobody writes --resume. */
+    @Test
+    void goesOnFromItsCheckpointWhereALauncherHasStartedItAgain() throws IOException {
+        Path json = folder.resolve("a.json");
+        String[] arguments =
+                small("--checkpoint", "" + folder.resolve("saved"), "--json", "" + json);
+        Map<String, String> again = Map.of("TORCHELASTIC_RESTART_COUNT", "2");
+        Map<String, String> first = Map.of("TORCHELASTIC_RESTART_COUNT", "0");
+        // The first time it had failed before it saved anything; a new run begins at the beginning.
+        for (Map<String, String> environment : List.of(again, first, Map.<String, String>of())) {
+            Result r = run(environment, arguments);
+            assertEquals(0, r.status, r::toString);
+            assertEquals(0, json(json).get("runs").get(0).get("first_step").asInt());
+        }
+        List<String> longer = new ArrayList<>(List.of(arguments));
+        longer.set(longer.indexOf("--steps") + 1, "14");
+        Result r = run(again, longer.toArray(String[]::new));
+        assertEquals(0, r.status, r::toString);
+        assertEquals(10, json(json).get("runs").get(0).get("first_step").asInt());
+    }
+
     @Test
     void resumesAndLeavesNoFilesOnTheDrive() throws IOException {
         Path checkpoint = folder.resolve("checkpoint");
@@ -456,7 +477,7 @@ class TrainCommandTest {
         int status =
                 Main.execute(
                         "run",
-                        new RunCommand(jccl -> RunCommandTest.jccl(), Main::isCommand),
+                        new RunCommand(jccl -> RunCommandTest.jccl(), Main.listed()),
                         arguments.toArray(String[]::new),
                         new PrintWriter(out),
                         new PrintWriter(err));

@@ -20,6 +20,8 @@ import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
 import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
@@ -420,6 +422,28 @@ final class HostCommunicator extends HostRank {
         } catch (RuntimeException e) {
             throw failed(e);
         }
+    }
+
+    @Override
+    public Communicator shrink(List<Integer> excluded, boolean abort) {
+        int[] left = remaining(excluded);
+        if (closed) {
+            throw new IllegalStateException("the communicator of rank " + rank + " is closed");
+        }
+        if (abort) {
+            abort("ranks " + Arrays.toString(left) + " go on in a communicator of their own");
+        } else {
+            checkUsable();
+            if (pending() > 0) {
+                throw new IllegalStateException(
+                        "shrink while "
+                                + pending()
+                                + " operations are enqueued on streams; synchronize them first");
+            }
+        }
+        int own = Arrays.binarySearch(left, rank);
+        SharedMemoryTransport child = fabric.shrink(rank, left, own, options.timeout());
+        return new HostCommunicator(child, own, options).plan(child.plan());
     }
 
     @Override

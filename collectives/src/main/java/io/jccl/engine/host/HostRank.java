@@ -9,6 +9,8 @@ import io.jccl.device.host.HostDevice;
 import io.jccl.device.host.HostStream;
 import io.jccl.engine.EngineCommunicator;
 import java.util.Arrays;
+import java.util.List;
+import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -118,6 +120,28 @@ public abstract class HostRank extends EngineCommunicator {
             }
         }
         return Arrays.copyOf(members, count);
+    }
+
+    /**
+     * The first step of a shrink.
+     *
+     * @param excluded ranks to leave out
+     * @return the others, in order
+     */
+    protected final int[] remaining(List<Integer> excluded) {
+        refuseInGroup("shrink");
+        for (int r : excluded) {
+            if (r < 0 || r >= size() || r == rank()) {
+                throw new IllegalArgumentException(
+                        "excluded names rank "
+                                + r
+                                + ", expected others than "
+                                + rank()
+                                + ", 0 to "
+                                + (size() - 1));
+            }
+        }
+        return IntStream.range(0, size()).filter(r -> !excluded.contains(r)).toArray();
     }
 
     /** Ends what {@link #driver} made. */

@@ -11,7 +11,10 @@ import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.NoSuchFileException;
+import java.time.Duration;
+import java.util.Arrays;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
@@ -78,6 +81,14 @@ abstract sealed class SharedMemoryTransport
     abstract SharedMemoryTransport split(
             int rank, long number, int colour, int[] members, Runnable barrier);
 
+    /**
+     * The fabric of the ranks that remain, which all call it with equal arguments. It does without
+     * the memory of this one, which a dead rank may have left in any state.
+     *
+     * @param own this rank's place among them
+     */
+    abstract SharedMemoryTransport shrink(int rank, int[] members, int own, Duration timeout);
+
     /** One rank leaves; the last one releases what they share. */
     abstract void leave(int rank);
 
@@ -96,18 +107,27 @@ abstract sealed class SharedMemoryTransport
         private final AtomicInteger left = new AtomicInteger();
         private final ConcurrentHashMap<String, Threads> children = new ConcurrentHashMap<>();
 
+        /** Whether the arena closes itself. */
+        private final boolean collected;
+
+        /** Ranks that have not come to a fabric that {@link #shrink} makes. */
+        private final CountDownLatch came;
+
         Threads(int ranks) {
             this(
                     ranks,
                     Arena.ofShared(),
+                    false,
                     Long.toHexString(ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE))
                             + "/0");
         }
 
-        private Threads(int ranks, Arena arena, String id) {
+        private Threads(int ranks, Arena arena, boolean collected, String id) {
             super(new ControlBlock(arena.allocate(ControlBlock.size(ranks), 128), ranks));
             this.arena = arena;
             this.id = id;
+            this.came = new CountDownLatch(ranks);
+            this.collected = collected;
             published = new MemorySegment[ranks][2 * PAD + 4 + ranks * ControlBlock.CELLS];
             scratch = new MemorySegment[ranks];
             for (int r = 0; r < ranks; r++) {
@@ -219,6 +239,7 @@ abstract sealed class SharedMemoryTransport
                                     new Threads(
                                             members.length,
                                             Arena.ofShared(),
+                                            false,
                                             id + "." + number + "." + colour));
             barrier.run();
             barrier.run();
@@ -227,8 +248,40 @@ abstract sealed class SharedMemoryTransport
         }
 
         @Override
+        SharedMemoryTransport shrink(int rank, int[] members, int own, Duration timeout) {
+            String key = "shrink " + Arrays.toString(members);
+            Threads child =
+                    children.computeIfAbsent(
+                            key,
+                            k ->
+                                    // Some may never come, and then nobody can close it.
+                                    new Threads(
+                                            members.length,
+                                            Arena.ofAuto(),
+                                            true,
+                                            id + ".s" + Integer.toHexString(key.hashCode())));
+            boolean met = false;
+            try (Regroup meeting = new Regroup(rank, timeout)) {
+                child.came.countDown();
+                meeting.await(
+                        () -> child.came.getCount() == 0,
+                        child.control::checkOpen,
+                        "the others");
+                met = true;
+            } finally {
+                // Who comes after one has given up meets nobody here.
+                children.remove(key, child);
+                if (!met) {
+                    child.control.abort(
+                            own, ControlBlock.AbortKind.FAILED, "rank " + rank + " gave up");
+                }
+            }
+            return child;
+        }
+
+        @Override
         void leave(int rank) {
-            if (left.incrementAndGet() == ranks) {
+            if (left.incrementAndGet() == ranks && !collected) {
                 arena.close();
             }
         }
@@ -428,6 +481,24 @@ abstract sealed class SharedMemoryTransport
                 job.folder().delete(file);
             }
             return child;
+        }
+
+        @Override
+        SharedMemoryTransport shrink(int rank, int[] members, int own, Duration timeout) {
+            int[] jobRanks = Arrays.stream(members).map(m -> this.members[m]).toArray();
+            // Every member derives the same name, and no other communicator of the job has it.
+            String childName = name + ".s" + Integer.toHexString(Arrays.hashCode(jobRanks));
+            try (Regroup meeting = new Regroup(rank, timeout)) {
+                return meeting.processes(
+                        job,
+                        "ctl-" + childName,
+                        own,
+                        members,
+                        this::isAlive,
+                        (control, childArena) ->
+                                new Processes(
+                                        job, control, childArena, childName, jobRanks, own, home));
+            }
         }
 
         @Override

@@ -1,0 +1,60 @@
+package io.jccl.cli;
+
+import io.jccl.cli.shell.Version;
+import java.io.PrintWriter;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.Callable;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.jspecify.annotations.Nullable;
+import picocli.AutoComplete;
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Model.OptionSpec;
+import picocli.CommandLine.Spec;
+
+/** Prints a script by which bash and zsh complete commands, options and their values. */
+@Command(
+        mixinStandardHelpOptions = true,
+        usageHelpAutoWidth = true,
+        versionProvider = Version.class,
+        footer = {
+            "",
+            "  source <(jccl completion)                 # in ~/.bashrc or ~/.zshrc",
+            "  jccl completion > /etc/bash_completion.d/jccl",
+        })
+final class CompletionCommand implements Callable<Integer> {
+    /** Labels that list all values: {@code <core|numa|none>}. */
+    private static final Pattern VALUES = Pattern.compile("<([a-z0-9_]+(?:\\|[a-z0-9_]+)+)>");
+
+    @Spec private @Nullable CommandSpec spec;
+
+    @Override
+    public Integer call() {
+        CommandLine top = new CommandLine(CommandSpec.create().name("jccl"));
+        top.getCommandSpec().mixinStandardHelpOptions(true);
+        for (String name : Main.listed()) {
+            CommandLine line = Main.line(name);
+            CommandSpec command = line.getCommandSpec();
+            for (OptionSpec o : List.copyOf(command.options())) {
+                Matcher values = VALUES.matcher(o.paramLabel());
+                if (values.matches() && o.group() == null) {
+                    command.remove(o);
+                    command.addOption(
+                            o.toBuilder()
+                                    .completionCandidates(
+                                            Arrays.asList(values.group(1).split("\\|", -1)))
+                                    .build());
+                }
+            }
+            top.addSubcommand(name, line);
+        }
+        PrintWriter out = Objects.requireNonNull(spec).commandLine().getOut();
+        out.print(AutoComplete.bash("jccl", top));
+        out.flush();
+        return 0;
+    }
+}

@@ -1,0 +1,411 @@
+package io.jccl.cli.launch;
+
+import io.jccl.CpuBinding;
+import io.jccl.LocalJob;
+import io.jccl.rendezvous.LaunchEnvironment;
+import io.jccl.rendezvous.StoreSecret;
+import io.jccl.rendezvous.StoreServer;
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.Writer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.time.LocalTime;
+import java.time.ZoneId;
+import java.time.format.DateTimeFormatter;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
+
+/** The processes of one run, or of one of its restarts, from their start to their end. */
+final class RankProcesses {
+    /** What is over when it says so: nobody waits for more than its last words. */
+    private static final long LAST_SECONDS = 2;
+
+    /** Some send one signal to a process and to its group; nobody is as fast as that by hand. */
+    private static final long SAME_SIGNAL_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
+
+    private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("HH:mm:ss.SSS");
+    private static final String STORE = "JCCL_STORE";
+    private static final String SECRET = "JCCL_STORE_SECRET";
+
+    /** Which lines say whose they are. */
+    enum Marks {
+        OTHERS,
+        ALL,
+        NONE
+    }
+
+    /**
+     * What the ranks of every restart have in common.
+     *
+     * @param commandLine what each of them runs
+     * @param count ranks of this machine
+     * @param nodes machines, each with so many ranks
+     * @param node which of the machines this is
+     * @param minRanks how many have to be left for the others to go on after a failure
+     * @param variables for their environment, in place of this process's
+     * @param binding their CPUs
+     * @param marks which of their lines are marked
+     * @param timestamps whether lines begin with the time
+     * @param logs where their output goes as well; null for nowhere
+     * @param grace seconds for the others after a failure
+     * @param killAfter seconds after a signal
+     * @param maxRestarts how often all may be started again
+     */
+    record Settings(
+            List<String> commandLine,
+            int count,
+            int nodes,
+            int node,
+            int minRanks,
+            Map<String, String> variables,
+            CpuBinding binding,
+            Marks marks,
+            boolean timestamps,
+            @Nullable Path logs,
+            int grace,
+            int killAfter,
+            int maxRestarts) {}
+
+    /** How a rank ended. */
+    private record Exit(int rank, int status) {}
+
+    private final Settings settings;
+    private final int restart;
+    private final List<String> boundCommandLine;
+    private final PrintWriter out;
+    private final PrintWriter err;
+
+    /** What all ranks find in their environment. */
+    private final Map<String, String> common = new HashMap<>();
+
+    private final String id;
+    private final @Nullable StoreServer store;
+    private final BlockingQueue<Exit> exits = new LinkedBlockingQueue<>();
+    private final List<Process> processes = new ArrayList<>();
+    private final List<Thread> readers = new ArrayList<>();
+    private final Lock ends = new ReentrantLock();
+    private boolean ending;
+    private @Nullable Signals received;
+    private long receivedNanos;
+
+    /** Whom {@link #end} asked to end. */
+    private List<ProcessHandle> asked = List.of();
+
+    RankProcesses(Settings settings, int restart, PrintWriter out, PrintWriter err) {
+        this.settings = settings;
+        this.restart = restart;
+        this.out = out;
+        this.err = err;
+        // By the thread that is in run() until all have ended: the kernel ties them to it.
+        this.boundCommandLine = ParentWatch.bound(settings.commandLine);
+        Map<String, String> inherited = new HashMap<>(System.getenv());
+        inherited.putAll(settings.variables);
+        common.putAll(settings.variables);
+        common.put("GROUP_WORLD_SIZE", Integer.toString(settings.nodes));
+        common.put("GROUP_RANK", Integer.toString(settings.node));
+        common.put("TORCHELASTIC_RESTART_COUNT", Integer.toString(restart));
+        common.put("TORCHELASTIC_MAX_RESTARTS", Integer.toString(settings.maxRestarts));
+        common.put(CpuBinding.VARIABLE, settings.binding.toString());
+        // This process was started from a build; its ranks must not race to make another.
+        common.put("JCCL_NO_BUILD", "1");
+        common.put(ParentWatch.VARIABLE, Long.toString(ProcessHandle.current().pid()));
+        if (!StoreSecret.isIn(inherited)) {
+            common.put(SECRET, StoreSecret.randomText());
+        }
+        inherited.putAll(common);
+        if (settings.nodes == 1) {
+            id = LocalJob.newId();
+        } else {
+            // The same on all machines: what the address of the store makes it, unless it is set.
+            inherited.putAll(place(0));
+            id = LaunchEnvironment.of(inherited).jobId();
+        }
+        common.put("JCCL_JOB_ID", id);
+        if (settings.minRanks < settings.count && !inherited.containsKey(STORE)) {
+            // In this process, since any of the ranks may fail.
+            store =
+                    StoreServer.open(
+                            "127.0.0.1", 0, StoreSecret.fromEnvironment(inherited, id));
+            common.put(STORE, "tcp://127.0.0.1:" + store.port());
+        } else {
+            store = null;
+        }
+    }
+
+    /** Which rank one of this machine's is. */
+    private Map<String, String> place(int local) {
+        return Map.of(
+                "RANK", Integer.toString(settings.node * settings.count + local),
+                "WORLD_SIZE", Integer.toString(settings.nodes * settings.count),
+                "LOCAL_RANK", Integer.toString(local),
+                "LOCAL_WORLD_SIZE", Integer.toString(settings.count));
+    }
+
+    /** Whether a signal ended the ranks: then nobody wants them again. */
+    synchronized boolean wasSignalled() {
+        return received != null;
+    }
+
+    int run() throws InterruptedException {
+        // Runs when a signal ends this process, such as that of Ctrl-C.
+        Thread hook = new Thread(this::end, "jccl-run-end");
+        Runtime.getRuntime().addShutdownHook(hook);
+        Signals.Taken signals = Signals.take(this::receive);
+        try {
+            for (int rank = 0; rank < settings.count; rank++) {
+                if (!start(rank)) {
+                    return 1;
+                }
+            }
+            int status = await();
+            for (Thread r : readers) {
+                // A grandchild may hold the pipe open; the ranks themselves have ended.
+                r.join(TimeUnit.SECONDS.toMillis(LAST_SECONDS));
+            }
+            return status;
+        } finally {
+            end();
+            try {
+                Runtime.getRuntime().removeShutdownHook(hook);
+                signals.close();
+            } catch (IllegalStateException e) {
+                // Already shutting down, and the hook does what was done here.
+            }
+        }
+    }
+
+    private boolean start(int local) {
+        ProcessBuilder builder = new ProcessBuilder(boundCommandLine);
+        builder.environment().putAll(common);
+        builder.environment().putAll(place(local));
+        builder.redirectInput(ProcessBuilder.Redirect.from(new File("/dev/null")));
+        int rank = settings.node * settings.count + local;
+        synchronized (this) {
+            if (ending) {
+                return false;
+            }
+            Process process;
+            Writer outLog;
+            Writer errLog;
+            try {
+                outLog = log(rank, "out");
+                errLog = log(rank, "err");
+                process = builder.start();
+            } catch (IOException e) {
+                err.println(
+                        "jccl run: rank " + rank + " could not be started: " + e.getMessage());
+                return false;
+            }
+            processes.add(process);
+            var unused = process.onExit().thenAccept(p -> exits.add(new Exit(rank, p.exitValue())));
+            boolean marked =
+                    switch (settings.marks) {
+                        case ALL -> true;
+                        case OTHERS -> rank > 0;
+                        case NONE -> false;
+                    };
+            String mark = marked ? "[" + rank + "] " : "";
+            forward(process.inputReader(), out, outLog, mark, rank + "-out");
+            forward(process.errorReader(), err, errLog, mark, rank + "-err");
+            return true;
+        }
+    }
+
+    /** A rank's file in the folder of logs, written at its end; null if there is none. */
+    private @Nullable Writer log(int rank, String which) throws IOException {
+        if (settings.logs == null) {
+            return null;
+        }
+        String attempt = restart == 0 ? "" : ".restart-" + restart;
+        return Files.newBufferedWriter(
+                settings.logs.resolve("rank-" + rank + attempt + "." + which),
+                StandardOpenOption.CREATE,
+                StandardOpenOption.APPEND);
+    }
+
+    /**
+     * Passes lines on.
+     *
+     * @param log where they go as well; null for nowhere
+     */
+    private void forward(
+            BufferedReader from, PrintWriter to, @Nullable Writer log, String mark, String name) {
+        Thread reader =
+                new Thread(
+                        () -> {
+                            try (from;
+                                    log) {
+                                for (String l = from.readLine(); l != null; l = from.readLine()) {
+                                    String time =
+                                            settings.timestamps
+                                                    ? LocalTime.now(ZoneId.systemDefault())
+                                                                    .format(TIME)
+                                                            + " "
+                                                    : "";
+                                    to.print(time + mark + l + "\n");
+                                    to.flush();
+                                    if (log != null) {
+                                        log.write(time + l + "\n");
+                                        log.flush();
+                                    }
+                                }
+                            } catch (IOException e) {
+                                // The process was killed; what it said is out.
+                            }
+                        },
+                        "jccl-run-" + name);
+        reader.setDaemon(true);
+        reader.start();
+        readers.add(reader);
+    }
+
+    /** The status of the rank whose failure ended the run, or 0. */
+    private int await() throws InterruptedException {
+        int lost = 0;
+        for (int ended = 1; ended <= settings.count; ended++) {
+            Exit exit = exits.take();
+            if (exit.status == 0) {
+                continue;
+            }
+            lost++;
+            int left = settings.count - lost;
+            boolean enough = left >= settings.minRanks;
+            report(exit, lost == 1, enough ? left : -1);
+            if (!enough) {
+                awaitOthers(settings.count - ended);
+                return exit.status;
+            }
+        }
+        return 0;
+    }
+
+    private void awaitOthers(int left) throws InterruptedException {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(settings.grace);
+        for (int i = 0; i < left; i++) {
+            Exit next = exits.poll(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+            if (next == null) {
+                err.println(
+                        "jccl run: ended "
+                                + (left - i)
+                                + " more ranks that did not stop within "
+                                + settings.grace
+                                + " s");
+                err.flush();
+                return;
+            }
+        }
+    }
+
+    private void report(Exit exit, boolean first, int left) {
+        synchronized (this) {
+            if (ending) {
+                return;
+            }
+        }
+        String how =
+                exit.status > 128
+                        ? "status " + exit.status + " (signal " + (exit.status - 128) + ")"
+                        : "status " + exit.status;
+        err.println(
+                "jccl run: rank "
+                        + exit.rank
+                        + (first ? " failed first, with " : " failed too, with ")
+                        + how
+                        + (left < 0 ? "" : "; " + left + " ranks go on"));
+        err.flush();
+    }
+
+    /**
+     * The first signal ends this process, and by its hook the ranks; the next one kills them.
+     */
+    private void receive(Signals signal) {
+        synchronized (this) {
+            long now = System.nanoTime();
+            if (received != null) {
+                if (now - receivedNanos > SAME_SIGNAL_NANOS) {
+                    tree(processes).forEach(ProcessHandle::destroyForcibly);
+                    asked.forEach(ProcessHandle::destroyForcibly);
+                }
+                return;
+            }
+            received = signal;
+            receivedNanos = now;
+        }
+        System.exit(signal.status());
+    }
+
+    private static List<ProcessHandle> tree(List<Process> processes) {
+        return processes.stream()
+                .filter(Process::isAlive)
+                .flatMap(p -> Stream.concat(Stream.of(p.toHandle()), p.descendants()))
+                .toList();
+    }
+
+    /** Ends whatever still runs, and removes what it leaves; whoever comes later waits. */
+    private void end() {
+        ends.lock();
+        try {
+            List<Process> all;
+            List<ProcessHandle> tree;
+            Signals signal;
+            synchronized (this) {
+                ending = true;
+                all = List.copyOf(processes);
+                // Asked for once: a process that has ended no longer names its children.
+                tree = tree(all);
+                asked = tree;
+                signal = received == null ? Signals.TERM : received;
+            }
+            long limit = TimeUnit.SECONDS.toNanos(settings.killAfter);
+            long start = System.nanoTime();
+            if (signal.isOfTerminal()) {
+                // They have it, and a second one may mean more to them. Who does not, gets
+                // TERM.
+                awaitEnd(tree, start + limit / 2);
+                signal = Signals.TERM;
+            }
+            signal.send(tree);
+            awaitEnd(tree, start + limit);
+            tree.stream()
+                    .filter(ProcessHandle::isAlive)
+                    .forEach(ProcessHandle::destroyForcibly);
+            for (Process p : all) {
+                p.waitFor(LAST_SECONDS, TimeUnit.SECONDS);
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } finally {
+            ends.unlock();
+        }
+        if (store != null) {
+            store.close();
+        }
+        LocalJob.cleanUp(id);
+    }
+
+    private static void awaitEnd(List<ProcessHandle> all, long deadline)
+            throws InterruptedException {
+        for (ProcessHandle p : all) {
+            try {
+                p.onExit().get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+            } catch (ExecutionException | TimeoutException e) {
+                // The caller has further means.
+            }
+        }
+    }
+}
