@@ -23,18 +23,18 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A client of a {@link StoreServer}. A thread of its own does the talking, so that no caller ever
- * waits longer than it wants to. If the connection is lost it makes another, and asks again for
- * what has not been answered: the server knows by the numbers what it has done already.
+ * A client of a {@link StoreServer}. Its own thread does all I/O, so no caller waits longer than
+ * its timeout. If the connection is lost, it reconnects and repeats the requests without a
+ * response; the server recognizes by their numbers those that it has already executed.
  */
 final class TcpStore implements Store {
-    /** How long a connected client goes on looking for a server that does not answer. */
+    /** How long a client tries to reconnect to a server that does not respond. */
     private static final long AWAY_NANOS = TimeUnit.SECONDS.toNanos(30);
 
-    /** The same, while its machine says that nobody listens: the process has ended. */
+    /** The same, while its machine refuses connections: the process has ended. */
     private static final long REFUSED_NANOS = TimeUnit.SECONDS.toNanos(3);
 
-    /** A connection on which a ping has no answer for so long is given up. */
+    /** A connection on which a ping has had no response for this long is closed. */
     private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(4);
 
     private static final long BUSY_PING_NANOS = TimeUnit.SECONDS.toNanos(1);
@@ -52,7 +52,7 @@ final class TcpStore implements Store {
     private final Selector selector;
     private final Thread thread;
 
-    /** Requests without an answer, by number. Guarded by itself, as are the fields below it. */
+    /** Requests without a response, by number. Guarded by itself, as are the fields below. */
     private final TreeMap<Long, Call> open = new TreeMap<>();
 
     private long lastId;
@@ -61,10 +61,10 @@ final class TcpStore implements Store {
     private boolean closed;
     private @Nullable RuntimeException broken;
 
-    /** Why there is no connection now, for messages. */
+    /** Why there is currently no connection, for messages. */
     private volatile @Nullable String trouble = "no connection has been made";
 
-    /** A request and what becomes of it. */
+    /** A request and its result. */
     private static final class Call {
         final byte[] request;
         byte @Nullable [] answer;
@@ -74,7 +74,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** What no further attempt would change. */
+    /** An error that another attempt cannot resolve. */
     private static final class FatalException extends IOException {
         private static final long serialVersionUID = 1L;
 
@@ -100,7 +100,7 @@ final class TcpStore implements Store {
                         .unstarted(this::run);
     }
 
-    /** Connects; the server may come later than this. */
+    /** Connects; the server may be started later. */
     static TcpStore connect(TcpAddress address, StoreSecret secret, Duration timeout) {
         if (address.port() == 0) {
             throw new IllegalArgumentException(
@@ -146,7 +146,7 @@ final class TcpStore implements Store {
     private void throwIfBroken() {
         RuntimeException b = broken;
         if (b != null) {
-            // A new one, as each has a stack trace and suppressed errors of its own.
+            // A new exception, since each has its own stack trace and suppressed errors.
             throw new JcclException(String.valueOf(b.getMessage()), b);
         }
         if (closed) {
@@ -154,7 +154,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** Asks, and waits for the answer; null if there is none in time. */
+    /** Sends a request and waits for the response; null if there is none in time. */
     private byte @Nullable [] ask(byte[] request, long nanos) {
         long deadline = System.nanoTime() + nanos;
         Call call = new Call(request);
@@ -184,7 +184,7 @@ final class TcpStore implements Store {
     }
 
     private byte[] answer(byte[] request, String what) {
-        // The thread gives up before this does.
+        // The I/O thread gives up earlier.
         byte[] answer = ask(request, 2 * AWAY_NANOS);
         if (answer == null) {
             throw new JcclException(this + " did not " + what + " in time" + because());
@@ -237,7 +237,7 @@ final class TcpStore implements Store {
     public void close() {
         synchronized (open) {
             if (!closed && connected && broken == null && trouble == null) {
-                // So that the server knows that this one does not come back.
+                // Tells the server that this client will not reconnect.
                 Call bye = new Call(Wire.request(Wire.Op.BYE, ""));
                 open.put(++lastId, bye);
                 selector.wakeup();
@@ -297,7 +297,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** The same words on all ranks. */
+    /** The same text on all ranks. */
     private String lost(boolean gone) {
         return "the store at "
                 + address
@@ -342,7 +342,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** Connects to the first of the host's addresses that answers as a store. */
+    /** Connects to the first of the host's addresses at which a store responds. */
     private SocketChannel greeted() throws IOException {
         IOException last = null;
         for (InetAddress a : InetAddress.getAllByName(address.host())) {
@@ -415,7 +415,7 @@ final class TcpStore implements Store {
             throw new FatalException(
                     "the store at "
                             + address
-                            + " has been started anew and lost what it held; start the run again");
+                            + " was restarted and lost its values; start the run again");
         }
         link.secure(
                 secret.prove("to client", theirs, mine), secret.prove("to server", theirs, mine));
@@ -425,7 +425,7 @@ final class TcpStore implements Store {
         return new FatalException(
                 "what listens at "
                         + to
-                        + " is no store of this version of JCCL: is the port of "
+                        + " is not a store of this version of JCCL: is the port of "
                         + address
                         + " another program's, or do the ranks have different jars?");
     }
@@ -446,7 +446,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** Waits until the connection is ready, not for a caller's wakeup. */
+    /** Waits until the connection is ready; wakeups by callers are ignored. */
     private void select(long deadline, String otherwise) throws IOException {
         while (true) {
             long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
@@ -464,7 +464,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** Sends requests and takes answers until the connection fails or the store is closed. */
+    /** Sends requests and receives responses until the connection fails or the store is closed. */
     private void talk(Link link) throws IOException {
         SelectionKey key = link.channel().keyFor(selector);
         long heard = System.nanoTime();
@@ -479,7 +479,7 @@ final class TcpStore implements Store {
                     link.send(Wire.stamp(e.getValue().request, e.getKey(), open.firstKey()));
                     lastSent = e.getKey();
                 }
-                // Nobody answers these.
+                // These have no response.
                 open.values().removeIf(c -> c.request[0] == Wire.Op.CANCEL.ordinal());
                 busy = !open.isEmpty();
             }
@@ -491,7 +491,7 @@ final class TcpStore implements Store {
                             "no answer for " + TimeUnit.NANOSECONDS.toSeconds(now - heard) + " s");
                 }
             } else if (now - heard > every) {
-                // Its number is 0: nobody waits for it.
+                // Its number is 0: no caller waits for it.
                 link.send(Wire.stamp(Wire.request(Wire.Op.PING, ""), 0, lowestOpen()));
                 pinged = now;
             }
@@ -533,7 +533,7 @@ final class TcpStore implements Store {
         try {
             closeable.close();
         } catch (Exception e) {
-            // Nothing more can be done about it.
+            // Nothing else to do.
         }
     }
 
