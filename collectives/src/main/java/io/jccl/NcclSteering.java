@@ -11,9 +11,6 @@ import io.jccl.topology.nccl.GraphXml;
 import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Plan;
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.LinkedHashMap;
@@ -136,17 +133,17 @@ public final class NcclSteering implements AutoCloseable {
 
     private final Mode mode;
     private final Advice advice;
-    private final @Nullable Path folder;
+    private final SteeringFiles files;
 
     /** Variables that this object has set; guarded by {@link #PROCESS}. */
     private final List<String> set = new ArrayList<>();
 
     private boolean closed;
 
-    private NcclSteering(Mode mode, Advice advice, @Nullable Path folder) {
+    private NcclSteering(Mode mode, Advice advice, SteeringFiles files) {
         this.mode = mode;
         this.advice = advice;
-        this.folder = folder;
+        this.files = files;
     }
 
     /**
@@ -328,41 +325,29 @@ public final class NcclSteering implements AutoCloseable {
                 settings.add(new Setting("NCCL_ALGO", choices(algorithms), why));
                 settings.add(new Setting("NCCL_PROTO", choices(protocols), why));
             }
-            Path folder = null;
+            SteeringFiles written = SteeringFiles.write(files);
             boolean done = false;
             try {
-                for (Map.Entry<String, String> file : files.entrySet()) {
-                    if (folder == null) {
-                        // Readable by its owner only.
-                        folder = Files.createTempDirectory("jccl-steering");
-                    }
-                    String variable = file.getKey();
-                    Path written = xml(folder, variable);
-                    Files.writeString(written, file.getValue());
-                    settings.add(
-                            new Setting(
-                                    variable,
-                                    written.toString(),
-                                    fileReasons.getOrDefault(variable, "")));
-                }
+                written.paths()
+                        .forEach((variable, path) ->
+                                settings.add(
+                                        new Setting(
+                                                variable,
+                                                path.toString(),
+                                                fileReasons.getOrDefault(variable, ""))));
                 for (Setting s : settings) {
                     String there = ProcessEnvironment.get(s.variable());
                     if (there != null) {
                         notes.add(s.variable() + " is set to " + there + " already, which stays");
                     }
                 }
+                NcclSteering steering =
+                        new NcclSteering(mode, new Advice(order(notes), settings, notes), written);
                 done = true;
-                return new NcclSteering(mode, new Advice(order(notes), settings, notes), folder);
-            } catch (IOException e) {
-                throw new JcclException(
-                        "the files for NCCL cannot be written to a folder in "
-                                + System.getProperty("java.io.tmpdir")
-                                + ": "
-                                + e,
-                        e);
+                return steering;
             } finally {
-                if (!done && folder != null) {
-                    delete(folder);
+                if (!done) {
+                    written.close();
                 }
             }
         }
@@ -492,27 +477,7 @@ public final class NcclSteering implements AutoCloseable {
             }
             set.clear();
         }
-        if (folder != null) {
-            delete(folder);
-        }
-    }
-
-    private static Path xml(Path folder, String variable) {
-        return folder.resolve(variable.toLowerCase(Locale.ROOT).replace('_', '-') + ".xml");
-    }
-
-    private static void delete(Path folder) {
-        try {
-            // By name: other files in the folder are not ours.
-            for (String variable : List.of(GRAPH_FILE, TOPO_FILE)) {
-                Files.deleteIfExists(xml(folder, variable));
-            }
-            Files.deleteIfExists(folder);
-        } catch (IOException e) {
-            // A leftover in the folder for temporary files does no harm.
-            System.getLogger("io.jccl")
-                    .log(System.Logger.Level.DEBUG, "cannot delete " + folder, e);
-        }
+        files.close();
     }
 
     @Override

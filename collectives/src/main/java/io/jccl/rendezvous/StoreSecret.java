@@ -2,6 +2,7 @@ package io.jccl.rendezvous;
 
 import io.jccl.error.JcclException;
 import java.io.IOException;
+import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -9,6 +10,7 @@ import java.security.GeneralSecurityException;
 import java.security.SecureRandom;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
@@ -23,6 +25,9 @@ import javax.crypto.spec.SecretKeySpec;
  * <p><b>Threads:</b> any.
  */
 public final class StoreSecret {
+    /** Whether this process has printed the warning about a guessable secret. */
+    private static final AtomicBoolean WARNED = new AtomicBoolean();
+
     /** The variable with the secret. */
     static final String VARIABLE = "JCCL_STORE_SECRET";
 
@@ -127,6 +132,20 @@ public final class StoreSecret {
     /** Whether it is derived from the job's id, so that others may know it. */
     boolean isGuessable() {
         return guessable;
+    }
+
+    /** Prints a warning, once per process, if a store at the address has a guessable secret. */
+    void warnIfGuessable(InetSocketAddress address) {
+        if (isGuessable() && WARNED.compareAndSet(false, true)) {
+            // A single write: other threads print too.
+            System.err.println(
+                    "jccl: warning: the store at "
+                            + TcpAddress.text(
+                                    address.getAddress().getHostAddress(), address.getPort())
+                            + " has no secret, so others who reach it and guess the job's id can"
+                            + " join the job: set JCCL_STORE_SECRET on all ranks to what openssl"
+                            + " rand -hex 32 prints, once for each job");
+        }
     }
 
     /** Where the secret comes from, for messages; never the secret itself. */

@@ -24,7 +24,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -59,9 +58,6 @@ public final class StoreServer implements AutoCloseable {
 
     private static final int BACKLOG = 4096;
     private static final long TICK_MILLIS = 1000;
-
-    /** Whether this process has printed the warning that a store has no secret. */
-    private static final AtomicBoolean WARNED = new AtomicBoolean();
 
     private final ServerSocketChannel channel;
     private final Selector selector;
@@ -143,7 +139,7 @@ public final class StoreServer implements AutoCloseable {
             channel.register(selector, SelectionKey.OP_ACCEPT);
             StoreServer server = new StoreServer(channel, selector, secret);
             server.thread.start();
-            warn(secret, server.address);
+            secret.warnIfGuessable(server.address);
             return server;
         } catch (IOException e) {
             closeQuietly(channel);
@@ -177,19 +173,6 @@ public final class StoreServer implements AutoCloseable {
                         + "' "
                         + fault
                         + "; give one of its addresses, or 0.0.0.0 for all of them");
-    }
-
-    private static void warn(StoreSecret secret, InetSocketAddress address) {
-        if (secret.isGuessable() && WARNED.compareAndSet(false, true)) {
-            // A single write: other threads print too.
-            System.err.println(
-                    "jccl: warning: the store at "
-                            + TcpAddress.text(
-                                    address.getAddress().getHostAddress(), address.getPort())
-                            + " has no secret, so others who reach it and guess the job's id can"
-                            + " join the job: set JCCL_STORE_SECRET on all ranks to what openssl"
-                            + " rand -hex 32 prints, once for each job");
-        }
     }
 
     /**

@@ -6,17 +6,12 @@ import io.jccl.internal.Deadline;
 import io.jccl.internal.Waits;
 import java.io.IOException;
 import java.net.ConnectException;
-import java.net.InetAddress;
-import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
-import java.net.StandardSocketOptions;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
-import java.security.MessageDigest;
-import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
@@ -39,16 +34,11 @@ final class TcpStore implements Store {
 
     private static final long BUSY_PING_NANOS = TimeUnit.SECONDS.toNanos(1);
     private static final long IDLE_PING_NANOS = TimeUnit.SECONDS.toNanos(15);
-    private static final long CONNECT_NANOS = TimeUnit.SECONDS.toNanos(2);
-    private static final long GREETING_NANOS = TimeUnit.SECONDS.toNanos(5);
     private static final long FIRST_PAUSE_MILLIS = 20;
     private static final long LONGEST_PAUSE_MILLIS = 500;
 
-    private static final SecureRandom RANDOM = new SecureRandom();
-
     private final TcpAddress address;
-    private final StoreSecret secret;
-    private final byte[] session = new byte[Wire.SESSION_BYTES];
+    private final StoreConnector connector;
     private final Selector selector;
     private final Thread thread;
 
@@ -74,24 +64,14 @@ final class TcpStore implements Store {
         }
     }
 
-    /** An error that another attempt cannot resolve. */
-    private static final class FatalException extends IOException {
-        private static final long serialVersionUID = 1L;
-
-        FatalException(String message) {
-            super(message);
-        }
-    }
-
     private TcpStore(TcpAddress address, StoreSecret secret) {
         this.address = address;
-        this.secret = secret;
-        RANDOM.nextBytes(session);
         try {
             selector = Selector.open();
         } catch (IOException e) {
             throw new JcclException("no connection to " + address + " can be made: " + e, e);
         }
+        connector = new StoreConnector(address, secret, selector, this::isClosed);
         this.thread =
                 Thread.ofPlatform()
                         .daemon()
@@ -252,7 +232,7 @@ final class TcpStore implements Store {
         selector.wakeup();
         Waits.join(thread, Duration.ofSeconds(5));
         if (!thread.isAlive()) {
-            closeQuietly(selector);
+            StoreConnector.closeQuietly(selector);
         }
     }
 
@@ -261,7 +241,7 @@ final class TcpStore implements Store {
         long refused = away;
         long pause = FIRST_PAUSE_MILLIS;
         while (!isClosed()) {
-            try (SocketChannel channel = greeted()) {
+            try (SocketChannel channel = connector.connect(isConnected())) {
                 Link link = (Link) channel.keyFor(selector).attachment();
                 synchronized (open) {
                     connected = true;
@@ -276,7 +256,7 @@ final class TcpStore implements Store {
                     away = System.nanoTime();
                     refused = away;
                 }
-            } catch (FatalException e) {
+            } catch (StoreConnector.FatalException e) {
                 fail(String.valueOf(e.getMessage()), e);
                 return;
             } catch (IOException | BufferUnderflowException e) {
@@ -338,128 +318,6 @@ final class TcpStore implements Store {
         synchronized (open) {
             if (!closed) {
                 Waits.on(open, TimeUnit.MILLISECONDS.toNanos(millis));
-            }
-        }
-    }
-
-    /** Connects to the first of the host's addresses at which a store responds. */
-    private SocketChannel greeted() throws IOException {
-        IOException last = null;
-        for (InetAddress a : InetAddress.getAllByName(address.host())) {
-            SocketChannel channel = SocketChannel.open();
-            boolean done = false;
-            try {
-                channel.configureBlocking(false);
-                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-                greet(channel, new InetSocketAddress(a, address.port()));
-                done = true;
-                return channel;
-            } catch (FatalException e) {
-                throw e;
-            } catch (IOException e) {
-                last = e;
-            } finally {
-                if (!done) {
-                    closeQuietly(channel);
-                }
-            }
-        }
-        throw last == null ? new IOException(address.host() + " has no address") : last;
-    }
-
-    private void greet(SocketChannel channel, InetSocketAddress to) throws IOException {
-        SelectionKey key = channel.register(selector, SelectionKey.OP_CONNECT);
-        long deadline = System.nanoTime() + CONNECT_NANOS;
-        if (!channel.connect(to)) {
-            while (!channel.finishConnect()) {
-                select(deadline, to + " does not answer");
-            }
-        }
-        Link link = new Link(channel);
-        key.attach(link);
-        key.interestOps(SelectionKey.OP_READ);
-        deadline = System.nanoTime() + GREETING_NANOS;
-        ByteBuffer hello = ByteBuffer.wrap(receive(link, deadline, to));
-        byte[] magic = Wire.bytes(hello, Math.min(hello.remaining(), Wire.MAGIC.length));
-        if (!Wire.isMagic(magic)) {
-            throw stranger(to);
-        }
-        byte[] theirs = Wire.bytes(hello, Wire.NONCE_BYTES);
-        byte[] mine = new byte[Wire.NONCE_BYTES];
-        RANDOM.nextBytes(mine);
-        byte[] resume = {(byte) (isConnected() ? 1 : 0)};
-        byte[] proof = secret.prove("client", theirs, mine, session, resume);
-        link.send(Wire.join(Wire.MAGIC, mine, session, resume, proof));
-        link.flush();
-        ByteBuffer reply = ByteBuffer.wrap(receive(link, deadline, to));
-        byte[] said = Wire.bytes(reply, 1);
-        Wire.Verdict verdict = Wire.Verdict.of(said[0]);
-        byte[] expected = secret.prove("server", mine, theirs, session, said);
-        boolean proved = MessageDigest.isEqual(expected, Wire.rest(reply));
-        if (verdict == null || (!proved && verdict != Wire.Verdict.WRONG_SECRET)) {
-            throw stranger(to);
-        }
-        if (verdict == Wire.Verdict.WRONG_SECRET) {
-            throw new FatalException(
-                    "the store at "
-                            + address
-                            + " was started with another secret than this process's, which is"
-                            + " from "
-                            + secret.origin()
-                            + "; give all processes of the run the same "
-                            + StoreSecret.VARIABLE
-                            + " or "
-                            + StoreSecret.FILE_VARIABLE);
-        }
-        if (verdict == Wire.Verdict.UNKNOWN_SESSION) {
-            throw new FatalException(
-                    "the store at "
-                            + address
-                            + " was restarted and lost its values; start the run again");
-        }
-        link.secure(
-                secret.prove("to client", theirs, mine), secret.prove("to server", theirs, mine));
-    }
-
-    private FatalException stranger(InetSocketAddress to) {
-        return new FatalException(
-                "what listens at "
-                        + to
-                        + " is not a store of this version of JCCL: is the port of "
-                        + address
-                        + " another program's, or do the ranks have different jars?");
-    }
-
-    private byte[] receive(Link link, long deadline, InetSocketAddress to) throws IOException {
-        while (true) {
-            byte[] message;
-            try {
-                message = link.next();
-            } catch (IOException e) {
-                throw stranger(to);
-            }
-            if (message != null) {
-                return message;
-            }
-            select(deadline, to + " accepts the connection but does not talk as a store does");
-            link.fill();
-        }
-    }
-
-    /** Waits until the connection is ready; wakeups by callers are ignored. */
-    private void select(long deadline, String otherwise) throws IOException {
-        while (true) {
-            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-            if (left <= 0) {
-                throw new SocketTimeoutException(otherwise);
-            }
-            if (isClosed()) {
-                throw new IOException("closed");
-            }
-            int[] ready = new int[1];
-            selector.select(k -> ready[0]++, left);
-            if (ready[0] > 0) {
-                return;
             }
         }
     }
@@ -526,14 +384,6 @@ final class TcpStore implements Store {
                 open.remove(id);
                 open.notifyAll();
             }
-        }
-    }
-
-    private static void closeQuietly(AutoCloseable closeable) {
-        try {
-            closeable.close();
-        } catch (Exception e) {
-            // Nothing else to do.
         }
     }
 

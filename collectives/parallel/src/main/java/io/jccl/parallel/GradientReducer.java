@@ -4,7 +4,6 @@ import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
-import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Closing;
@@ -15,7 +14,6 @@ import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -112,21 +110,10 @@ public final class GradientReducer implements AutoCloseable {
         COMMUNICATE
     }
 
-    /** Most elements of a bucket for top-k, whose indices and values share one buffer. */
-    private static final long MOST_COUNTED = 1L << 30;
-
-    /** Most names that an error message lists. */
-    private static final int MOST_NAMED = 10;
-
     private final Communicator own;
     private final Stream stream;
     private final List<Parameter> parameters;
-    private final Bucket[] buckets;
-
-    /** The bucket of each parameter. */
-    private final Bucket[] bucketOf;
-
-    private final Buffer[] gradients;
+    private final GradientBuckets buckets;
 
     /** Whether each parameter has become ready in this pass, and since the last communication. */
     private final boolean[] ready;
@@ -138,7 +125,6 @@ public final class GradientReducer implements AutoCloseable {
 
     private final MemorySegment hostFlags;
 
-    private final List<Buffer> carried = new ArrayList<>();
     private Phase phase = Phase.IDLE;
 
     /** The bucket to launch next. */
@@ -150,57 +136,24 @@ public final class GradientReducer implements AutoCloseable {
     private GradientReducer(Communicator own, List<Parameter> parameters, ReducerOptions options) {
         this.own = own;
         this.parameters = parameters;
-        Device device = own.device();
         int n = parameters.size();
-        bucketOf = new Bucket[n];
-        gradients = new Buffer[n];
         ready = new boolean[n];
         used = new boolean[n];
-        List<AutoCloseable> made = new ArrayList<>();
+        buckets = new GradientBuckets(own, parameters, options);
+        Buffer allocated = null;
         try {
-            List<Bucket.Plan> plans = Bucket.plan(parameters, options);
-            buckets = new Bucket[plans.size()];
-            for (int i = 0; i < buckets.length; i++) {
-                Bucket.Plan plan = plans.get(i);
-                Buffer memory = device.allocate(plan.type(), plan.count());
-                made.add(memory);
-                Exchange exchange = exchange(plan, memory, options.compression());
-                made.add(exchange);
-                carried.addAll(exchange.carried());
-                buckets[i] = new Bucket(plan, memory, device, exchange);
-                for (int k = 0; k < plan.members().size(); k++) {
-                    int p = plan.members().get(k);
-                    bucketOf[p] = buckets[i];
-                    gradients[p] = memory.slice(plan.offsets().get(k), parameters.get(p).count());
-                }
-            }
-            flags = options.findUnused() ? device.allocate(DataType.UINT8, n) : null;
-            if (flags != null) {
-                made.add(flags);
-            }
+            allocated = options.findUnused() ? own.device().allocate(DataType.UINT8, n) : null;
             hostFlags = Arena.ofAuto().allocate(n);
-            stream = device.newStream();
+            stream = own.device().newStream();
         } catch (RuntimeException | Error e) {
             try {
-                Closing.all(made.reversed());
+                Closing.all(allocated == null ? List.of(buckets) : List.of(allocated, buckets));
             } catch (RuntimeException suppressed) {
                 e.addSuppressed(suppressed);
             }
             throw e;
         }
-    }
-
-    private Exchange exchange(Bucket.Plan plan, Buffer memory, Compression compression) {
-        if (plan.type() != DataType.FLOAT32) {
-            return new Exchange.Plain(own, memory);
-        }
-        return switch (compression) {
-            case Compression.None none -> new Exchange.Plain(own, memory);
-            case Compression.Cast cast -> new Exchange.Cast(own, memory, cast.type());
-            case Compression.TopK topK -> new TopKExchange(own, memory, topK.density());
-            case Compression.PowerSgd power ->
-                    new PowerSgdExchange(own, memory, plan, parameters, power);
-        };
+        flags = allocated;
     }
 
     /**
@@ -226,51 +179,13 @@ public final class GradientReducer implements AutoCloseable {
         copy.forEach(p -> lines.add(p.toString()));
         // Checked first, so that no rank throws while others wait for it.
         ConsistencyCheck.check(c, "the parameters or options of a gradient reducer", lines);
-        check(c.device(), copy, options);
+        GradientBuckets.check(c.device(), copy, options);
         Communicator own = Objects.requireNonNull(c.split(0, c.rank()), "a split with a colour");
         try {
             return new GradientReducer(own, copy, options);
         } catch (RuntimeException | Error e) {
             own.close();
             throw e;
-        }
-    }
-
-    private static void check(Device device, List<Parameter> parameters, ReducerOptions options) {
-        if (parameters.isEmpty()) {
-            throw new IllegalArgumentException("there are no parameters, expected one or more");
-        }
-        for (Parameter p : parameters) {
-            if (p.type.isInteger() || p.type.size() == 1) {
-                throw new IllegalArgumentException(
-                        "parameter '"
-                                + p.name
-                                + "' has the type "
-                                + p.type.label()
-                                + "; gradients are float16, bfloat16, float32 or float64");
-            }
-        }
-        Compression form = options.compression();
-        long most = Math.max(options.bucketBytes(), options.firstBucketBytes()) / Float.BYTES;
-        for (Parameter p : parameters) {
-            most = p.type == DataType.FLOAT32 ? Math.max(most, p.count()) : most;
-        }
-        if (form instanceof Compression.TopK && most > MOST_COUNTED) {
-            throw new IllegalArgumentException(
-                    "a bucket may have "
-                            + most
-                            + " elements, but top-k counts up to "
-                            + MOST_COUNTED
-                            + "; make buckets smaller, and split larger parameters");
-        }
-        if (device.kind() != Device.Kind.HOST && !(form instanceof Compression.None)) {
-            throw new IllegalArgumentException(
-                    "the ranks compute on "
-                            + device
-                            + ", but "
-                            + form
-                            + " needs gradients in host memory; use Compression.NONE, with parameters"
-                            + " of a 16-bit type to send less");
         }
     }
 
@@ -282,7 +197,7 @@ public final class GradientReducer implements AutoCloseable {
      * @return the same view every time; closed with the reducer
      */
     public Buffer gradient(int parameter) {
-        return gradients[checkParameter(parameter)];
+        return buckets.gradients[checkParameter(parameter)];
     }
 
     /**
@@ -294,7 +209,7 @@ public final class GradientReducer implements AutoCloseable {
      * @return the same views of host memory every time; empty if the compression has no state
      */
     public List<Buffer> carried() {
-        return Collections.unmodifiableList(carried);
+        return buckets.carried();
     }
 
     /**
@@ -312,7 +227,7 @@ public final class GradientReducer implements AutoCloseable {
         phase = communicate ? Phase.COMMUNICATE : Phase.ACCUMULATE;
         Arrays.fill(ready, false);
         next = 0;
-        for (Bucket b : buckets) {
+        for (Bucket b : buckets.all) {
             b.begin();
         }
     }
@@ -355,7 +270,7 @@ public final class GradientReducer implements AutoCloseable {
         }
         ready[parameter] = true;
         used[parameter] = true;
-        Bucket bucket = bucketOf[parameter];
+        Bucket bucket = buckets.of[parameter];
         bucket.madeOn(madeOn);
         if (phase == Phase.COMMUNICATE) {
             bucket.arrived();
@@ -368,8 +283,8 @@ public final class GradientReducer implements AutoCloseable {
     /** Buckets are launched in the same order on all ranks, whatever the order of gradients. */
     private void launchComplete() {
         try {
-            while (next < buckets.length && buckets[next].isComplete()) {
-                buckets[next++].launch(stream);
+            while (next < buckets.all.length && buckets.all[next].isComplete()) {
+                buckets.all[next++].launch(stream);
             }
         } catch (RuntimeException e) {
             throw failed(e);
@@ -416,9 +331,9 @@ public final class GradientReducer implements AutoCloseable {
                 if (!ready[p]) {
                     if (!used[p]) {
                         // Leftovers of an earlier step must not count.
-                        gradients[p].zero();
+                        buckets.gradients[p].zero();
                     }
-                    bucketOf[p].arrived();
+                    buckets.of[p].arrived();
                 }
             }
             launchComplete();
@@ -437,7 +352,7 @@ public final class GradientReducer implements AutoCloseable {
             throw failed(e);
         }
         Arrays.fill(used, false);
-        for (Bucket b : buckets) {
+        for (Bucket b : buckets.all) {
             b.end();
         }
     }
@@ -451,10 +366,11 @@ public final class GradientReducer implements AutoCloseable {
             }
         }
         if (missing != null) {
+            // At most ten names.
             String names =
-                    String.join(", ", missing.subList(0, Math.min(MOST_NAMED, missing.size())))
-                            + (missing.size() > MOST_NAMED
-                                    ? " and " + (missing.size() - MOST_NAMED) + " more"
+                    String.join(", ", missing.subList(0, Math.min(10, missing.size())))
+                            + (missing.size() > 10
+                                    ? " and " + (missing.size() - 10) + " more"
                                     : "");
             IllegalStateException e =
                     new IllegalStateException(
@@ -498,7 +414,7 @@ public final class GradientReducer implements AutoCloseable {
         if (phase != Phase.IDLE) {
             throw new IllegalStateException("zero in the middle of a pass; finish that one first");
         }
-        for (Bucket b : buckets) {
+        for (Bucket b : buckets.all) {
             b.memory.zero();
         }
     }
@@ -509,7 +425,7 @@ public final class GradientReducer implements AutoCloseable {
      * @return 1 or more
      */
     public int bucketCount() {
-        return buckets.length;
+        return buckets.all.length;
     }
 
     /**
@@ -519,7 +435,7 @@ public final class GradientReducer implements AutoCloseable {
      */
     public long wireBytes() {
         long sum = 0;
-        for (Bucket b : buckets) {
+        for (Bucket b : buckets.all) {
             sum += b.exchange.bytes();
         }
         return sum;
@@ -530,12 +446,12 @@ public final class GradientReducer implements AutoCloseable {
     }
 
     private int checkParameter(int parameter) {
-        if (parameter < 0 || parameter >= gradients.length) {
+        if (parameter < 0 || parameter >= ready.length) {
             throw new IllegalArgumentException(
                     "parameter is "
                             + parameter
                             + ", expected 0 to "
-                            + (gradients.length - 1)
+                            + (ready.length - 1)
                             + ", a place in the list");
         }
         return parameter;
@@ -565,8 +481,7 @@ public final class GradientReducer implements AutoCloseable {
         if (failure == null && phase == Phase.COMMUNICATE) {
             own.abort("the gradient reducer of rank " + own.rank() + " was closed in a pass");
         }
-        List<AutoCloseable> all = new ArrayList<>(List.of(stream, own));
-        all.addAll(Arrays.asList(buckets).reversed());
+        List<AutoCloseable> all = new ArrayList<>(List.of(stream, own, buckets));
         if (flags != null) {
             all.add(flags);
         }
@@ -578,7 +493,7 @@ public final class GradientReducer implements AutoCloseable {
         return "GradientReducer["
                 + parameters.size()
                 + " parameters in "
-                + buckets.length
+                + buckets.all.length
                 + " buckets"
                 + (closed ? ", closed]" : "]");
     }
