@@ -10,22 +10,23 @@ import java.util.Locale;
 import java.util.StringJoiner;
 
 /**
- * Which techniques a run uses. Ranks are numbered so that those of a tensor group are neighbours,
- * then those of an expert group, then of a data group; the pipeline's stages are furthest apart.
+ * The techniques that a run uses. Ranks of a tensor group have consecutive numbers, followed by
+ * expert groups, data groups and pipeline stages.
  *
- * @param data ranks that see different samples, those of expert parallelism included
- * @param tensor ranks that share every matrix
- * @param pipeline stages
- * @param expert ranks that the experts are spread over; a divisor of {@code data}
+ * @param data ranks with different samples, including those of expert parallelism
+ * @param tensor ranks that split every matrix
+ * @param pipeline pipeline stages
+ * @param expert ranks that the experts are distributed over; a divisor of {@code data}
  * @param zero stage of ZeRO; -1 for whole parameters and a gradient reducer
- * @param offload where parameters, gradients and optimizer state are
- * @param accumulate micro-batches of a rank in a step
+ * @param offload where parameters, gradients and optimizer state are stored
+ * @param accumulate micro-batches per rank and step
  * @param bfloat16 whether parameters and gradients are bfloat16, with float32 master parameters
- * @param recompute whether only the blocks' inputs are kept for the way back
- * @param sequenceParallel whether tensor ranks share the rows between the matrices too
+ * @param recompute whether only the blocks' inputs are kept for the backward pass (activation
+ *     checkpointing)
+ * @param sequenceParallel whether tensor ranks also split the rows between the matrices
  * @param schedule order of micro-batches in the pipeline
- * @param overlap whether the pipeline's messages travel while stages compute
- * @param compress in which form gradients travel between data ranks
+ * @param overlap whether the pipeline's communication overlaps computation
+ * @param compress compression of gradients between data ranks
  */
 public record Techniques(
         int data,
@@ -41,10 +42,10 @@ public record Techniques(
         Schedule schedule,
         boolean overlap,
         Compression compress) {
-    /** Nothing: one rank, one micro-batch, float32. */
+    /** No techniques: one rank, one micro-batch, float32. */
     public static final Techniques NONE = single(1);
 
-    /** Where state is. */
+    /** Where parameters, gradients and optimizer state are stored. */
     public enum Offload {
         /** On the device. */
         NONE,
@@ -54,11 +55,11 @@ public record Techniques(
         NVME;
 
         /**
-         * The place of a name.
+         * Returns the value with the given name.
          *
          * @param label such as {@code host}
-         * @return the place
-         * @throws IllegalArgumentException if there is none; the message names the label
+         * @return the value
+         * @throws IllegalArgumentException if the name is unknown; the message contains it
          */
         public static Offload of(String label) {
             for (Offload o : values()) {
@@ -80,11 +81,11 @@ public record Techniques(
         }
     }
 
-    /** Orders of a pipeline. */
+    /** Pipeline schedules. */
     public enum Schedule {
-        /** All micro-batches forth, then all back (arXiv 1811.06965). */
+        /** All forward passes, then all backward passes (arXiv 1811.06965). */
         GPIPE("gpipe"),
-        /** One forth, one back in turn (arXiv 1806.03377). */
+        /** One forward, one backward, alternating (arXiv 1806.03377). */
         ONE_F_ONE_B("1f1b");
 
         private final String label;
@@ -103,11 +104,11 @@ public record Techniques(
         }
 
         /**
-         * The order of a name.
+         * Returns the schedule with the given name.
          *
          * @param label such as {@code gpipe}
-         * @return the order
-         * @throws IllegalArgumentException if there is none; the message names the label
+         * @return the schedule
+         * @throws IllegalArgumentException if the name is unknown; the message contains it
          */
         public static Schedule of(String label) {
             for (Schedule s : values()) {
@@ -121,7 +122,7 @@ public record Techniques(
     }
 
     /**
-     * Reads what {@link #toString} writes.
+     * Parses the format of {@link #toString}.
      *
      * @param text such as {@code "dp=2 zero=3 bf16"}; empty for none
      * @return the techniques
@@ -193,11 +194,11 @@ public record Techniques(
     }
 
     /**
-     * The form of a name.
+     * Returns the compression with the given name.
      *
      * @param label such as {@code bf16} or {@code topk:0.01}
-     * @return how gradients travel
-     * @throws IllegalArgumentException if there is none; the message names the label
+     * @return the compression
+     * @throws IllegalArgumentException if the name is unknown; the message contains it
      */
     public static Compression compression(String label) {
         String[] parts = label.split(":", 2);
@@ -215,7 +216,9 @@ public record Techniques(
         }
     }
 
-    /** Forms without a number; one that is unknown fails as a number that is none. */
+    /**
+     * Compressions without a parameter; the caller rejects unknown ones as a number format error.
+     */
     private static Compression whole(String label) {
         return switch (label) {
             case "none" -> Compression.NONE;
@@ -236,7 +239,7 @@ public record Techniques(
     }
 
     /**
-     * How gradients travel, as on the command line.
+     * The compression, as on the command line.
      *
      * @return such as {@code topk:0.01}
      */
@@ -281,12 +284,12 @@ public record Techniques(
         return data * accumulate;
     }
 
-    /** Whether parameters are kept by ZeRO's optimizer. */
+    /** Whether the ZeRO optimizer stores the parameters. */
     boolean sharded() {
         return zero >= 0 || bfloat16 || offload != Offload.NONE;
     }
 
-    /** What ZeRO's optimizer is made with. */
+    /** Options of the ZeRO optimizer. */
     ZeroOptions zeroOptions() {
         DataType type = bfloat16 ? DataType.BFLOAT16 : DataType.FLOAT32;
         Tier near = offload == Offload.NONE ? Tier.DEVICE : Tier.PINNED;
@@ -297,8 +300,8 @@ public record Techniques(
     }
 
     /**
-     * Whether two runs of a model with experts route the same: they do if their micro-batches are
-     * the same.
+     * A single-rank run for comparison. With experts, two runs route identically if their
+     * micro-batches are the same.
      *
      * @return one rank that computes the same micro-batches
      */
@@ -324,11 +327,11 @@ public record Techniques(
     }
 
     /**
-     * Says what makes no sense together.
+     * Checks that the techniques fit together and the model.
      *
      * @param shape the model
-     * @param batch sequences of a step
-     * @throws IllegalArgumentException if something does; the message names the values
+     * @param batch sequences per step
+     * @throws IllegalArgumentException if they do not; the message names the values
      */
     public void check(GptShape shape, int batch) {
         range("--dp", data, 1, 256);
