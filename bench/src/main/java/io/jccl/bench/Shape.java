@@ -1,9 +1,9 @@
 package io.jccl.bench;
 
 /**
- * How many elements an operation moves on one rank.
+ * Number of elements that an operation moves on one rank.
  *
- * @param count what the {@code count} column shows: elements in one block
+ * @param count elements per block, shown in the column {@code count}
  * @param send elements each rank sends
  * @param recv elements each rank receives
  * @param sendShift in place, the sent block starts at this many elements times the rank
@@ -12,7 +12,7 @@ package io.jccl.bench;
  */
 record Shape(long count, long send, long recv, long sendShift, long recvShift, int ranks) {
 
-    /** How the size asked for becomes the counts of both sides. */
+    /** How the requested size determines the counts of both sides. */
     enum Layout {
         /** Both sides have the whole size. */
         FLAT,
