@@ -4,8 +4,6 @@ import io.jccl.device.DataType;
 import io.jccl.offload.Tier;
 import io.jccl.offload.zero.ZeroOptions;
 import io.jccl.parallel.Compression;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Locale;
 import java.util.StringJoiner;
 
@@ -143,54 +141,74 @@ public record Techniques(
         String key = equals < 0 ? word : word.substring(0, equals);
         String value = equals < 0 ? "" : word.substring(equals + 1);
         boolean flag = equals < 0;
-        List<Object> v = new ArrayList<>(values());
+        Draft draft = new Draft(this);
         switch (key) {
-            case "dp" -> v.set(0, number(word, value));
-            case "tp" -> v.set(1, number(word, value));
-            case "pp" -> v.set(2, number(word, value));
-            case "ep" -> v.set(3, number(word, value));
-            case "zero" -> v.set(4, number(word, value));
-            case "offload" -> v.set(5, Offload.of(value));
-            case "accumulate" -> v.set(6, number(word, value));
-            case "schedule" -> v.set(10, Schedule.of(value));
-            case "no-overlap" -> v.set(11, !flag && unknown(word));
-            case "compress" -> v.set(12, compression(value));
-            case "bf16" -> v.set(7, flag || unknown(word));
-            case "recompute" -> v.set(8, flag || unknown(word));
-            case "sp", "sequence-parallel" -> v.set(9, flag || unknown(word));
+            case "dp" -> draft.data = number(word, value);
+            case "tp" -> draft.tensor = number(word, value);
+            case "pp" -> draft.pipeline = number(word, value);
+            case "ep" -> draft.expert = number(word, value);
+            case "zero" -> draft.zero = number(word, value);
+            case "offload" -> draft.offload = Offload.of(value);
+            case "accumulate" -> draft.accumulate = number(word, value);
+            case "schedule" -> draft.schedule = Schedule.of(value);
+            case "no-overlap" -> draft.overlap = !flag && unknown(word);
+            case "compress" -> draft.compress = compression(value);
+            case "bf16" -> draft.bfloat16 = flag || unknown(word);
+            case "recompute" -> draft.recompute = flag || unknown(word);
+            case "sp", "sequence-parallel" -> draft.sequenceParallel = flag || unknown(word);
             default -> unknown(word);
         }
-        return new Techniques(
-                (int) v.get(0),
-                (int) v.get(1),
-                (int) v.get(2),
-                (int) v.get(3),
-                (int) v.get(4),
-                (Offload) v.get(5),
-                (int) v.get(6),
-                (boolean) v.get(7),
-                (boolean) v.get(8),
-                (boolean) v.get(9),
-                (Schedule) v.get(10),
-                (boolean) v.get(11),
-                (Compression) v.get(12));
+        return draft.build();
     }
 
-    private List<Object> values() {
-        return List.of(
-                data,
-                tensor,
-                pipeline,
-                expert,
-                zero,
-                offload,
-                accumulate,
-                bfloat16,
-                recompute,
-                sequenceParallel,
-                schedule,
-                overlap,
-                compress);
+    /** Techniques while they are parsed, by name. */
+    private static final class Draft {
+        int data;
+        int tensor;
+        int pipeline;
+        int expert;
+        int zero;
+        Offload offload;
+        int accumulate;
+        boolean bfloat16;
+        boolean recompute;
+        boolean sequenceParallel;
+        Schedule schedule;
+        boolean overlap;
+        Compression compress;
+
+        Draft(Techniques t) {
+            data = t.data;
+            tensor = t.tensor;
+            pipeline = t.pipeline;
+            expert = t.expert;
+            zero = t.zero;
+            offload = t.offload;
+            accumulate = t.accumulate;
+            bfloat16 = t.bfloat16;
+            recompute = t.recompute;
+            sequenceParallel = t.sequenceParallel;
+            schedule = t.schedule;
+            overlap = t.overlap;
+            compress = t.compress;
+        }
+
+        Techniques build() {
+            return new Techniques(
+                    data,
+                    tensor,
+                    pipeline,
+                    expert,
+                    zero,
+                    offload,
+                    accumulate,
+                    bfloat16,
+                    recompute,
+                    sequenceParallel,
+                    schedule,
+                    overlap,
+                    compress);
+        }
     }
 
     /**
