@@ -5,17 +5,17 @@ import java.util.Locale;
 /**
  * How the host engine moves data for a collective.
  *
- * <p>{@link #DIRECT} serves every operation; the others serve those listed with them and refuse the
- * rest.
+ * <p>{@link #DIRECT} supports every operation; the others support the operations listed below and
+ * reject all others.
  */
 public enum Algorithm {
-    /** The engine's own choice by operation, size and number of ranks. */
+    /** Chosen by the engine from operation, size and number of ranks. */
     AUTO,
     /** Every rank reads the others' memory; nothing is forwarded. All operations. */
     DIRECT,
     /**
-     * Each rank talks to its two neighbours and data goes round in chunks: broadcast, reduce,
-     * allReduce, allGather, reduceScatter and their v-variants.
+     * Each rank exchanges chunks with its two neighbours on a ring: broadcast, reduce, allReduce,
+     * allGather, reduceScatter and their v-variants.
      */
     RING,
     /**
@@ -34,12 +34,12 @@ public enum Algorithm {
     PAIRWISE;
 
     /**
-     * The algorithm with a name.
+     * Returns the algorithm with the given name.
      *
      * @param name a name in any case, with {@code -} or {@code _}; {@code rd} is short for {@link
      *     #RECURSIVE_DOUBLING}
      * @return the algorithm
-     * @throws IllegalArgumentException if there is none of that name
+     * @throws IllegalArgumentException if no algorithm has that name
      */
     public static Algorithm ofName(String name) {
         String key = name.toUpperCase(Locale.ROOT).replace('-', '_');

@@ -3,13 +3,13 @@ package io.jccl;
 import io.jccl.error.JcclException;
 
 /**
- * Ranks disagreed on an operation: another collective, count, type, reduction or root. Every rank
- * gets it, with what each rank asked for. The communicator is unusable afterwards.
+ * Ranks called different operations, or passed different counts, types, reductions or roots. It is
+ * thrown on every rank and lists the call of each. The communicator is unusable afterwards.
  *
- * <p>The host engine notices before anything is moved. NCCL does not notice: its ranks hang, or
- * compute nonsense. If one hangs for longer than the communicator's timeout, the ranks' last
- * operations are compared, and this is thrown instead of a {@link CollectiveTimeoutException} if
- * they differ.
+ * <p>The host engine detects this before any data moves. NCCL does not: its ranks hang or compute
+ * wrong results. If an operation hangs for longer than the communicator's timeout, the last
+ * operations of all ranks are compared; if they differ, this exception is thrown instead of a
+ * {@link CollectiveTimeoutException}.
  */
 public class CollectiveMismatchException extends JcclException {
     private static final long serialVersionUID = 1L;
@@ -17,7 +17,7 @@ public class CollectiveMismatchException extends JcclException {
     /**
      * Creates an exception.
      *
-     * @param message what happened, to whom, and what to do
+     * @param message what happened, on which ranks, and what to do
      */
     public CollectiveMismatchException(String message) {
         super(message);

@@ -3,8 +3,8 @@ package io.jccl;
 import io.jccl.error.JcclTimeoutException;
 
 /**
- * An operation did not complete in time. The message names the ranks that were missing, the
- * operation and its sequence number. The communicator is unusable afterwards.
+ * A collective operation timed out. The message names the missing ranks, the operation and its
+ * sequence number. The communicator is unusable afterwards.
  */
 public class CollectiveTimeoutException extends JcclTimeoutException {
     private static final long serialVersionUID = 1L;
@@ -12,7 +12,7 @@ public class CollectiveTimeoutException extends JcclTimeoutException {
     /**
      * Creates an exception.
      *
-     * @param message what happened, to whom, and what to do
+     * @param message what happened, on which ranks, and what to do
      */
     public CollectiveTimeoutException(String message) {
         super(message);

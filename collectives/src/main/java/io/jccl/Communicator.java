@@ -12,50 +12,50 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's end of a fixed set of ranks that run collective operations together.
+ * One rank's handle to a fixed set of ranks that run collective operations together.
  *
  * {@snippet class="snippets.Collectives" region="average"}
  *
  * <p>Every rank calls the same operations in the same order. An operation is enqueued on a stream;
- * when it has completed there, this rank's buffers may be used again. On the {@linkplain
- * Device#defaultStream() default stream} of the host device that is before the call returns.
+ * once it has completed there, this rank's buffers may be reused. On the {@linkplain
+ * Device#defaultStream() default stream} of the host device it completes before the call returns.
  *
- * <p>Counts come from the buffers: <i>n</i> below is {@link #size()}, and a <i>block</i> is what
- * one rank gives to or gets from another. Out of place the two buffers of an operation must not
- * overlap; in place they are the same memory where the operation says so, and the short overloads
- * do just that. Everything is checked before anything moves, and again across ranks: if they
- * disagree, each gets a {@link CollectiveMismatchException}. With NCCL that is only when an
- * operation hangs, after the timeout.
+ * <p>Counts are taken from the buffers. Below, <i>n</i> is {@link #size()} and a <i>block</i> is
+ * the data that one rank sends to or receives from another. The send and receive buffers of an
+ * out-of-place operation must not overlap; an in-place operation uses the same memory for both as
+ * documented per operation, which is what the overloads with one buffer do. Arguments are checked
+ * before any data moves, first locally, then across ranks: if ranks disagree, each throws {@link
+ * CollectiveMismatchException}. NCCL's ranks are compared only after an operation has timed out.
  *
- * <p><b>Errors:</b> faulty arguments throw {@link IllegalArgumentException}, {@link
- * NullPointerException} or, on closed objects, {@link IllegalStateException}, and change nothing.
- * After any {@link JcclException} the communicator is unusable: further operations throw the same
- * error, the other ranks are told, and {@link #close()} is all that is left.
+ * <p><b>Errors:</b> invalid arguments throw {@link IllegalArgumentException}, {@link
+ * NullPointerException} or, on closed objects, {@link IllegalStateException}, and have no effect.
+ * After any {@link JcclException} the communicator is unusable: the other ranks are notified,
+ * further operations throw the same error, and only {@link #close()} remains valid.
  *
- * <p><b>Interrupts:</b> an operation that can complete does so, and the thread's interrupt flag is
- * still set afterwards; a loop ends by looking at the flag. If what an interrupted thread waits for
- * does not come within one second, the operation ends with a {@link JcclException} that names the
- * interrupt, the flag set. Since ranks run in lock-step, the communicator has then failed on all of
- * them. Two waits do not heed an interrupt: blocking calls of MPI, and an operation on a stream
- * with a thread of its own, whose caller is interrupted only in {@link Stream#synchronize()}.
+ * <p><b>Interrupts:</b> an operation that can complete does so and leaves the thread's interrupt
+ * flag set; a loop should check the flag to end. If an interrupted thread still waits after one
+ * second, the operation throws a {@link JcclException} that reports the interrupt, with the flag
+ * set. The communicator has then failed on all ranks. Two kinds of wait ignore interrupts: blocking
+ * MPI calls, and operations on a stream with its own thread, where only {@link
+ * Stream#synchronize()} reacts.
  *
- * <p><b>Threads:</b> one thread at a time uses a communicator. {@link #abort}, {@link #close} and
- * {@link #history} may be called by any.
+ * <p><b>Threads:</b> a communicator may be used by one thread at a time. {@link #abort}, {@link
+ * #close} and {@link #history} may be called from any thread.
  */
 public interface Communicator extends AutoCloseable {
     /**
-     * Ranks as threads of this JVM.
+     * Creates ranks that are threads of this JVM.
      *
      * @param size number of ranks, 1 to 256
-     * @return one communicator per rank, in rank order; give each to a thread of its own, or drive
-     *     them from one with {@link Group#run(List, Runnable)}
+     * @return one communicator per rank, in rank order; use each on its own thread, or drive all
+     *     from one thread with {@link Group#run(List, Runnable)}
      */
     static List<Communicator> local(int size) {
         return local(size, CommunicatorOptions.DEFAULT);
     }
 
     /**
-     * Ranks as threads of this JVM.
+     * Creates ranks that are threads of this JVM.
      *
      * @param size number of ranks, 1 to 256
      * @param options settings of all ranks
@@ -66,16 +66,16 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Ranks of this process by their devices: on GPUs over NCCL, on the host device as {@link
-     * #local(int, CommunicatorOptions)}.
+     * Creates one rank of this process per device: over NCCL on GPUs, on the host device as by
+     * {@link #local(int, CommunicatorOptions)}.
      *
-     * @param devices one for each rank, in rank order; GPUs that differ, or the host device as
-     *     often as there are ranks
+     * @param devices one for each rank, in rank order; distinct GPUs, or the host device once per
+     *     rank
      * @param options settings of all ranks
-     * @return one communicator per rank, in rank order; give each to a thread of its own, or drive
-     *     them from one with {@link Group#run(List, Runnable)}
-     * @throws IllegalArgumentException if host and GPUs are mixed, or a GPU is named twice
-     * @throws JcclException if NCCL or a device fails, or it takes longer than the timeout
+     * @return one communicator per rank, in rank order; use each on its own thread, or drive all
+     *     from one thread with {@link Group#run(List, Runnable)}
+     * @throws IllegalArgumentException if host and GPUs are mixed, or a GPU appears twice
+     * @throws JcclException if NCCL or a device fails, or the timeout passes
      */
     static List<Communicator> local(List<? extends Device> devices, CommunicatorOptions options) {
         boolean host = devices.stream().allMatch(d -> d.kind() == Device.Kind.HOST);
@@ -87,20 +87,20 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Joins the ranks that other threads or processes bring, over NCCL. Every rank calls it; it
-     * waits for them, first in the store, where each says which version of NCCL it has, and only
+     * Creates a communicator over NCCL with ranks in other threads or processes. Every rank calls
+     * it, and it waits for all of them: first in the store, where versions of NCCL are compared,
      * then in NCCL.
      *
-     * @param store the same for all ranks; it has to outlive the communicator, which tells there
-     *     who failed
-     * @param name names the communicator; all ranks pass the same one, once per store
+     * @param store the store that all ranks use; it must outlive the communicator, which reports
+     *     failed ranks in it
+     * @param name name of the communicator, the same on all ranks, used only once per store
      * @param rank this rank
      * @param size number of ranks
      * @param device this rank's CUDA device
      * @param options settings, the same on all ranks
-     * @return this rank's end
-     * @throws CollectiveTimeoutException if a rank does not come within the timeout; the message
-     *     names those missing
+     * @return this rank's communicator
+     * @throws CollectiveTimeoutException if ranks are missing when the timeout passes; the message
+     *     names them
      * @throws JcclException if the ranks' versions differ, or NCCL or the device fails
      */
     static Communicator join(
@@ -115,14 +115,14 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Runs a function on every rank of a new local communicator, each on a thread of its own, and
-     * waits. If one rank throws, the others are aborted, so that none waits for it.
+     * Runs a function on every rank of a new local communicator, each on its own thread, and waits
+     * for all. If one rank throws, the others are aborted.
      *
      * @param size number of ranks, 1 to 256
      * @param options settings of all ranks
      * @param body what each rank runs; its communicator is closed afterwards
-     * @throws JcclException if a rank failed; the cause is the error that came first, the others
-     *     are suppressed
+     * @throws JcclException if a rank failed; the cause is the first error, later ones are
+     *     suppressed
      */
     static void runLocal(int size, CommunicatorOptions options, RankBody body) {
         Objects.requireNonNull(body, "body");
@@ -131,8 +131,8 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Runs a function on every rank of a new communicator of this process's devices, each on a
-     * thread of its own, and waits, as {@link #runLocal(int, CommunicatorOptions, RankBody)} does.
+     * Runs a function on every rank of a new communicator over this process's devices, each on its
+     * own thread, and waits for all, as {@link #runLocal(int, CommunicatorOptions, RankBody)} does.
      *
      * @param devices one for each rank, in rank order
      * @param options settings of all ranks
@@ -161,26 +161,26 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Joins the ranks that a launcher started as processes of this machine, as its environment
-     * variables say: {@code RANK} and {@code WORLD_SIZE} as torchrun and {@code jccl run} set them,
-     * or those of Open MPI, MPICH and Slurm. With none of them set this is the only rank.
+     * Joins the ranks that a launcher started as processes of this machine, according to its
+     * environment variables: {@code RANK} and {@code WORLD_SIZE} as set by torchrun and {@code jccl
+     * run}, or those of Open MPI, MPICH and Slurm. If none of them is set, this process is the only
+     * rank.
      *
-     * <p>With {@code JCCL_ENGINE=mpi}, or if a launcher of MPI has spread the processes over
-     * several machines and {@code JCCL_ENGINE} is not set, MPI carries the data, and the ranks are
-     * those of its job.
+     * <p>MPI is the communication backend, and its ranks are used, if {@code JCCL_ENGINE} is {@code
+     * mpi}, or if it is not set and an MPI launcher has placed the processes on several machines.
      *
      * @return this process's rank
      * @throws IllegalArgumentException if the variables contradict each other; the message names
      *     them
-     * @throws JcclException if the other ranks do not come within the timeout, or there is too
-     *     little shared memory
+     * @throws JcclException if the other ranks do not join within the timeout, or shared memory is
+     *     too small
      */
     static Communicator fromEnvironment() {
         return fromEnvironment(CommunicatorOptions.DEFAULT);
     }
 
     /**
-     * Joins the ranks that a launcher started, with options.
+     * Joins the ranks that a launcher started, with the given options.
      *
      * @param options settings, the same on all ranks
      * @return this process's rank
@@ -193,13 +193,13 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Joins the ranks that a launcher started on this machine, each with its device: GPUs over
-     * NCCL, the host device as {@link #fromEnvironment(CommunicatorOptions)}.
+     * Joins the ranks that a launcher started on this machine, each with its device: over NCCL on
+     * GPUs, on the host device as by {@link #fromEnvironment(CommunicatorOptions)}.
      *
-     * @param device this rank's device; all ranks have one of the same kind
+     * @param device this rank's device, of the same kind on all ranks
      * @param options settings, the same on all ranks
      * @return this process's rank
-     * @throws JcclException if the other ranks do not come within the timeout, or NCCL fails
+     * @throws JcclException if the other ranks do not join within the timeout, or NCCL fails
      */
     static Communicator fromEnvironment(Device device, CommunicatorOptions options) {
         if (device.kind() == Device.Kind.HOST) {
@@ -210,33 +210,33 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Joins all processes of the MPI job that {@code mpirun}, {@code srun} or another launcher of
-     * MPI started, over the host's MPI, whatever {@code JCCL_ENGINE} says. All of them call it. A
-     * process that no launcher started is a job of its own.
+     * Joins all processes of the MPI job that {@code mpirun}, {@code srun} or another MPI launcher
+     * started, over the MPI library of the host and regardless of {@code JCCL_ENGINE}. All of them
+     * call it. A process started without a launcher is a job of size 1.
      *
      * @param options settings, the same on all ranks
      * @return this process's rank, the same as in {@code MPI_COMM_WORLD}
-     * @throws CollectiveTimeoutException if the other ranks do not come within the timeout
-     * @throws JcclException if there is no MPI, or it is another one than the launcher's
+     * @throws CollectiveTimeoutException if the other ranks do not join within the timeout
+     * @throws JcclException if there is no MPI library, or it is not the launcher's
      */
     static Communicator mpi(CommunicatorOptions options) {
         return EngineProvider.Holder.ENGINES.mpi(options);
     }
 
-    /** What a rank runs. */
+    /** The function that a rank runs. */
     @FunctionalInterface
     interface RankBody {
         /**
          * Runs one rank.
          *
-         * @param communicator this rank's end
-         * @throws Exception any error; it aborts the other ranks
+         * @param communicator this rank's communicator
+         * @throws Exception any error; the other ranks are aborted
          */
         void run(Communicator communicator) throws Exception;
     }
 
     /**
-     * This rank.
+     * This rank's number.
      *
      * @return 0 to size - 1
      */
@@ -250,7 +250,7 @@ public interface Communicator extends AutoCloseable {
     int size();
 
     /**
-     * The device this rank computes on. Buffers allocated from it are read by other ranks without a
+     * The device this rank computes on. Other ranks access buffers allocated from it without a
      * staging copy.
      *
      * @return the device
@@ -258,17 +258,18 @@ public interface Communicator extends AutoCloseable {
     Device device();
 
     /**
-     * What carries the data.
+     * The communication backend.
      *
      * @return {@code "host/threads"}, {@code "host/processes"}, {@code "mpi"} or {@code "nccl"}
      */
     String engine();
 
     /**
-     * The last operations of this rank, which are always written down: what it called, when, and
-     * how far it is. 1,024 of them, or as many as {@code JCCL_FLIGHT_CAPACITY} says.
+     * The most recent operations of this rank, which the flight recorder always keeps: what was
+     * called, when, and whether it has completed. It keeps 1,024 operations unless {@code
+     * JCCL_FLIGHT_CAPACITY} sets another number.
      *
-     * <p><b>Threads:</b> any, at any time, also when the communicator has failed.
+     * <p><b>Threads:</b> any, at any time, including after the communicator has failed.
      *
      * @return a copy
      */
@@ -279,25 +280,25 @@ public interface Communicator extends AutoCloseable {
      *
      * @param operation name of a method of this interface, such as {@code "allReduce"}
      * @param blockBytes bytes in one block
-     * @return one of the host engine's; {@link Algorithm#AUTO} where a native library chooses
+     * @return an algorithm of the host engine; {@link Algorithm#AUTO} if a native library chooses
      */
     Algorithm algorithmFor(String operation, long blockBytes);
 
     /**
-     * Gives every rank the root's elements.
+     * Broadcasts the root's elements to all ranks.
      *
      * @param send on the root, the elements; ignored and may be null elsewhere
-     * @param recv where they go, also on the root; same memory as send for in place
-     * @param root the rank that has them
+     * @param recv destination, on the root too; same memory as send for in place
+     * @param root the rank to send from
      * @param stream where to enqueue
      */
     void broadcast(@Nullable Buffer send, Buffer recv, int root, Stream stream);
 
     /**
-     * Gives every rank the root's elements, in place.
+     * Broadcasts the root's elements to all ranks, in place.
      *
-     * @param buffer the elements on the root, room for them elsewhere
-     * @param root the rank that has them
+     * @param buffer the elements on the root, the destination elsewhere
+     * @param root the rank to send from
      * @param stream where to enqueue
      */
     default void broadcast(Buffer buffer, int root, Stream stream) {
@@ -305,61 +306,61 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Gives rank i the root's block i.
+     * Scatters the root's block i to rank i.
      *
      * @param send on the root, n blocks in rank order; ignored and may be null elsewhere
      * @param recv one block; in place on the root if it is send's block root
-     * @param root the rank that has the blocks
+     * @param root the rank to send from
      * @param stream where to enqueue
      */
     void scatter(@Nullable Buffer send, Buffer recv, int root, Stream stream);
 
     /**
-     * Gives rank i the root's block i, in place.
+     * Scatters the root's block i to rank i, in place.
      *
      * @param buffer n blocks on every rank; afterwards block {@link #rank()} holds this rank's
-     * @param root the rank that has the blocks
+     * @param root the rank to send from
      * @param stream where to enqueue
      */
     void scatter(Buffer buffer, int root, Stream stream);
 
     /**
-     * Gives the root the blocks of all ranks.
+     * Gathers the blocks of all ranks on the root.
      *
      * @param send one block; in place on the root if it is recv's block root
      * @param recv on the root, n blocks in rank order; ignored and may be null elsewhere
-     * @param root the rank that gets them
+     * @param root the rank to receive
      * @param stream where to enqueue
      */
     void gather(Buffer send, @Nullable Buffer recv, int root, Stream stream);
 
     /**
-     * Gives the root the blocks of all ranks, in place.
+     * Gathers the blocks of all ranks on the root, in place.
      *
      * @param buffer n blocks on every rank; block {@link #rank()} is this rank's
-     * @param root the rank that gets them
+     * @param root the rank to receive
      * @param stream where to enqueue
      */
     void gather(Buffer buffer, int root, Stream stream);
 
     /**
-     * Reduces element by element over all ranks; the root gets the result.
+     * Reduces element by element over all ranks; the root receives the result.
      *
      * @param send this rank's elements
      * @param recv on the root, the result; same memory as send for in place; ignored and may be
      *     null elsewhere
-     * @param op how to reduce
-     * @param root the rank that gets the result
+     * @param op reduction to apply
+     * @param root the rank to receive the result
      * @param stream where to enqueue
      */
     void reduce(Buffer send, @Nullable Buffer recv, ReduceOp op, int root, Stream stream);
 
     /**
-     * Reduces over all ranks in place; the root gets the result.
+     * Reduces over all ranks in place; the root receives the result.
      *
      * @param buffer this rank's elements, on the root also the result
-     * @param op how to reduce
-     * @param root the rank that gets the result
+     * @param op reduction to apply
+     * @param root the rank to receive the result
      * @param stream where to enqueue
      */
     default void reduce(Buffer buffer, ReduceOp op, int root, Stream stream) {
@@ -367,20 +368,20 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Reduces element by element over all ranks; every rank gets the result.
+     * Reduces element by element over all ranks; every rank receives the result.
      *
      * @param send this rank's elements
      * @param recv the result; same memory as send for in place
-     * @param op how to reduce
+     * @param op reduction to apply
      * @param stream where to enqueue
      */
     void allReduce(Buffer send, Buffer recv, ReduceOp op, Stream stream);
 
     /**
-     * Reduces over all ranks in place; every rank gets the result.
+     * Reduces over all ranks in place; every rank receives the result.
      *
      * @param buffer this rank's elements, then the result
-     * @param op how to reduce
+     * @param op reduction to apply
      * @param stream where to enqueue
      */
     default void allReduce(Buffer buffer, ReduceOp op, Stream stream) {
@@ -388,7 +389,7 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Gives every rank the blocks of all ranks.
+     * Gathers the blocks of all ranks on every rank.
      *
      * @param send one block; in place if it is recv's block {@link #rank()}
      * @param recv n blocks in rank order
@@ -397,7 +398,7 @@ public interface Communicator extends AutoCloseable {
     void allGather(Buffer send, Buffer recv, Stream stream);
 
     /**
-     * Gives every rank the blocks of all ranks, in place.
+     * Gathers the blocks of all ranks on every rank, in place.
      *
      * @param buffer n blocks; block {@link #rank()} is this rank's
      * @param stream where to enqueue
@@ -405,26 +406,26 @@ public interface Communicator extends AutoCloseable {
     void allGather(Buffer buffer, Stream stream);
 
     /**
-     * Reduces n blocks over all ranks; rank i gets the result's block i.
+     * Reduces n blocks over all ranks and scatters the result: rank i receives block i.
      *
      * @param send n blocks in rank order
      * @param recv one block; in place if it is send's block {@link #rank()}
-     * @param op how to reduce
+     * @param op reduction to apply
      * @param stream where to enqueue
      */
     void reduceScatter(Buffer send, Buffer recv, ReduceOp op, Stream stream);
 
     /**
-     * Reduces n blocks over all ranks in place.
+     * Reduces n blocks over all ranks and scatters the result, in place.
      *
      * @param buffer n blocks; afterwards block {@link #rank()} holds this rank's result
-     * @param op how to reduce
+     * @param op reduction to apply
      * @param stream where to enqueue
      */
     void reduceScatter(Buffer buffer, ReduceOp op, Stream stream);
 
     /**
-     * Gives rank j this rank's block j, for all pairs of ranks.
+     * Exchanges blocks between all pairs of ranks: rank j receives this rank's block j.
      *
      * @param send n blocks, block j for rank j
      * @param recv n blocks, block i from rank i; same memory as send for in place
@@ -433,7 +434,7 @@ public interface Communicator extends AutoCloseable {
     void allToAll(Buffer send, Buffer recv, Stream stream);
 
     /**
-     * Gives rank j this rank's block j, in place.
+     * Exchanges blocks between all pairs of ranks, in place: rank j receives this rank's block j.
      *
      * @param buffer n blocks
      * @param stream where to enqueue
@@ -446,10 +447,10 @@ public interface Communicator extends AutoCloseable {
      * {@link #gather gather} with blocks of unequal counts.
      *
      * @param send this rank's block
-     * @param recv on the root, room for all blocks; may be null elsewhere
+     * @param recv on the root, destination of all blocks; may be null elsewhere
      * @param recvCounts on the root, elements from each rank; null elsewhere is allowed
      * @param recvDispls on the root, where each block starts in recv, in elements
-     * @param root the rank that gets them
+     * @param root the rank to receive
      * @param stream where to enqueue
      */
     void gatherv(
@@ -467,7 +468,7 @@ public interface Communicator extends AutoCloseable {
      * @param sendCounts on the root, elements for each rank; null elsewhere is allowed
      * @param sendDispls on the root, where each block starts in send, in elements
      * @param recv this rank's block
-     * @param root the rank that has them
+     * @param root the rank to send from
      * @param stream where to enqueue
      */
     void scatterv(
@@ -482,7 +483,7 @@ public interface Communicator extends AutoCloseable {
      * {@link #allGather allGather} with blocks of unequal counts.
      *
      * @param send this rank's block
-     * @param recv room for all blocks
+     * @param recv destination of all blocks
      * @param recvCounts elements from each rank, the same on all ranks
      * @param recvDispls where each block starts in recv, in elements
      * @param stream where to enqueue
@@ -490,26 +491,25 @@ public interface Communicator extends AutoCloseable {
     void allGatherv(Buffer send, Buffer recv, long[] recvCounts, long[] recvDispls, Stream stream);
 
     /**
-     * {@link #reduceScatter reduceScatter} with blocks of unequal counts, one behind the other in
-     * rank order.
+     * {@link #reduceScatter reduceScatter} with blocks of unequal counts, contiguous in rank order.
      *
-     * @param send all blocks; elements behind the last are left alone
+     * @param send all blocks; elements after the last block are ignored
      * @param recv this rank's block
      * @param counts elements of each rank's block, the same on all ranks
-     * @param op how to reduce
+     * @param op reduction to apply
      * @param stream where to enqueue
      */
     void reduceScatterv(Buffer send, Buffer recv, long[] counts, ReduceOp op, Stream stream);
 
     /**
-     * {@link #allToAll allToAll} with blocks of unequal counts. In place needs equal counts and
-     * displacements on both sides.
+     * {@link #allToAll allToAll} with blocks of unequal counts. In place requires equal counts and
+     * displacements for sending and receiving.
      *
      * @param send all blocks to send
      * @param sendCounts elements for each rank
      * @param sendDispls where each block starts in send, in elements
-     * @param recv room for all blocks to receive
-     * @param recvCounts elements from each rank; what that rank sends
+     * @param recv destination of all received blocks
+     * @param recvCounts elements from each rank, equal to what that rank sends
      * @param recvDispls where each block starts in recv, in elements
      * @param stream where to enqueue
      */
@@ -523,14 +523,14 @@ public interface Communicator extends AutoCloseable {
             Stream stream);
 
     /**
-     * Sends elements to one rank, which must {@link #recv} the same count and type. Sends from one
-     * rank to another arrive in order. A send completes when the memory may be used again, which
-     * may be before or after the other rank has received. A large one waits until then, so two
-     * ranks that both send first wait for each other: put a rank's sends and recvs into one {@link
+     * Sends elements to one rank, which must {@link #recv} the same count and type. Messages from
+     * one rank to another arrive in order. A send completes when its buffer may be reused, which
+     * may be before or after the peer has received; a large send waits for the receiver. Two ranks
+     * that both send first can therefore deadlock: put a rank's sends and receives into one {@link
      * Group}.
      *
      * @param buffer the elements
-     * @param peer the rank that receives; this rank itself only within a {@link Group}
+     * @param peer the rank to send to; this rank itself only within a {@link Group}
      * @param stream where to enqueue
      */
     void send(Buffer buffer, int peer, Stream stream);
@@ -538,27 +538,28 @@ public interface Communicator extends AutoCloseable {
     /**
      * Receives elements from one rank.
      *
-     * @param buffer room for them
-     * @param peer the rank that sends; this rank itself only within a {@link Group}
+     * @param buffer destination
+     * @param peer the rank to receive from; this rank itself only within a {@link Group}
      * @param stream where to enqueue
      */
     void recv(Buffer buffer, int peer, Stream stream);
 
     /**
-     * Completes when every rank has enqueued it and reached it.
+     * Completes once every rank has reached it in its stream.
      *
      * @param stream where to enqueue
      */
     void barrier(Stream stream);
 
     /**
-     * Splits the ranks into new communicators: those with the same colour form one, ordered by key
-     * and then by rank. All ranks call it; it waits for them on the calling thread.
+     * Splits the ranks into new communicators: ranks with the same colour form one, ordered by key,
+     * then by rank. All ranks call it; the calling thread waits for them.
      *
-     * @param colour which communicator, 0 or more; a negative number joins none
-     * @param key order within it
+     * @param colour selects the communicator, 0 or more; negative to join none
+     * @param key order within the new communicator
      * @return the new communicator, or null if the colour is negative
-     * @throws IllegalStateException within {@link Group#run}, which only records; nothing changes
+     * @throws IllegalStateException within {@link Group#run}, which only records; no state is
+     *     changed
      */
     @Nullable Communicator split(int colour, int key);
 
@@ -592,16 +593,16 @@ public interface Communicator extends AutoCloseable {
     }
 
     /**
-     * Ends all operations under way and makes this communicator unusable on every rank.
+     * Aborts all operations in flight and makes this communicator unusable on every rank.
      *
-     * @param reason what the other ranks' errors will say
+     * @param reason included in the error messages of the other ranks
      */
     void abort(String reason);
 
     /**
-     * Leaves the communicator. Work enqueued is awaited for up to the timeout, or, if the thread is
-     * interrupted, for one second and then aborted; ranks that still wait for this one get a {@link
-     * RankFailedException}. Closing twice does nothing.
+     * Leaves the communicator. Waits for enqueued work until the timeout or, if the thread is
+     * interrupted, for one second, and aborts what has not completed. Ranks that still wait for
+     * this one throw {@link RankFailedException}. Closing twice has no effect.
      */
     @Override
     void close();

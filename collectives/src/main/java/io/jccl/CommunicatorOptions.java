@@ -6,19 +6,18 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Settings of a communicator. All ranks pass the same ones.
+ * Settings of a communicator. All ranks pass the same values.
  *
  * {@snippet class="snippets.Collectives" region="options"}
  *
  * @param timeout how long a rank waits for the others in one operation before it gives up with a
  *     {@link CollectiveTimeoutException}; default 10 minutes
- * @param algorithm the algorithm to use wherever it serves the operation; default {@link
- *     Algorithm#AUTO}. Only the host engine follows it
- * @param nccl what NCCL is told when it makes the communicator; default nothing, but that calls do
- *     not block
- * @param steering what a plan tells NCCL; null for nothing
- * @param binding which CPUs the ranks run on; null for what {@link CpuBinding#VARIABLE JCCL_BIND}
- *     says, or else {@link CpuBinding#NONE}. Only the host engine follows it
+ * @param algorithm the algorithm to use for operations that it supports; default {@link
+ *     Algorithm#AUTO}. Only used by the host engine
+ * @param nccl NCCL's configuration of the communicator; default: only non-blocking mode is set
+ * @param steering settings of NCCL derived from a plan; null for none
+ * @param binding which CPUs the ranks run on; null for the value of {@link CpuBinding#VARIABLE
+ *     JCCL_BIND}, or {@link CpuBinding#NONE} if that is not set. Only used by the host engine
  */
 public record CommunicatorOptions(
         Duration timeout,
@@ -26,7 +25,7 @@ public record CommunicatorOptions(
         NcclConfig nccl,
         @Nullable NcclSteering steering,
         @Nullable CpuBinding binding) {
-    /** Ten minutes, {@link Algorithm#AUTO}, NCCL's own settings. */
+    /** Ten minutes, {@link Algorithm#AUTO}, NCCL's defaults. */
     public static final CommunicatorOptions DEFAULT =
             new CommunicatorOptions(Duration.ofMinutes(10), Algorithm.AUTO, new NcclConfig());
 
@@ -48,8 +47,8 @@ public record CommunicatorOptions(
      * Settings without steering.
      *
      * @param timeout how long a rank waits for the others
-     * @param algorithm the algorithm to use wherever it serves
-     * @param nccl what NCCL is told when it makes the communicator
+     * @param algorithm the algorithm to use for operations that it supports
+     * @param nccl NCCL's configuration of the communicator
      */
     public CommunicatorOptions(Duration timeout, Algorithm algorithm, NcclConfig nccl) {
         this(timeout, algorithm, nccl, null);
@@ -59,9 +58,9 @@ public record CommunicatorOptions(
      * Settings without a binding.
      *
      * @param timeout how long a rank waits for the others
-     * @param algorithm the algorithm to use wherever it serves
-     * @param nccl what NCCL is told when it makes the communicator
-     * @param steering what a plan tells NCCL; null for nothing
+     * @param algorithm the algorithm to use for operations that it supports
+     * @param nccl NCCL's configuration of the communicator
+     * @param steering settings of NCCL derived from a plan; null for none
      */
     public CommunicatorOptions(
             Duration timeout,
@@ -72,10 +71,10 @@ public record CommunicatorOptions(
     }
 
     /**
-     * Settings with NCCL's own.
+     * Settings with NCCL's default configuration.
      *
      * @param timeout how long a rank waits for the others
-     * @param algorithm the algorithm to use wherever it serves
+     * @param algorithm the algorithm to use for operations that it supports
      */
     public CommunicatorOptions(Duration timeout, Algorithm algorithm) {
         this(timeout, algorithm, new NcclConfig());
@@ -94,7 +93,7 @@ public record CommunicatorOptions(
     /**
      * These settings with another algorithm.
      *
-     * @param algorithm what to use wherever it serves
+     * @param algorithm the algorithm to use for operations that it supports
      * @return new settings
      */
     public CommunicatorOptions withAlgorithm(Algorithm algorithm) {
@@ -102,9 +101,9 @@ public record CommunicatorOptions(
     }
 
     /**
-     * These settings with other ones for NCCL.
+     * These settings with another configuration of NCCL.
      *
-     * @param nccl any fields of {@code ncclConfig_t} but {@code blocking}
+     * @param nccl any fields of {@code ncclConfig_t} except {@code blocking}
      * @return new settings
      */
     public CommunicatorOptions withNccl(NcclConfig nccl) {
@@ -112,10 +111,10 @@ public record CommunicatorOptions(
     }
 
     /**
-     * These settings with a steering of NCCL. Ranks keep their numbering. The host engine ignores
-     * it.
+     * These settings with a plan that steers NCCL. Ranks keep their numbers. The host engine
+     * ignores it.
      *
-     * @param steering what a plan tells NCCL; null for nothing
+     * @param steering settings of NCCL derived from a plan; null for none
      * @return new settings
      */
     public CommunicatorOptions withSteering(@Nullable NcclSteering steering) {
@@ -125,7 +124,7 @@ public record CommunicatorOptions(
     /**
      * These settings with a binding of ranks to CPUs.
      *
-     * @param binding which CPUs the ranks run on; null for what {@code JCCL_BIND} says
+     * @param binding which CPUs the ranks run on; null for the value of {@code JCCL_BIND}
      * @return new settings
      */
     public CommunicatorOptions withBinding(@Nullable CpuBinding binding) {

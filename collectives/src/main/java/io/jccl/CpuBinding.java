@@ -6,17 +6,17 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * Which CPUs the ranks of a machine run on. Two ranks that the scheduler puts on one core wait for
- * each other by turns, and it may take a third of a second until it parts them.
+ * Which CPUs the ranks of a machine run on. Two ranks that the scheduler places on one core
+ * alternate waiting for each other, and it may take a third of a second until one is migrated.
  *
- * <p>Bound is the thread that is the rank: the one that {@link Communicator#runLocal(int,
+ * <p>The thread of the rank is bound: the one that {@link Communicator#runLocal(int,
  * CommunicatorOptions, Communicator.RankBody) runLocal} starts, or the one that calls {@link
- * Communicator#fromEnvironment(CommunicatorOptions) fromEnvironment} on the host engine, for as
- * long as it lives. Threads that it starts afterwards inherit its CPUs; those of the JVM do not.
- * Only CPUs are used that the process may use, and where there are fewer than ranks, nothing is
+ * Communicator#fromEnvironment(CommunicatorOptions) fromEnvironment} on the host engine, until it
+ * ends. Threads that it starts afterwards inherit its CPUs; threads of the JVM are not bound. Only
+ * CPUs in the process's affinity mask are used; if there are fewer CPUs than ranks, nothing is
  * bound.
  *
- * <p>Needs Linux and native access: {@code --enable-native-access=io.jccl.bindings}, or {@code
+ * <p>Requires Linux and native access: {@code --enable-native-access=io.jccl.bindings}, or {@code
  * ALL-UNNAMED} on the class path.
  */
 public enum CpuBinding {
@@ -24,24 +24,24 @@ public enum CpuBinding {
     NONE,
 
     /**
-     * Each rank gets whole cores of its own: as many as there are for each, near each other. Where
-     * ranks are as many as cores, that is one core each.
+     * Each rank gets an equal number of whole, neighbouring cores, which no other rank uses: one
+     * core each if there are as many ranks as cores.
      */
     CORE,
 
     /** Each rank gets all CPUs of a NUMA node; neighbouring ranks share one. */
     NUMA;
 
-    /** The environment variable that sets it where {@link CommunicatorOptions} do not. */
+    /** The environment variable that sets the binding if {@link CommunicatorOptions} do not. */
     public static final String VARIABLE = "JCCL_BIND";
 
     /**
-     * What the environment asks for.
+     * The binding that the environment selects.
      *
      * @param environment a process's variables
      * @return the value of {@value #VARIABLE}, or {@link #NONE} if that is not set
-     * @throws IllegalArgumentException if it has another value than {@code none}, {@code core} and
-     *     {@code numa}
+     * @throws IllegalArgumentException if its value is not {@code none}, {@code core} or {@code
+     *     numa}
      */
     public static CpuBinding of(Map<String, String> environment) {
         String value = environment.getOrDefault(VARIABLE, "").strip();
@@ -55,16 +55,16 @@ public enum CpuBinding {
     }
 
     /**
-     * Finds one by its word, in upper or lower case.
+     * Finds a binding by name, in upper or lower case.
      *
      * @param word such as {@code core}
-     * @return the binding; empty if there is none of that name
+     * @return the binding; empty if the name is unknown
      */
     public static Optional<CpuBinding> named(String word) {
         return Arrays.stream(values()).filter(b -> b.name().equalsIgnoreCase(word)).findFirst();
     }
 
-    /** The word on the command line. */
+    /** The name used on the command line. */
     @Override
     public String toString() {
         return name().toLowerCase(Locale.ROOT);

@@ -8,15 +8,15 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Where the factory methods of {@link Communicator}, {@link NcclCommunicator}, {@link LocalJob} and
- * {@link Group} find the engines, which are not exported and which this package does not know. It
- * is asked when something is created and when a group begins; operations go straight to the
- * engine's classes. Programs call those factory methods, never this.
+ * Gives the factory methods of {@link Communicator}, {@link NcclCommunicator}, {@link LocalJob} and
+ * {@link Group} access to the engines, which are not exported and on which this package does not
+ * depend. It is called when an object is created and when a group begins; operations call the
+ * engine's classes directly. Programs use the factory methods, not this interface.
  *
  * <p><b>Threads:</b> any.
  */
 public interface EngineProvider {
-    /** The one implementation. */
+    /** Holds the only implementation. */
     final class Holder {
         static final EngineProvider ENGINES = Provided.by(EngineProvider.class);
 
@@ -34,7 +34,7 @@ public interface EngineProvider {
     List<Communicator> host(int size, CommunicatorOptions options);
 
     /**
-     * A process of a job of this machine on the host engine.
+     * Joins this process to a job of this machine on the host engine.
      *
      * @param environment a launcher's variables
      * @param options settings
@@ -54,7 +54,7 @@ public interface EngineProvider {
     List<Communicator> nccl(List<? extends Device> devices, CommunicatorOptions options);
 
     /**
-     * A rank that meets the others in a store, over NCCL.
+     * Joins a rank over NCCL; the ranks find each other in a store.
      *
      * @param store the same for all ranks
      * @param name of the communicator
@@ -74,7 +74,7 @@ public interface EngineProvider {
             CommunicatorOptions options);
 
     /**
-     * A rank that a launcher started, over NCCL.
+     * Joins a rank that a launcher started, over NCCL.
      *
      * @param environment the launcher's variables
      * @param device this rank's GPU
@@ -85,10 +85,10 @@ public interface EngineProvider {
     Communicator nccl(Map<String, String> environment, Device device, CommunicatorOptions options);
 
     /**
-     * A rank that joins a communicator which grows.
+     * Joins a rank that {@link NcclCommunicator#grow} adds.
      *
-     * @param store of the communicator that grows
-     * @param name that grow was given
+     * @param store the store of the communicator that grows
+     * @param name the name passed to grow
      * @param rank in the new communicator
      * @param size of the new communicator
      * @param device this rank's GPU
@@ -108,12 +108,12 @@ public interface EngineProvider {
      * Whether a launcher's variables choose MPI as the engine.
      *
      * @param environment the variables
-     * @return true if {@link #mpi} is what joins its job
+     * @return true if {@link #mpi} joins the job
      */
     boolean isMpiChosen(Map<String, String> environment);
 
     /**
-     * This process of an MPI job.
+     * Joins this process to its MPI job.
      *
      * @param options settings
      * @return this rank
@@ -140,7 +140,7 @@ public interface EngineProvider {
     void group(Communicator communicator, Runnable body);
 
     /**
-     * Where processes of a job share memory.
+     * The folder in which processes of a job share memory.
      *
      * @return an existing folder
      * @see LocalJob#sharedFolder
@@ -148,9 +148,9 @@ public interface EngineProvider {
     Path sharedFolder();
 
     /**
-     * Removes what a job left in shared memory.
+     * Removes the files that a job left in shared memory.
      *
-     * @param jobId its name
+     * @param jobId the job's name
      * @see LocalJob#cleanUp
      */
     void cleanUp(String jobId);

@@ -7,22 +7,22 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What one rank has called last: the flight recorder's ring, read at one moment. See {@link
+ * The most recent operations of one rank: a snapshot of the flight recorder. See {@link
  * Communicator#history()}.
  *
- * @param communicator tells communicators apart, of all jobs; the same on all ranks
- * @param engine what carries the data, as {@link Communicator#engine()} says
- * @param rank whose history it is
+ * @param communicator identifies the communicator across jobs; the same on all ranks
+ * @param engine the communication backend, see {@link Communicator#engine()}
+ * @param rank the rank whose history this is
  * @param size number of ranks
  * @param host name of its machine
- * @param process number of its process
- * @param last the number of its last operation, counted from 1 over all kinds of them; 0 if there
+ * @param id of its process
+ * @param last number of its last operation, counted from 1 over all kinds of operation; 0 if there
  *     was none
- * @param completed the number up to which all of them are known to have completed. On NCCL that is
- *     seen every 50 ms
- * @param at where the thread that used the communicator last is now, as class, method and line, or
- *     where it was when the communicator failed; null if unknown
- * @param takenNanos when it was read, in nanoseconds since 1970 by this process's clock
+ * @param completed number up to which all operations are known to have completed; with NCCL it is
+ *     polled every 50 ms
+ * @param at class, method and line at which the thread that last used the communicator is now, or
+ *     was when the communicator failed; null if unknown
+ * @param takenNanos when the snapshot was taken, in nanoseconds since 1970 by this process's clock
  * @param operations the last operations, oldest first
  */
 public record FlightHistory(
@@ -37,7 +37,7 @@ public record FlightHistory(
         @Nullable String at,
         long takenNanos,
         List<Operation> operations) {
-    /** Keeps a copy of the list. */
+    /** Copies the list. */
     public FlightHistory {
         Objects.requireNonNull(communicator, "communicator");
         operations = List.copyOf(operations);
@@ -46,17 +46,17 @@ public record FlightHistory(
     /**
      * One operation of the history.
      *
-     * @param number its place among all operations of the rank, from 1
-     * @param sequence its place among the collectives, which all ranks call alike, from 1; 0 for
-     *     send, recv and one-sided operations
+     * @param number its number among all operations of the rank, from 1
+     * @param sequence its number among the collectives, which is the same on all ranks, from 1; 0
+     *     for send, recv and one-sided operations
      * @param name name of the method of {@link Communicator}
      * @param type type of its elements
      * @param count elements in one block; for the v-variants the sum of this rank's blocks
      * @param reduction the reduction, such as {@code "sum"}; null if it does not reduce
      * @param root the root; -1 if it has none
-     * @param peer the other rank of a send or recv; -1 if it is none
-     * @param queued whether it went to a stream that works beside the caller
-     * @param grouped whether it was one of a {@link Group}
+     * @param peer the other rank of a send or recv; -1 for other operations
+     * @param queued whether it was enqueued on a stream that runs asynchronously to the caller
+     * @param grouped whether it was part of a {@link Group}
      * @param inPlace whether its buffers are the same memory
      * @param enqueuedNanos when it was called, in nanoseconds since 1970 by this process's clock, a
      *     multiple of about 10 ms; exact with {@code JCCL_FLIGHT_CLOCK=exact}
@@ -79,7 +79,7 @@ public record FlightHistory(
             boolean completed,
             @Nullable String site) {
         /**
-         * What was called, without when and where.
+         * The operation and its arguments, without time and place.
          *
          * @return such as {@code allReduce(float, count 1024, sum)}
          */
@@ -89,7 +89,7 @@ public record FlightHistory(
             }
             StringBuilder s = new StringBuilder(name).append('(');
             String comma = "";
-            // One-sided operations have bytes of their own.
+            // One-sided operations set the number of bytes themselves.
             if (sequence > 0 || name.equals("send") || name.equals("recv")) {
                 s.append(type.label());
                 comma = ", ";
@@ -120,9 +120,9 @@ public record FlightHistory(
     }
 
     /**
-     * The history for people: a line for each operation.
+     * The history as readable text, one line per operation.
      *
-     * @return lines, each with its end
+     * @return lines, each ending in a line feed
      */
     public String toText() {
         StringBuilder s = new StringBuilder();

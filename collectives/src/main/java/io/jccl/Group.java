@@ -4,18 +4,17 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * Operations that are recorded first and then submitted together, so that a rank can send to and
- * receive from many others without caring for the order, and so that one thread can drive several
- * ranks.
+ * Records operations and then submits them together, so that a rank can send to and receive from
+ * many ranks in any order without deadlock, and so that one thread can drive several ranks.
  *
  * {@snippet class="snippets.Collectives" region="group"}
  *
- * <p>Nothing runs before the body has returned. If the body throws, nothing runs at all. What needs
- * its result at once, such as {@link Communicator#split}, is refused in the body with {@link
- * IllegalStateException}, and the communicators stay usable. All operations of one communicator in
- * a group go to the same stream. Groups may be nested; the outermost submits.
+ * <p>Nothing runs before the body has returned; if the body throws, nothing runs at all. Methods
+ * that return a result at once, such as {@link Communicator#split}, throw {@link
+ * IllegalStateException} in the body; the communicators remain usable. All operations of one
+ * communicator in a group go to the same stream. Groups may be nested; the outermost one submits.
  *
- * <p><b>Threads:</b> the body runs on the calling thread, which must be the one that uses the
+ * <p><b>Threads:</b> the body runs on the calling thread, which must be the thread that uses the
  * communicators.
  */
 public final class Group {
@@ -34,7 +33,7 @@ public final class Group {
 
     /**
      * Records and submits operations of several communicators, such as all ranks of {@link
-     * Communicator#local}. Each rank's operations run beside those of the others.
+     * Communicator#local}. The operations of different ranks run concurrently.
      *
      * @param communicators whose operations are recorded
      * @param body calls them

@@ -6,7 +6,7 @@ import java.util.Map;
 import java.util.UUID;
 
 /**
- * What a launcher needs to start the ranks of one run as processes of this machine.
+ * Helps a launcher to start the ranks of one run as processes of this machine.
  *
  * <p><b>Threads:</b> any.
  */
@@ -14,9 +14,9 @@ public final class LocalJob {
     private LocalJob() {}
 
     /**
-     * A new name for a run.
+     * Makes a name for a new run.
      *
-     * @return letters and digits that no other run on this machine uses
+     * @return letters and digits, unique on this machine
      */
     public static String newId() {
         return UUID.randomUUID().toString();
@@ -44,24 +44,24 @@ public final class LocalJob {
     }
 
     /**
-     * Joins a run without a launcher's variables, for programs that know by other means which rank
-     * they are. Ranks are processes of this machine, or several of them are threads of one.
+     * Joins a run without a launcher's variables, for programs that determine their rank by other
+     * means. Ranks are processes of this machine, or threads of such processes.
      *
-     * @param id name of the run, the same for all ranks and used by no other on this machine
+     * @param id name of the run, the same for all ranks and unique on this machine
      * @param rank this rank, 0 to size - 1
      * @param size number of ranks, 1 to 256
      * @param options settings, the same on all ranks
-     * @return this rank's end
-     * @throws io.jccl.error.JcclException if the other ranks do not come within the timeout, one of
-     *     them ends or cannot join, there is too little shared memory, or something that is not a
-     *     run's folder of this user is in its place
+     * @return this rank's communicator
+     * @throws io.jccl.error.JcclException if the other ranks do not join within the timeout, one of
+     *     them ends or cannot join, shared memory is too small, or the path of the run's folder is
+     *     taken by something that is not a run's folder of this user
      * @see Communicator#fromEnvironment(CommunicatorOptions)
      */
     public static Communicator join(String id, int rank, int size, CommunicatorOptions options) {
         return join(environment(id, rank, size), options);
     }
 
-    /** Joins on the host engine by a launcher's variables. */
+    /** Joins on the host engine according to a launcher's variables. */
     static Communicator join(Map<String, String> environment, CommunicatorOptions options) {
         LaunchEnvironment launch = LaunchEnvironment.of(environment);
         if (launch.size() > 1) {
@@ -72,20 +72,21 @@ public final class LocalJob {
     }
 
     /**
-     * Where the processes of a run share memory: what system property {@code jccl.shm.dir} or
-     * variable {@code JCCL_SHM_DIR} names, or else {@code /dev/shm}, or else the folder for
-     * temporary files.
+     * The folder in which the processes of a run share memory: the one that system property {@code
+     * jccl.shm.dir} or variable {@code JCCL_SHM_DIR} names, else {@code /dev/shm}, else the folder
+     * for temporary files.
      *
      * @return an existing folder
-     * @throws IllegalArgumentException if the setting names none
+     * @throws IllegalArgumentException if the setting does not name an existing folder
      */
     public static Path sharedFolder() {
         return EngineProvider.Holder.ENGINES.sharedFolder();
     }
 
     /**
-     * Removes what a run left in shared memory because all its processes were killed. Does nothing
-     * while one of them lives, or if anything is in its folder that JCCL does not make.
+     * Removes the files that a run left in shared memory because all its processes were killed.
+     * Does nothing while one of them is alive, or if its folder contains files that JCCL does not
+     * create.
      *
      * @param id name of the run
      */

@@ -8,32 +8,35 @@ import io.jccl.rendezvous.Store;
 import java.util.List;
 
 /**
- * What a communicator over NCCL can do beyond {@link Communicator}. Each method names the version
- * of NCCL that it needs; on an older one it throws {@link UnsupportedOperationException} with both
+ * Operations that only a communicator over NCCL supports. Each method documents the version of NCCL
+ * that it needs; with an older one it throws {@link UnsupportedOperationException} with both
  * versions. {@link #shrink}, {@link #grow}, {@link #revoke}, {@link #suspend}, {@link #resume} and
- * {@link #window} act at once, so within {@link Group#run} they throw {@link
+ * {@link #window} take effect at once, so within {@link Group#run} they throw {@link
  * IllegalStateException}.
  */
 public interface NcclCommunicator extends Communicator {
-    /** Memory of a communicator, in bytes. */
+    /** Kinds of device memory that a communicator uses, in bytes. */
     enum MemoryStatistic {
         /** Device memory that {@link #suspend} would free. */
         SUSPENDABLE,
         /** 1 while suspended, else 0. */
         SUSPENDED,
-        /** Device memory that stays. */
+        /** Device memory that {@link #suspend} does not free. */
         PERSISTENT,
-        /** All device memory that NCCL holds for it. */
+        /** All device memory that NCCL holds for the communicator. */
         TOTAL
     }
 
-    /** Device memory that NCCL knows for this communicator. Close it before the communicator. */
+    /**
+     * Device memory that is registered with NCCL for this communicator. Close it before the
+     * communicator.
+     */
     interface Registration extends AutoCloseable {
         @Override
         void close();
     }
 
-    /** Memory that other ranks can write to, registered by all ranks together. */
+    /** Memory that other ranks can write to, registered collectively by all ranks. */
     interface Window extends Registration {}
 
     /**
@@ -44,40 +47,42 @@ public interface NcclCommunicator extends Communicator {
     String ncclVersion();
 
     /**
-     * Makes a communicator without some ranks; all that remain call it. The new ranks are the old
-     * ones without gaps. Needs NCCL 2.27.
+     * Creates a communicator without some of the ranks; all remaining ranks call it. They are
+     * renumbered without gaps, in the old order. Needs NCCL 2.27.
      *
-     * @param excluded ranks to leave out, not this one
-     * @param abort whether operations under way are ended first, as after a failure
+     * @param excluded ranks to leave out, not including this one
+     * @param abort whether operations in flight are aborted first, as is needed after a failure
      * @return the new communicator
      */
     @Override
     NcclCommunicator shrink(List<Integer> excluded, boolean abort);
 
     /**
-     * Makes a communicator with this one's ranks and new ones, which call {@link #joinGrown}. All
-     * ranks of this one call it. Needs NCCL 2.29.
+     * Creates a communicator with this one's ranks and new ones, which call {@link #joinGrown}. All
+     * ranks of this communicator call it. Needs NCCL 2.29.
      *
-     * @param name names the new communicator in the store
-     * @param size number of ranks afterwards, more than now
+     * @param name name of the new communicator in the store
+     * @param size number of ranks of the new communicator, larger than now
      * @return the new communicator, in which this rank keeps its number
      */
     NcclCommunicator grow(String name, int size);
 
     /**
-     * Stops operations under way, keeps the communicator for {@link #split}, {@link #shrink} and
-     * closing. Needs NCCL 2.28.7.
+     * Stops operations in flight; the communicator remains usable for {@link #split}, {@link
+     * #shrink} and closing. Needs NCCL 2.28.7.
      */
     void revoke();
 
-    /** Frees device memory until {@link #resume}; nothing may be under way. Needs NCCL 2.29.7. */
+    /**
+     * Frees device memory until {@link #resume}; no operation may be in flight. Needs NCCL 2.29.7.
+     */
     void suspend();
 
-    /** Takes back what {@link #suspend} freed. Needs NCCL 2.29.7. */
+    /** Allocates again what {@link #suspend} freed. Needs NCCL 2.29.7. */
     void resume();
 
     /**
-     * How much memory the communicator uses. Needs NCCL 2.29.7.
+     * The device memory that the communicator uses. Needs NCCL 2.29.7.
      *
      * @param statistic which memory
      * @return bytes
@@ -85,18 +90,21 @@ public interface NcclCommunicator extends Communicator {
     long memory(MemoryStatistic statistic);
 
     /**
-     * Registers a buffer so that NCCL need not copy through its own. Needs NCCL 2.19.
+     * Registers a buffer so that NCCL does not need to copy through its own buffers. Needs NCCL
+     * 2.19.
      *
-     * @param buffer device memory of this rank, best of {@link io.jccl.device.Cuda#allocateForNccl}
+     * @param buffer device memory of this rank, preferably of {@link
+     *     io.jccl.device.Cuda#allocateForNccl}
      * @return the registration
      */
     Registration register(Buffer buffer);
 
     /**
-     * Makes a buffer a window. All ranks call it together. Needs NCCL 2.27.
+     * Registers a buffer as a window. All ranks call it together. Needs NCCL 2.27.
      *
      * @param buffer memory of {@link io.jccl.device.Cuda#allocateForNccl}, a multiple of 4096 bytes
-     * @param symmetric whether all ranks' buffers have the same size and offset, which NCCL can use
+     * @param symmetric whether all ranks' buffers have the same size and offset, which lets NCCL
+     *     use symmetric kernels
      * @return the window
      */
     Window window(Buffer buffer, boolean symmetric);
@@ -105,9 +113,9 @@ public interface NcclCommunicator extends Communicator {
      * Writes into a peer's window and signals it. Needs NCCL 2.29.
      *
      * @param source elements to write, which lie in a window of this rank
-     * @param peer the rank that gets them
+     * @param peer the rank to write to
      * @param window the window, as this rank registered it
-     * @param offsetBytes where they go in the peer's window
+     * @param offsetBytes destination in the peer's window, in bytes
      * @param stream where to enqueue
      */
     void putSignal(Buffer source, int peer, Window window, long offsetBytes, Stream stream);
@@ -121,7 +129,7 @@ public interface NcclCommunicator extends Communicator {
     void signal(int peer, Stream stream);
 
     /**
-     * Lets the stream wait for signals of a peer. Needs NCCL 2.29.
+     * Makes the stream wait for signals of a peer. Needs NCCL 2.29.
      *
      * @param peer the rank that signals
      * @param count how many
@@ -130,11 +138,11 @@ public interface NcclCommunicator extends Communicator {
     void waitSignal(int peer, int count, Stream stream);
 
     /**
-     * Joins a communicator as one of the ranks that {@link #grow} adds. Needs NCCL 2.29.
+     * Joins a communicator as a rank that {@link #grow} adds. Needs NCCL 2.29.
      *
      * @param store the store of the communicator that grows
-     * @param name the name that grow was given
-     * @param rank this rank in the new communicator, one of those that the old one does not have
+     * @param name the name passed to grow
+     * @param rank this rank in the new communicator, a number that the old one does not have
      * @param size its number of ranks
      * @param device this rank's CUDA device
      * @param options settings
@@ -152,7 +160,7 @@ public interface NcclCommunicator extends Communicator {
     }
 
     /**
-     * What NCCL was told when this communicator was made.
+     * The configuration with which this communicator was created.
      *
      * @return its settings
      */

@@ -11,9 +11,6 @@ import io.jccl.topology.nccl.GraphXml;
 import io.jccl.topology.nccl.TopologyXml;
 import io.jccl.topology.plan.Channel;
 import io.jccl.topology.plan.Plan;
-import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.EnumMap;
 import java.util.LinkedHashMap;
@@ -26,23 +23,23 @@ import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Tells NCCL what a plan says: algorithm and protocol, and files with the machine's topology and
- * the channels to use. NCCL's own search is good, so this is advice by default: nothing is set, and
- * {@link #advice} returns what would be and why. In mode {@link Mode#ENFORCE} the variables are set
- * in this process when the first communicator is made with {@link
+ * Passes a plan to NCCL: algorithm and protocol, and files with the machine's topology and the
+ * channels to use. NCCL's own search is good, so by default this only advises: nothing is set, and
+ * {@link #advice} returns the settings and the reason for each. In mode {@link Mode#ENFORCE} the
+ * variables are set in this process when the first communicator is made with {@link
  * CommunicatorOptions#withSteering}.
  *
  * <p><b>Ranks</b> keep the caller's numbering: entry <i>i</i> of {@code Communicator.local(devices,
- * options)} is on {@code devices.get(i)}, steered or not. Who wants consecutive ranks to be
- * neighbours on a ring of the plan passes {@link #ordered} devices.
+ * options)} is on {@code devices.get(i)}, steered or not. To make consecutive ranks neighbours on a
+ * ring of the plan, pass {@link #ordered} devices.
  *
- * <p><b>Environment:</b> NCCL reads these variables when a communicator is made, and others only
- * once in a process, so enforcing is refused after a communicator was made here without it, and
- * after another steering was enforced. Variables that are set already stay: whoever set them wins,
- * and a note of the advice says so. {@link System#getenv} need not show what is set here.
+ * <p><b>Environment:</b> NCCL reads these variables when a communicator is created, and some others
+ * only once per process. A steering can therefore not be enforced after this process has created a
+ * communicator without it or enforced another one. Variables that are already set are kept, with a
+ * note in the advice. {@link System#getenv} may not show variables set here.
  *
- * <p><b>Threads:</b> any; but variables are set for the whole process, so enforce before other
- * native threads read the environment.
+ * <p><b>Threads:</b> any. Variables are set for the whole process, so enforce before other native
+ * threads read the environment.
  *
  * <p>Not yet run on a GPU.
  */
@@ -51,25 +48,25 @@ public final class NcclSteering implements AutoCloseable {
     public enum Mode {
         /** Nothing is set. */
         ADVISE,
-        /** Variables are set before the first communicator of NCCL is made. */
+        /** Variables are set before the first NCCL communicator is created. */
         ENFORCE
     }
 
     /**
-     * A variable for NCCL.
+     * An environment variable of NCCL.
      *
      * @param variable its name
-     * @param value what it is to be
+     * @param value its value
      * @param why the reason, one line
      */
     public record Setting(String variable, String value, String why) {}
 
     /**
-     * What the plan makes of NCCL.
+     * The settings of NCCL that follow from a plan.
      *
      * @param order ranks in the order of the plan's first ring; their own order if it has none
-     * @param settings variables, to be set or set
-     * @param notes what is left out and why, a line each
+     * @param settings the variables, whether set or only advised
+     * @param notes what is omitted and why, one line each
      */
     public record Advice(List<Integer> order, List<Setting> settings, List<String> notes) {
         /** Copies the lists. */
@@ -80,9 +77,9 @@ public final class NcclSteering implements AutoCloseable {
         }
 
         /**
-         * The advice for people.
+         * The advice as readable text.
          *
-         * @return lines that end in a line feed
+         * @return lines, each ending in a line feed
          */
         public String text() {
             StringBuilder text = new StringBuilder("rank order: " + order + "\n");
@@ -126,38 +123,40 @@ public final class NcclSteering implements AutoCloseable {
 
     private static final Object PROCESS = new Object();
 
-    /** Whether a communicator of NCCL was made, or is being made; guarded by {@link #PROCESS}. */
+    /**
+     * Whether an NCCL communicator was created, or is being created; guarded by {@link #PROCESS}.
+     */
     private static boolean begun;
 
-    /** What was enforced; guarded by {@link #PROCESS}. */
+    /** The enforced steering; guarded by {@link #PROCESS}. */
     private static @Nullable NcclSteering enforced;
 
     private final Mode mode;
     private final Advice advice;
-    private final @Nullable Path folder;
+    private final SteeringFiles files;
 
-    /** What this has set; guarded by {@link #PROCESS}. */
+    /** Variables that this object has set; guarded by {@link #PROCESS}. */
     private final List<String> set = new ArrayList<>();
 
     private boolean closed;
 
-    private NcclSteering(Mode mode, Advice advice, @Nullable Path folder) {
+    private NcclSteering(Mode mode, Advice advice, SteeringFiles files) {
         this.mode = mode;
         this.advice = advice;
-        this.folder = folder;
+        this.files = files;
     }
 
     /**
-     * Begins a steering.
+     * Creates a builder.
      *
-     * @param plan whose ranks are the communicator's
+     * @param plan plan with the communicator's ranks
      * @return a builder in mode {@link Mode#ADVISE} that sets nothing yet
      */
     public static Builder builder(Plan plan) {
         return new Builder(plan);
     }
 
-    /** Collects what to tell NCCL. Not thread-safe. */
+    /** Collects settings of NCCL. Not thread-safe. */
     public static final class Builder {
         private final Plan plan;
         private final Map<String, String> algorithms = new LinkedHashMap<>();
@@ -184,8 +183,9 @@ public final class NcclSteering implements AutoCloseable {
         }
 
         /**
-         * Chooses for one operation; NCCL goes on to choose for the others. It holds for all sizes.
-         * The form is that of NCCL 2.30; much older ones do not tell operations apart.
+         * Sets algorithm and protocol of one operation for all sizes; NCCL continues to choose
+         * those of other operations. The format is that of NCCL 2.30; much older versions do not
+         * distinguish operations.
          *
          * @param op allReduce, allGather, reduceScatter, broadcast or reduce
          * @param algorithm NCCL's name: tree, ring, collnetdirect, collnetchain, nvls, nvlstree,
@@ -193,8 +193,8 @@ public final class NcclSteering implements AutoCloseable {
          * @param protocol LL, LL128 or Simple
          * @param why the reason, one line
          * @return this builder
-         * @throws IllegalArgumentException if NCCL has no such algorithm or protocol, or no choice
-         *     for the operation
+         * @throws IllegalArgumentException if NCCL has no such algorithm or protocol, or does not
+         *     let one choose for the operation
          */
         public Builder algorithm(Operation op, String algorithm, String protocol, String why) {
             String function = FUNCTIONS.get(op);
@@ -214,9 +214,9 @@ public final class NcclSteering implements AutoCloseable {
         }
 
         /**
-         * Chooses for one operation what is fastest by the cost model, which has NCCL's constants.
-         * It holds for all sizes, so name the one that matters. Left out, with a note, if NCCL has
-         * no counterpart.
+         * Sets algorithm and protocol of one operation to the fastest according to the cost model,
+         * which uses NCCL's constants. The setting applies to all sizes, so pass the size that
+         * matters. Omitted, with a note, if NCCL has no counterpart.
          *
          * @param op any operation
          * @param bytes size as nccl-tests prints it
@@ -226,7 +226,7 @@ public final class NcclSteering implements AutoCloseable {
             Prediction p = null;
             for (Prediction each :
                     CostModel.nccl().predict(plan.topology(), plan.gpus(), op, bytes)) {
-                // The model also knows direct exchange, which is not NCCL's to choose.
+                // The model also has direct exchange, which NCCL does not offer as a choice.
                 if (NAMES.containsKey(each.algorithm())
                         && (p == null || each.timeUs() < p.timeUs())) {
                     p = each;
@@ -258,9 +258,9 @@ public final class NcclSteering implements AutoCloseable {
         }
 
         /**
-         * Gives NCCL the plan's machine instead of what it would detect, as {@link TopologyXml}
-         * writes it. Left out, with a note, if a GPU's PCI address is not known, by which NCCL
-         * finds it.
+         * Passes the plan's topology to NCCL, as {@link TopologyXml} writes it, instead of the one
+         * that NCCL would detect. Omitted, with a note, if a GPU's PCI address, by which NCCL
+         * identifies it, is unknown.
          *
          * @return this builder
          */
@@ -283,8 +283,8 @@ public final class NcclSteering implements AutoCloseable {
         }
 
         /**
-         * Gives NCCL the plan's rings instead of what it would find, as {@link GraphXml} writes
-         * them. Left out, with a note, if the plan has none.
+         * Passes the plan's rings to NCCL, as {@link GraphXml} writes them, instead of those that
+         * NCCL would find. Omitted, with a note, if the plan has none.
          *
          * @return this builder
          */
@@ -312,9 +312,9 @@ public final class NcclSteering implements AutoCloseable {
         }
 
         /**
-         * Makes the steering; files are written to a private folder.
+         * Builds the steering; files are written to a private folder.
          *
-         * @return a steering that the caller closes when NCCL's communicators are made
+         * @return a steering, to be closed by the caller once the NCCL communicators are created
          * @throws JcclException if a file cannot be written
          */
         public NcclSteering build() {
@@ -325,41 +325,29 @@ public final class NcclSteering implements AutoCloseable {
                 settings.add(new Setting("NCCL_ALGO", choices(algorithms), why));
                 settings.add(new Setting("NCCL_PROTO", choices(protocols), why));
             }
-            Path folder = null;
+            SteeringFiles written = SteeringFiles.write(files);
             boolean done = false;
             try {
-                for (Map.Entry<String, String> file : files.entrySet()) {
-                    if (folder == null) {
-                        // Readable by its owner only.
-                        folder = Files.createTempDirectory("jccl-steering");
-                    }
-                    String variable = file.getKey();
-                    Path written = xml(folder, variable);
-                    Files.writeString(written, file.getValue());
-                    settings.add(
-                            new Setting(
-                                    variable,
-                                    written.toString(),
-                                    fileReasons.getOrDefault(variable, "")));
-                }
+                written.paths()
+                        .forEach((variable, path) ->
+                                settings.add(
+                                        new Setting(
+                                                variable,
+                                                path.toString(),
+                                                fileReasons.getOrDefault(variable, ""))));
                 for (Setting s : settings) {
                     String there = ProcessEnvironment.get(s.variable());
                     if (there != null) {
                         notes.add(s.variable() + " is set to " + there + " already, which stays");
                     }
                 }
+                NcclSteering steering =
+                        new NcclSteering(mode, new Advice(order(notes), settings, notes), written);
                 done = true;
-                return new NcclSteering(mode, new Advice(order(notes), settings, notes), folder);
-            } catch (IOException e) {
-                throw new JcclException(
-                        "the files for NCCL cannot be written to a folder in "
-                                + System.getProperty("java.io.tmpdir")
-                                + ": "
-                                + e,
-                        e);
+                return steering;
             } finally {
-                if (!done && folder != null) {
-                    delete(folder);
+                if (!done) {
+                    written.close();
                 }
             }
         }
@@ -375,7 +363,7 @@ public final class NcclSteering implements AutoCloseable {
             for (Channel c : plan.channels()) {
                 if (c instanceof Channel.Ring ring) {
                     List<Integer> gpus = ring.order();
-                    // Begins with rank 0, so that a ring in rank order changes nothing.
+                    // Starts at rank 0, so that a ring in rank order changes nothing.
                     int first = gpus.indexOf(plan.gpus().getFirst());
                     List<Integer> ranks = new ArrayList<>();
                     for (int i = 0; i < gpus.size(); i++) {
@@ -394,16 +382,16 @@ public final class NcclSteering implements AutoCloseable {
     }
 
     /**
-     * Whether variables are set.
+     * The mode.
      *
-     * @return the mode
+     * @return whether variables are set
      */
     public Mode mode() {
         return mode;
     }
 
     /**
-     * What is set, or would be.
+     * The settings, whether set or only advised.
      *
      * @return the advice
      */
@@ -412,12 +400,13 @@ public final class NcclSteering implements AutoCloseable {
     }
 
     /**
-     * Something of each rank, such as devices, in the order of the plan's first ring.
+     * Sorts a list with one element per rank, such as devices, into the order of the plan's first
+     * ring.
      *
-     * @param <T> of what
-     * @param byRank one for each rank
-     * @return the same ones
-     * @throws IllegalArgumentException if there are not as many as ranks
+     * @param <T> element type
+     * @param byRank one element per rank
+     * @return the same elements
+     * @throws IllegalArgumentException if the number of elements is not the number of ranks
      */
     public <T> List<T> ordered(List<T> byRank) {
         if (byRank.size() != advice.order().size()) {
@@ -436,7 +425,7 @@ public final class NcclSteering implements AutoCloseable {
     }
 
     /**
-     * Called before a communicator of NCCL is made.
+     * Called before an NCCL communicator is created.
      *
      * @throws IllegalStateException if it is too late to enforce this
      */
@@ -473,8 +462,8 @@ public final class NcclSteering implements AutoCloseable {
     }
 
     /**
-     * Removes the variables that this has set, and its files. Communicators made later are not
-     * steered; those that are there are not affected. Closing twice does nothing.
+     * Unsets the variables that this object has set and deletes its files. Communicators created
+     * later are not steered; existing ones are not affected. Closing twice has no effect.
      */
     @Override
     public void close() {
@@ -488,27 +477,7 @@ public final class NcclSteering implements AutoCloseable {
             }
             set.clear();
         }
-        if (folder != null) {
-            delete(folder);
-        }
-    }
-
-    private static Path xml(Path folder, String variable) {
-        return folder.resolve(variable.toLowerCase(Locale.ROOT).replace('_', '-') + ".xml");
-    }
-
-    private static void delete(Path folder) {
-        try {
-            // By name: whatever else may be there is not ours.
-            for (String variable : List.of(GRAPH_FILE, TOPO_FILE)) {
-                Files.deleteIfExists(xml(folder, variable));
-            }
-            Files.deleteIfExists(folder);
-        } catch (IOException e) {
-            // What is left in the folder for temporary files harms nobody.
-            System.getLogger("io.jccl")
-                    .log(System.Logger.Level.DEBUG, "cannot delete " + folder, e);
-        }
+        files.close();
     }
 
     @Override

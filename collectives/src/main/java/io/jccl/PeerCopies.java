@@ -13,38 +13,39 @@ import java.util.Objects;
 import java.util.function.BiFunction;
 
 /**
- * Collectives of several GPUs of one process by copies between them: the copy engines do the work,
- * and all multiprocessors stay free for kernels. Copies follow the channels of a {@link Plan}.
+ * Collectives among GPUs of one process by peer-to-peer copies: the copy engines move the data, and
+ * all multiprocessors remain available to kernels. Copies follow the channels of a {@link Plan}.
  *
  * {@snippet class="snippets.Collectives" region="peerCopies"}
  *
- * <p>One call is the whole operation, for all ranks: it takes the buffers of all of them, in rank
- * order, and a stream for each. A rank's part starts behind what is in its stream, and in that of
- * the rank it gets data from, by then; the stream goes on when nothing of the operation uses the
- * rank's buffers any more. No host thread waits. Sizes in elements are as in {@link Communicator}:
- * a <i>block</i> is what one rank gives to or gets from another, <i>n</i> the number of ranks. In
- * place means what it means there; out of place the two buffers of a rank must not overlap.
+ * <p>One call runs the operation for all ranks: it takes the buffers of all ranks in rank order,
+ * and one stream per rank. A rank's part starts after the work enqueued so far in its stream and in
+ * the stream of the rank it receives from; later work in its stream starts once the operation no
+ * longer uses the rank's buffers. No host thread waits. Counts are as in {@link Communicator}: a
+ * <i>block</i> is the data that one rank sends to or receives from another, <i>n</i> the number of
+ * ranks. In-place operations are as defined there; out of place, the two buffers of a rank must not
+ * overlap.
  *
  * <p><b>How:</b> each channel carries a share of every block in proportion to its bandwidth, at
- * least 64 KiB if there is as much. What goes over several hops is cut into chunks, so that all
- * hops work at once. For broadcast their number is sqrt((hops - 1) * time of the share on one hop /
- * 10 us), the optimum of a pipeline whose steps cost 10 us beside their bytes, at least 64 KiB each
- * and 64 at most; the others, where every rank's blocks follow each other anyway, make 4 at most.
- * {@link Settings#withChunkBytes} sets another size. Every hop of a channel has a stream of its
- * own. Devices that can are given access to each other's memory; between others CUDA stages copies
- * in host memory. The first call of a size makes its schedule, streams and events; the last 32 are
- * kept, and calls of these sizes allocate nothing. allToAll in place keeps a copy of the buffer in
- * device memory, and a GPU that passes on blocks that are not its own keeps these.
+ * least 64 KiB if the block is that large. Data that takes several hops is split into chunks, so
+ * that all hops are busy at once. For broadcast the number of chunks is sqrt((hops - 1) * time of
+ * the share on one hop / 10 us), the optimum of a pipeline with a latency of 10 us per step, but at
+ * most 64 and at least 64 KiB each; other operations, which pipeline the ranks' blocks anyway, use
+ * at most 4. {@link Settings#withChunkBytes} sets another size. Every hop of a channel has its own
+ * stream. Peer access is enabled between devices that support it; between others CUDA stages copies
+ * in host memory. The first call with a size creates its schedule, streams and events; the last 32
+ * are cached, and calls with these sizes allocate nothing. An in-place allToAll keeps a copy of the
+ * buffer in device memory, as does a GPU that forwards blocks of other ranks.
  *
- * <p><b>Errors:</b> faulty arguments throw {@link IllegalArgumentException}, {@link
+ * <p><b>Errors:</b> invalid arguments throw {@link IllegalArgumentException}, {@link
  * NullPointerException} or, on closed objects and streams that are being captured, {@link
- * IllegalStateException}, and nothing is copied. A copy that CUDA refuses throws {@link
- * io.jccl.bindings.CudaException} with operation, hop and devices; what was enqueued before it
- * runs, the streams wait for that, and what the receive buffers hold then is not defined. Errors of
- * running copies surface where somebody waits for a stream.
+ * IllegalStateException}, and nothing is copied. A copy that CUDA rejects throws {@link
+ * io.jccl.bindings.CudaException} with operation, hop and devices; copies enqueued before it still
+ * run, the streams wait for them, and the contents of the receive buffers are undefined. Errors of
+ * running copies are reported by the next wait for a stream.
  *
- * <p><b>Threads:</b> any platform thread; one call at a time runs, others wait. Operations on the
- * same streams run in the order of the calls.
+ * <p><b>Threads:</b> any platform thread; concurrent calls are serialized. Operations on the same
+ * streams run in the order of the calls.
  *
  * <p>Not yet run on a GPU.
  */
@@ -56,12 +57,12 @@ public final class PeerCopies implements AutoCloseable {
     }
 
     /**
-     * What can be set.
+     * Settings.
      *
-     * @param chunkBytes bytes of a chunk; 0 to choose them by size and hops
+     * @param chunkBytes bytes per chunk; 0 to derive it from size and number of hops
      */
     public record Settings(long chunkBytes) {
-        /** Everything is chosen. */
+        /** The defaults: chunks are chosen by size. */
         public static final Settings DEFAULT = new Settings(0);
 
         /** Checks the number. */
@@ -73,9 +74,9 @@ public final class PeerCopies implements AutoCloseable {
         }
 
         /**
-         * These settings with another size of chunks.
+         * These settings with another chunk size.
          *
-         * @param chunkBytes bytes of a chunk; 0 to choose them
+         * @param chunkBytes bytes per chunk; 0 to choose it
          * @return new settings
          */
         public Settings withChunkBytes(long chunkBytes) {
@@ -84,16 +85,16 @@ public final class PeerCopies implements AutoCloseable {
     }
 
     /**
-     * Copies along the best plans for a machine, made when an operation is first called.
+     * Copies along the best plans for a machine, computed when an operation is first called.
      *
      * @param topology the machine
-     * @param gpus by rank: places in {@link Topology#gpus()}
-     * @param devices the same GPUs as CUDA devices, by rank. CUDA may number them otherwise than
-     *     the machine does; {@link io.jccl.device.Cuda#info} tells the PCI address
-     * @param settings what is not to be chosen
+     * @param gpus for each rank, its index in {@link Topology#gpus()}
+     * @param devices the same GPUs as CUDA devices, by rank. CUDA may number them differently;
+     *     {@link io.jccl.device.Cuda#info} returns the PCI address
+     * @param settings settings
      * @return an object that the caller closes
-     * @throws IllegalArgumentException if devices are not CUDA's, or the same, or not as many as
-     *     there are {@code gpus}, or no link joins them
+     * @throws IllegalArgumentException if a device is not a CUDA device or appears twice, the
+     *     number of devices is not that of {@code gpus}, or no link connects them
      * @throws io.jccl.error.JcclException if CUDA fails
      */
     public static PeerCopies of(
@@ -113,7 +114,7 @@ public final class PeerCopies implements AutoCloseable {
         }
         BiFunction<Operation, Integer, Plan> planner =
                 (op, root) -> Planner.plan(topology, op, places, root);
-        // What is wrong with the GPUs shows here, not in the first call.
+        // Reports unusable GPUs here instead of in the first call.
         List<Plan> first =
                 places.size() > 1 ? List.of(planner.apply(Operation.ALL_GATHER, 0)) : List.of();
         return new PeerCopies(new CopyEngine(devices, first, planner, settings.chunkBytes()));
@@ -122,14 +123,14 @@ public final class PeerCopies implements AutoCloseable {
     /**
      * Copies along given plans.
      *
-     * @param devices a CUDA device for each rank, all different; rank <i>r</i> stands for place
-     *     <i>r</i> of {@link Plan#gpus()}
-     * @param plans at least one for each operation that will be called; for operations with a root
-     *     and plans of trees, one for each root
-     * @param settings what is not to be chosen
+     * @param devices one CUDA device per rank, all distinct; rank <i>r</i> is GPU <i>r</i> of
+     *     {@link Plan#gpus()}
+     * @param plans at least one for each operation that will be called; for rooted operations with
+     *     plans of trees, one for each root
+     * @param settings settings
      * @return an object that the caller closes
-     * @throws IllegalArgumentException if devices are not CUDA's, or the same, or a plan is for
-     *     another number of GPUs
+     * @throws IllegalArgumentException if a device is not a CUDA device or appears twice, or a plan
+     *     is for another number of GPUs
      * @throws io.jccl.error.JcclException if CUDA fails
      */
     public static PeerCopies of(
@@ -156,8 +157,8 @@ public final class PeerCopies implements AutoCloseable {
     }
 
     /**
-     * How many ordered pairs of devices may use each other's memory; copies between others are
-     * staged by CUDA.
+     * Number of ordered pairs of devices with peer access; copies between other pairs are staged by
+     * CUDA.
      *
      * @return 0 to n * (n - 1)
      */
@@ -166,13 +167,13 @@ public final class PeerCopies implements AutoCloseable {
     }
 
     /**
-     * Gives every rank the root's elements.
+     * Broadcasts the root's elements to all ranks.
      *
      * @param send the root's elements
-     * @param recv where they go, by rank, also on the root; there the same memory as send for in
-     *     place
-     * @param root the rank that has them
-     * @param streams one of each rank's device
+     * @param recv destination of each rank, including the root, where it is the same memory as send
+     *     for in place
+     * @param root the rank to send from
+     * @param streams one per rank, on its device
      */
     public void broadcast(
             Buffer send, List<Buffer> recv, int root, List<? extends Stream> streams) {
@@ -180,56 +181,56 @@ public final class PeerCopies implements AutoCloseable {
     }
 
     /**
-     * Gives rank i the root's block i.
+     * Scatters the root's block i to rank i.
      *
      * @param send the root's n blocks in rank order
-     * @param recv one block of each rank; in place if the root's is send's block root
-     * @param root the rank that has the blocks
-     * @param streams one of each rank's device
+     * @param recv one block per rank; in place if the root's is send's block root
+     * @param root the rank to send from
+     * @param streams one per rank, on its device
      */
     public void scatter(Buffer send, List<Buffer> recv, int root, List<? extends Stream> streams) {
         engine.scatter(send, recv, root, streams);
     }
 
     /**
-     * Gives the root the blocks of all ranks.
+     * Gathers the blocks of all ranks on the root.
      *
-     * @param send one block of each rank; in place if the root's is recv's block root
-     * @param recv the root's, n blocks in rank order
-     * @param root the rank that gets them
-     * @param streams one of each rank's device
+     * @param send one block per rank; in place if the root's is recv's block root
+     * @param recv the root's buffer, n blocks in rank order
+     * @param root the rank to receive
+     * @param streams one per rank, on its device
      */
     public void gather(List<Buffer> send, Buffer recv, int root, List<? extends Stream> streams) {
         engine.gather(send, recv, root, streams);
     }
 
     /**
-     * Gives every rank the blocks of all ranks.
+     * Gathers the blocks of all ranks on every rank.
      *
-     * @param send one block of each rank; in place if it is the block of its rank in recv
-     * @param recv n blocks in rank order, of each rank
-     * @param streams one of each rank's device
+     * @param send one block per rank; in place if it is the block of its rank in recv
+     * @param recv n blocks in rank order, per rank
+     * @param streams one per rank, on its device
      */
     public void allGather(List<Buffer> send, List<Buffer> recv, List<? extends Stream> streams) {
         engine.allGather(send, recv, streams);
     }
 
     /**
-     * Gives rank j each rank's block j.
+     * Exchanges blocks between all pairs of ranks: rank j receives each rank's block j.
      *
-     * @param send n blocks of each rank, block j for rank j
-     * @param recv n blocks of each rank, block i from rank i; the same memory as send for in place,
-     *     on all ranks
-     * @param streams one of each rank's device
+     * @param send n blocks per rank, block j for rank j
+     * @param recv n blocks per rank, block i from rank i; for in place, the same memory as send on
+     *     all ranks
+     * @param streams one per rank, on its device
      */
     public void allToAll(List<Buffer> send, List<Buffer> recv, List<? extends Stream> streams) {
         engine.allToAll(send, recv, streams);
     }
 
     /**
-     * Waits for the copies under way, for ten seconds at most, and frees streams, events and
-     * memory. Copies that take longer go on; the memory that they use is not freed. Closing twice
-     * does nothing.
+     * Waits for running copies, for at most ten seconds, and frees streams, events and memory.
+     * Copies that take longer continue, and the memory that they use is not freed. Closing twice
+     * has no effect.
      */
     @Override
     public void close() {

@@ -16,14 +16,14 @@ final class RankBinding {
     /**
      * The CPUs of each rank of this machine.
      *
-     * @return empty if none is to be bound
+     * @return empty if no rank is to be bound
      */
     static List<BitSet> shares(
             CommunicatorOptions options, Map<String, String> environment, int ranks) {
         CpuBinding asked = options.binding();
         CpuBinding binding = asked != null ? asked : CpuBinding.of(environment);
-        // A variable that a launcher has set for all its children must not make the JVM warn, or
-        // fail, where the program itself does without native calls.
+        // A variable that a launcher set for all its children must not cause a warning or an error
+        // of the JVM in a program that makes no native calls.
         if (binding == CpuBinding.NONE || (asked == null && !ThreadAffinity.isAvailable())) {
             return List.of();
         }
@@ -32,7 +32,7 @@ final class RankBinding {
                 : Cpus.nodes(Cpus.all(), Cpus.ofProcess(), ranks);
     }
 
-    /** Binds the calling thread to the share of a rank. */
+    /** Binds the calling thread to the CPUs of a rank. */
     static void bind(List<BitSet> shares, int rank) {
         if (shares.isEmpty()) {
             return;
@@ -40,7 +40,7 @@ final class RankBinding {
         try {
             ThreadAffinity.set(shares.get(rank));
         } catch (JcclException e) {
-            // It runs everywhere else as well, only slower.
+            // The rank works on any CPU, only slower.
             LOG.log(System.Logger.Level.WARNING, e.getMessage());
         }
     }

@@ -3,8 +3,8 @@ package io.jccl;
 import io.jccl.error.JcclException;
 
 /**
- * Another rank ended, closed its communicator or aborted while this one depended on it. The message
- * names that rank and the operation. The communicator is unusable afterwards.
+ * Another rank terminated, closed its communicator or aborted while this one depended on it. The
+ * message names that rank and the operation. The communicator is unusable afterwards.
  */
 public class RankFailedException extends JcclException {
     private static final long serialVersionUID = 1L;
@@ -12,7 +12,7 @@ public class RankFailedException extends JcclException {
     /**
      * Creates an exception.
      *
-     * @param message what happened, to whom, and what to do
+     * @param message what happened, on which ranks, and what to do
      */
     public RankFailedException(String message) {
         super(message);

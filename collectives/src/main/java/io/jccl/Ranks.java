@@ -6,7 +6,7 @@ import java.util.BitSet;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 
-/** Runs the ranks of one process, each on a thread of its own. */
+/** Runs the ranks of one process, each on its own thread. */
 final class Ranks {
     private Ranks() {}
 

@@ -5,30 +5,30 @@ import java.util.Locale;
 import java.util.Objects;
 
 /**
- * How elements of all ranks become one.
+ * A reduction over the elements of all ranks.
  *
- * <p>Integers wrap as in C. {@link #AVG} sums first and then divides by the number of ranks: for
- * integers the wrapped sum is divided and the quotient cut off towards zero (unsigned types divide
- * as unsigned). {@link #MIN} and {@link #MAX} give NaN where any rank has NaN, and order -0 below
+ * <p>Integers wrap as in C. {@link #AVG} sums and then divides by the number of ranks; for integers
+ * the wrapped sum is divided and the quotient truncated towards zero (unsigned division for
+ * unsigned types). {@link #MIN} and {@link #MAX} return NaN if any rank has NaN, and order -0 below
  * +0. {@linkplain #preMulSum A pre-multiplied sum} scales each rank's elements by that rank's own
  * factor before they are added.
  *
- * <p>On the host engine contributions are added in rank order when the algorithm is {@link
- * Algorithm#DIRECT}; other algorithms add in an order of their own, which for floating point may
- * change the last digits. float16, bfloat16 and float8 are added in float32 and rounded once.
+ * <p>On the host engine {@link Algorithm#DIRECT} adds in rank order; other algorithms add in a
+ * different order, which may change the last digits of floating-point results. float16, bfloat16
+ * and float8 are added in float32 and rounded once.
  */
 public final class ReduceOp {
-    /** What is done with two elements. */
+    /** Kinds of reduction. */
     public enum Kind {
         /** Addition. */
         SUM,
         /** Multiplication. */
         PROD,
-        /** The smaller one. */
+        /** Minimum. */
         MIN,
-        /** The larger one. */
+        /** Maximum. */
         MAX,
-        /** Addition, and at the end a division by the number of ranks. */
+        /** Addition, then division of the sum by the number of ranks. */
         AVG,
         /** Multiplication by a factor, then addition. */
         PRE_MUL_SUM
@@ -71,8 +71,8 @@ public final class ReduceOp {
     }
 
     /**
-     * Sum of each rank's elements times its own factor, for integer types whose factor does not fit
-     * a double.
+     * Sum of each rank's elements times its own factor, for integer types with factors that a
+     * double cannot represent.
      *
      * @param factor the factor; it wraps to the width of the type
      * @return the operation
@@ -82,7 +82,7 @@ public final class ReduceOp {
     }
 
     /**
-     * What is done with two elements.
+     * The kind of reduction.
      *
      * @return the kind
      */
@@ -93,7 +93,7 @@ public final class ReduceOp {
     /**
      * This rank's factor for floating-point types.
      *
-     * @return 1 unless made by {@link #preMulSum}
+     * @return 1 unless created by {@link #preMulSum}
      */
     public double factor() {
         return factor;
@@ -116,7 +116,7 @@ public final class ReduceOp {
     }
 
     /**
-     * The name that nccl-tests prints.
+     * The name that nccl-tests uses.
      *
      * @return {@code sum}, {@code prod}, {@code min}, {@code max}, {@code avg} or {@code mulsum}
      */
@@ -125,7 +125,7 @@ public final class ReduceOp {
     }
 
     /**
-     * The name that nccl-tests prints for a kind.
+     * The name that nccl-tests uses for a kind.
      *
      * @param kind a kind
      * @return its name

@@ -3,7 +3,7 @@ package io.jccl.bench;
 import java.util.Arrays;
 import java.util.List;
 
-/** What {@code jccl bandwidth} measures, by nvbandwidth's names where it has the case. */
+/** The test cases of {@code jccl bandwidth}, with nvbandwidth's names where it has the case. */
 public enum BandwidthCase {
     HOST_TO_DEVICE("host_to_device_memcpy_ce", "memcpy CE CPU(row) -> GPU(column)"),
     DEVICE_TO_HOST("device_to_host_memcpy_ce", "memcpy CE CPU(row) <- GPU(column)"),
@@ -21,7 +21,7 @@ public enum BandwidthCase {
             "memcpy CE GPU(row) <-> GPU(column) Total"),
     LOCAL("device_local_copy", "memcpy local GPU(column)"),
 
-    // Not among nvbandwidth's.
+    // Cases that nvbandwidth does not have.
     HOST_TO_DEVICE_PAGEABLE(
             "host_to_device_pageable_memcpy_ce", "memcpy CE pageable CPU(row) -> GPU(column)"),
     DEVICE_TO_HOST_PAGEABLE(
@@ -63,17 +63,17 @@ public enum BandwidthCase {
         return label.startsWith("device_to_device_");
     }
 
-    /** Whether the device of the row reads, rather than writes. */
+    /** Whether the device of the row reads instead of writing. */
     boolean isRead() {
         return label.endsWith("_read_ce");
     }
 
-    /** Whether copies go both ways at once. */
+    /** Whether copies run in both directions at once. */
     boolean isBothWays() {
         return label.contains("_bidirectional_");
     }
 
-    /** The line above its matrix. */
+    /** The heading of its matrix. */
     public String heading() {
         return what + (isLatency() ? " latency (us)" : " bandwidth (GB/s)");
     }

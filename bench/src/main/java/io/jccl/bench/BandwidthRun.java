@@ -24,8 +24,8 @@ import java.util.function.DoubleSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The measurements of {@code jccl bandwidth}: several copies of a buffer in a row between two
- * events, several such samples, their median.
+ * The measurements of {@code jccl bandwidth}: consecutive copies of a buffer between two events;
+ * the median of several such samples.
  */
 public final class BandwidthRun {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
@@ -53,7 +53,7 @@ public final class BandwidthRun {
         this.nvme = nvme;
     }
 
-    /** A copied buffer that does not hold what its source does. */
+    /** A copied buffer differs from its source. */
     public static final class WrongDataException extends RuntimeException {
         private static final long serialVersionUID = 1;
 
@@ -65,7 +65,8 @@ public final class BandwidthRun {
     /**
      * Measures one case.
      *
-     * @return a matrix, NaN where there is no pair; empty if the case does not apply here
+     * @return a matrix, NaN for pairs that do not exist; empty if the case does not apply to this
+     *     machine
      */
     public double[][] measure(BandwidthCase c) {
         if (c.isNvme()) {
@@ -150,10 +151,10 @@ public final class BandwidthRun {
         }
     }
 
-    /** Copies by a stream of a device. */
+    /** Copies in one direction by a stream of a device. */
     private record OneWay(Device by, Buffer source, Buffer target) {}
 
-    /** GB/s of both ways together, each over its own time, as nvbandwidth's total. */
+    /** Sum of the GB/s of both directions, each over its own time, like nvbandwidth's total. */
     private double bothWays(OneWay one, OneWay two) {
         byte[] pattern = fill(one.source);
         fill(two.source);
@@ -202,7 +203,7 @@ public final class BandwidthRun {
             double result =
                     median(() -> {
                         if (against != null) {
-                            // Half as many again, so that it is still running at the end.
+                            // Half as many more, so that it is still running at the end.
                             for (int i = 0; i < copies + (copies + 1) / 2; i++) {
                                 opposite.copy(against[0], against[1]);
                             }
@@ -245,7 +246,7 @@ public final class BandwidthRun {
         }
     }
 
-    /** Microseconds from the call to the end of one small copy. */
+    /** Microseconds from the call to the completion of one small copy. */
     private double latency(Device device, Buffer source, Buffer target) {
         byte[] pattern = fill(source);
         try (Stream stream = device.newStream()) {
@@ -300,7 +301,7 @@ public final class BandwidthRun {
         return Math.max(d.toNanos(), 1) / GB;
     }
 
-    /** Writes a pattern with no short period, as far as an array reaches. */
+    /** Writes a pattern without a short period, up to the size of an array. */
     private static byte[] fill(Buffer source) {
         byte[] pattern = new byte[(int) Math.min(source.count(), 1 << 20)];
         for (int i = 0; i < pattern.length; i++) {
@@ -314,7 +315,7 @@ public final class BandwidthRun {
 
     private static void check(byte[] pattern, Buffer target) {
         byte[] found = new byte[pattern.length];
-        // The end was written last.
+        // The end of the buffer was written last.
         long from = target.count() - pattern.length;
         target.slice(from, pattern.length).copyTo(MemorySegment.ofArray(found));
         int at = Arrays.mismatch(pattern, found);

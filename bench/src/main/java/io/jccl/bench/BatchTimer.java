@@ -16,15 +16,15 @@ import java.util.List;
 /**
  * Times iterations in batches, on one rank.
  *
- * <p>On the host, and wherever a rank waits after each iteration, the clock is read between
- * batches. On a GPU events in the stream mark them, so that measuring waits for nothing but the
- * end.
+ * <p>On the host, and whenever a rank waits after each iteration, the clock is read between
+ * batches. On a GPU batches are delimited by events in the stream, so that measuring only waits for
+ * the end.
  */
 final class BatchTimer {
-    /** Batches of a median, an odd number. */
+    /** Batches per median, an odd number. */
     private static final int BATCHES = 5;
 
-    /** Of short operations. */
+    /** The same for short operations. */
     static final int MORE_BATCHES = 9;
 
     private static final double BATCH_MICROS = 1000;
@@ -32,10 +32,10 @@ final class BatchTimer {
     private static final int MOST = 4000;
 
     /**
-     * What one rank measured.
+     * The times of one rank.
      *
      * @param units microseconds per operation of each unit: batches, or single iterations
-     * @param submitted microseconds per operation until all were submitted
+     * @param submitted microseconds per operation for submission
      */
     record Times(double[] units, double submitted) {}
 
@@ -50,11 +50,11 @@ final class BatchTimer {
     }
 
     /**
-     * Lengths of batches.
+     * Computes the lengths of batches.
      *
-     * @param timing how times are taken
+     * @param timing timing settings
      * @param bytes size of the operation
-     * @param micros about what an iteration takes, on all ranks the same
+     * @param micros estimated time of an iteration, the same on all ranks
      * @return iterations, or launches of the graph, of each batch
      */
     static int[] lengths(Timing timing, long bytes, double micros) {
@@ -73,9 +73,9 @@ final class BatchTimer {
     }
 
     /**
-     * Runs and times.
+     * Runs and times an operation.
      *
-     * @param iteration what to time
+     * @param iteration the operation
      * @param lengths iterations of each unit, or launches of a graph of all of them
      * @return the times
      */
@@ -99,11 +99,11 @@ final class BatchTimer {
     }
 
     /**
-     * Runs and times, without a graph.
+     * Runs and times an operation, without a graph.
      *
-     * @param iteration what to time
+     * @param iteration the operation
      * @param lengths iterations of each unit
-     * @param operations how many an iteration has
+     * @param operations operations per iteration
      * @return the times
      */
     Times batches(Runnable iteration, int[] lengths, int operations) {
@@ -125,12 +125,12 @@ final class BatchTimer {
             units[u] = (System.nanoTime() - before - waited) / 1e3 / lengths[u] / operations;
             apart += waited;
         }
-        // Operations that block have completed when they are submitted.
+        // Blocking operations have completed once they are submitted.
         long all = System.nanoTime() - start - apart;
         return new Times(units, all / 1e3 / Arrays.stream(lengths).sum() / operations);
     }
 
-    /** The loop that the JVM has compiled when it is warm; returns what is not to count. */
+    /** The loop that the JVM has compiled after warm-up; returns nanoseconds to be subtracted. */
     private long run(Runnable iteration, int times) {
         long waited = 0;
         for (int i = 0; i < times; i++) {
@@ -140,7 +140,7 @@ final class BatchTimer {
         return waited;
     }
 
-    /** Waits as {@code -z} says; returns what of that is not to count. */
+    /** Waits as {@code -z} specifies; returns nanoseconds to be subtracted. */
     private long afterIteration() {
         if (timing.blocking() == Blocking.NONE) {
             return 0;

@@ -9,9 +9,9 @@ import io.jccl.internal.Closing;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The two buffers of a type, as large as the largest size needs. */
+/** The two buffers of a type, sized for the largest message. */
 final class Buffers implements AutoCloseable {
-    /** NCCL makes windows of whole pages. */
+    /** NCCL windows consist of whole pages. */
     private static final long PAGE = 4096;
 
     private final DataType type;
@@ -21,10 +21,10 @@ final class Buffers implements AutoCloseable {
     private final Buffer recv;
 
     /**
-     * Allocates; where windows are asked for, all ranks call it.
+     * Allocates the buffers; if windows are requested, all ranks call it.
      *
-     * @param comm whose operations use them
-     * @param config the operation, and what they are like
+     * @param comm communicator whose operations use them
+     * @param config operation and kind of memory
      * @param type element type
      * @param sizes sizes that must fit
      */
@@ -71,17 +71,17 @@ final class Buffers implements AutoCloseable {
         return type;
     }
 
-    /** What is sent out of place. */
+    /** The send buffer out of place. */
     Buffer send() {
         return send;
     }
 
-    /** What is received, and in place also sent. */
+    /** The receive buffer; in place also the send buffer. */
     Buffer recv() {
         return recv;
     }
 
-    /** Memory that both take. */
+    /** Memory of both buffers. */
     long bytes() {
         return bytes;
     }

@@ -7,7 +7,7 @@ public final class BusyWork {
     private static final int CALIBRATIONS = 15;
     private static final long SAMPLE_NANOS = 2_000_000;
 
-    /** Keeps the results, so that no compiler leaves the work out. */
+    /** Keeps the results, so that the compiler cannot eliminate the work. */
     private volatile double sink;
 
     private final double stepsPerMicro;
@@ -17,11 +17,12 @@ public final class BusyWork {
 
     public BusyWork() {
         long steps = 1000;
-        // The loop is compiled, and a sample long enough for the clock, once it takes this long.
+        // Once it takes this long, the loop is compiled and the sample is long enough for the
+        // clock.
         while (time(steps) < SAMPLE_NANOS) {
             steps *= 2;
         }
-        // The fastest: whatever else runs on the machine only ever adds.
+        // The fastest: other load on the machine can only add time.
         long least = Long.MAX_VALUE;
         for (int i = 0; i < CALIBRATIONS; i++) {
             least = Math.min(least, time(steps));
@@ -35,12 +36,12 @@ public final class BusyWork {
         return System.nanoTime() - began;
     }
 
-    /** Steps that keep a core busy for so long, in registers alone. */
+    /** Number of steps that keep a core busy for a time, using only registers. */
     public long steps(double micros) {
         return Math.round(micros * stepsPerMicro);
     }
 
-    /** A chain of multiplications and additions, each waiting for the one before. */
+    /** A chain of dependent multiplications and additions. */
     public void spin(long steps) {
         double x = sink;
         for (long i = 0; i < steps; i++) {

@@ -11,9 +11,9 @@ final class Checker {
     /**
      * Writes elements of a table.
      *
-     * @param to where to
+     * @param to destination
      * @param at index of the first element there
-     * @param count how many
+     * @param count number of elements
      * @param table {@link Patterns#PERIOD} elements
      * @param from index of the first one in the endlessly repeated table
      */
@@ -40,7 +40,7 @@ final class Checker {
      * Sets all bytes.
      *
      * @param to where to
-     * @param value each byte's value
+     * @param value value of each byte
      */
     static void poison(Buffer to, byte value) {
         if (to.device().kind() == Device.Kind.HOST) {
@@ -55,12 +55,12 @@ final class Checker {
     /**
      * Counts elements whose bits differ from a table's.
      *
-     * @param in where to look
+     * @param in buffer to check
      * @param at index of the first element there
-     * @param count how many
+     * @param count number of elements
      * @param table {@link Patterns#PERIOD} elements
      * @param from index of the first one in the endlessly repeated table
-     * @return how many differ
+     * @return number of elements that differ
      */
     static long wrong(Buffer in, long at, long count, MemorySegment table, long from) {
         if (in.device().kind() != Device.Kind.HOST) {

@@ -13,11 +13,11 @@ import java.util.function.IntToDoubleFunction;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The operations that have a command of their own, one line of the table each.
+ * The operations that have their own command.
  *
  * <p>The factors that turn algorithm bandwidth into bus bandwidth are those that nccl-tests derives
- * in its {@code doc/PERFORMANCE.md}: what the busiest link must carry if ranks formed a ring, over
- * the size of the operation.
+ * in its {@code doc/PERFORMANCE.md}: the bytes over the busiest link if ranks formed a ring,
+ * divided by the size of the operation.
  */
 @SuppressWarnings("ImmutableEnumChecker") // the functions in the table hold no state
 public enum Collective {
@@ -121,7 +121,7 @@ public enum Collective {
                 }
             }),
 
-    /** {@code alltoallv}: unequal counts, as in all up to gatherv, so nothing fits in place. */
+    /** {@code alltoallv}: unequal counts, so it cannot run in place. */
     ALL_TO_ALL_V(
             "alltoallv",
             "allToAllv",
@@ -209,8 +209,8 @@ public enum Collective {
             }),
 
     /**
-     * {@code sendrecv}: each rank sends to the next and receives from the one before. In place a
-     * rank would overwrite what it is still sending.
+     * {@code sendrecv}: each rank sends to the next and receives from the previous one. In place a
+     * rank would overwrite data that it is still sending.
      */
     SEND_RECV(
             "sendrecv",
@@ -223,8 +223,8 @@ public enum Collective {
             (rank, root, s, out) -> out.expect(0, s.recv(), Math.floorMod(rank - 1, s.ranks()), 0)),
 
     /**
-     * {@code hypercube}: an allGather of sends and receives, in which every rank doubles what it
-     * has with a partner twice as far away in each step. The number of ranks is a power of two.
+     * {@code hypercube}: an allGather of sends and receives, in which every rank doubles its data
+     * in each step, with a partner twice as far away. The number of ranks must be a power of two.
      */
     HYPERCUBE(
             "hypercube",
@@ -247,7 +247,7 @@ public enum Collective {
             null,
             (rank, root, s, out) -> {});
 
-    /** Arguments besides the buffers. */
+    /** Arguments other than the buffers. */
     private enum Needs {
         NOTHING,
         OP,
@@ -261,10 +261,10 @@ public enum Collective {
      * @param comm communicator
      * @param stream where to enqueue
      * @param shape counts
-     * @param send what it sends; empty in place
-     * @param recv what it receives; in place, both
-     * @param op reduction, where there is one
-     * @param root root, where there is one
+     * @param send send buffer; empty in place
+     * @param recv receive buffer; in place, both
+     * @param op reduction, if there is one
+     * @param root root, if there is one
      */
     record Operands(
             Communicator comm,
@@ -283,16 +283,16 @@ public enum Collective {
         }
     }
 
-    /** Takes what a rank's result must be, run by run. */
+    /** Receives the expected result of a rank, run by run. */
     @FunctionalInterface
     interface Expectation {
         /**
-         * Says what a run of the result is.
+         * Describes a run of the expected result.
          *
-         * @param at where it starts in the result, in elements
-         * @param count its elements
-         * @param source the rank whose elements they are, or {@link Patterns#REDUCED}
-         * @param from their index in what the source sent
+         * @param at its start in the result, in elements
+         * @param count number of elements
+         * @param source the rank that sent the elements, or {@link Patterns#REDUCED}
+         * @param from their index in the source's send buffer
          */
         void expect(long at, long count, int source, long from);
     }
@@ -337,7 +337,7 @@ public enum Collective {
         return command;
     }
 
-    /** The method of {@link Communicator} behind it. */
+    /** The method of {@link Communicator} that it calls. */
     public String method() {
         return method;
     }
@@ -358,7 +358,7 @@ public enum Collective {
         return inPlace != null;
     }
 
-    /** Whether a rank has anything to send. */
+    /** Whether a rank sends data. */
     boolean sends(int rank, int root) {
         return switch (this) {
             case BROADCAST, SCATTER, SCATTER_V -> rank == root;
@@ -368,15 +368,15 @@ public enum Collective {
     }
 
     /**
-     * Whether several of them may go into one group. The steps of a hypercube use what the steps
-     * before them have received, and the operations of a group are not ordered.
+     * Whether several operations may form a group. The steps of a hypercube depend on earlier
+     * steps, and operations of a group are not ordered.
      */
     public boolean isGrouped() {
         return this != HYPERCUBE;
     }
 
     /**
-     * What help says of the command.
+     * Description of the command in the help.
      *
      * @return one sentence
      */
@@ -392,7 +392,7 @@ public enum Collective {
      * Checks that the operation is defined for a number of ranks.
      *
      * @param n number of ranks
-     * @throws IllegalArgumentException if it is not; the message says what to do
+     * @throws IllegalArgumentException if it is not; the message tells what to do
      */
     public void checkRanks(int n) {
         if (this == HYPERCUBE && Integer.bitCount(n) != 1) {
@@ -409,17 +409,18 @@ public enum Collective {
     }
 
     /**
-     * Algorithm bandwidth over size by time.
+     * Ratio of algorithm bandwidth to size divided by time.
      *
      * @param n number of ranks
-     * @return 1, or what nccl-tests counts of the size: for a hypercube only others' blocks
+     * @return 1, or the fraction of the size that nccl-tests counts: for a hypercube only other
+     *     ranks' blocks
      */
     double algFactor(int n) {
         return this == HYPERCUBE ? othersShare(n) : 1;
     }
 
     /**
-     * Bus bandwidth over algorithm bandwidth.
+     * Ratio of bus bandwidth to algorithm bandwidth.
      *
      * @param n number of ranks
      * @return the factor
@@ -429,7 +430,7 @@ public enum Collective {
     }
 
     /**
-     * Binds a rank's arguments, so that the timed loop does nothing but call.
+     * Binds a rank's arguments, so that the timed loop only makes the call.
      *
      * @param operands the arguments
      * @param here true for in place
@@ -444,12 +445,12 @@ public enum Collective {
     }
 
     /**
-     * What a rank must have received.
+     * Describes the expected result of a rank.
      *
-     * @param rank whose result
+     * @param rank the rank
      * @param root the root
      * @param shape counts
-     * @param out told every run
+     * @param out receives every run
      */
     void expected(int rank, int root, Shape shape, Expectation out) {
         result.of(rank, root, shape, out);

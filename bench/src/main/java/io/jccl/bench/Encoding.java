@@ -6,8 +6,9 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Writes and reads single elements, on purpose without the engine's own conversions: the check must
- * not share a fault with what it checks. Values that a type cannot hold exactly are refused.
+ * Writes and reads single elements, deliberately without the engine's own conversions: the check
+ * must not share a bug with the code that it checks. Values that a type cannot represent exactly
+ * are rejected.
  */
 final class Encoding {
     private static final Map<Double, Byte> E4M3 = codes(DataType.FLOAT8E4M3);
@@ -23,7 +24,7 @@ final class Encoding {
         return codes;
     }
 
-    /** A float8 by the definition of its format: sign, exponent, fraction. */
+    /** Decodes a float8 by the definition of its format: sign, exponent, fraction. */
     private static double float8(DataType type, int code) {
         boolean e4m3 = type == DataType.FLOAT8E4M3;
         int fractionBits = e4m3 ? 3 : 2;

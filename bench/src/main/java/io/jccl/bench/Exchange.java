@@ -21,11 +21,11 @@ import java.util.List;
 import java.util.zip.CRC32;
 
 /**
- * What the ranks of a benchmark tell each other, through the communicator itself: where they run,
- * and numbers. What arrives is checked, because ranks that disagree about a time stop at different
- * operations and wait for each other.
+ * Exchanges data among the ranks of a benchmark through the communicator itself: their location and
+ * numbers. Received data is checked, because ranks that disagree about a time would stop at
+ * different operations and deadlock.
  *
- * <p><b>Threads:</b> one, that of the rank.
+ * <p><b>Threads:</b> the thread of the rank.
  */
 final class Exchange implements AutoCloseable {
     private static final int CARD_BYTES = 2048;
@@ -36,10 +36,10 @@ final class Exchange implements AutoCloseable {
     private final Buffer numbers;
 
     /**
-     * Allocates.
+     * Allocates buffers.
      *
-     * @param comm all ranks
-     * @param most how many numbers are combined at once
+     * @param comm communicator of all ranks
+     * @param most maximum number of values combined at once
      */
     Exchange(Communicator comm, int most) {
         this.comm = comm;
@@ -53,7 +53,7 @@ final class Exchange implements AutoCloseable {
      * @param op sum, avg, min or max
      * @param mine this rank's numbers, none negative
      * @return the same on all ranks for min and max
-     * @throws JcclException if the result cannot follow from what this rank gave
+     * @throws JcclException if the result is inconsistent with this rank's numbers
      */
     double[] combine(ReduceOp op, double... mine) {
         double[] all = new double[mine.length];
@@ -71,15 +71,15 @@ final class Exchange implements AutoCloseable {
     }
 
     /**
-     * Makes one time of those of all ranks. All ranks call it.
+     * Combines the times of all ranks. All ranks call it.
      *
-     * @param which whose counts
+     * @param which how to combine
      * @param mine this rank's times
-     * @return the times that count
+     * @return the combined times
      */
     double[] average(Average which, double... mine) {
         return switch (which) {
-            // Zeros of the others leave it as it is.
+            // The others contribute zeros, which do not change it.
             case RANK_0 -> combine(ReduceOp.MAX, comm.rank() == 0 ? mine : new double[mine.length]);
             case MEAN -> combine(ReduceOp.AVG, mine);
             case MIN -> combine(ReduceOp.MIN, mine);
@@ -95,7 +95,7 @@ final class Exchange implements AutoCloseable {
                     default -> mine;
                 };
         double most = op.kind() == ReduceOp.Kind.MIN ? mine : Double.MAX_VALUE;
-        // Rounding of a mean.
+        // Allows for rounding of a mean.
         boolean possible = all >= least * (1 - 1e-9) && all <= most;
         if (!possible) {
             throw wrong(
@@ -109,11 +109,11 @@ final class Exchange implements AutoCloseable {
     }
 
     /**
-     * Tells every rank where all run. All ranks call it.
+     * Gathers the location of all ranks on every rank. All ranks call it.
      *
      * @param group this rank's group
-     * @return one entry for each rank
-     * @throws JcclException if what arrived is not what a rank sent
+     * @return one entry per rank
+     * @throws JcclException if a rank's entry was received incorrectly
      */
     List<Report.RankInfo> gather(int group) {
         int ranks = comm.size();
@@ -186,13 +186,13 @@ final class Exchange implements AutoCloseable {
         return (int) crc.getValue();
     }
 
-    /** On one line, and so short that a card holds it in any encoding. */
+    /** On one line, and short enough for an entry in any encoding. */
     private static String shortened(String text) {
         String line = text.replace('\n', ' ');
         return line.length() <= 100 ? line : line.substring(0, 100);
     }
 
-    /** Not through InetAddress, which may wait for a name server. */
+    /** Not by InetAddress, which may wait for a name server. */
     private static String hostName() {
         String name = "";
         try {
@@ -203,7 +203,7 @@ final class Exchange implements AutoCloseable {
         return name.isBlank() ? System.getenv().getOrDefault("HOSTNAME", "localhost") : name;
     }
 
-    /** Those of the calling thread; empty if unknown, or scattered beyond what a card holds. */
+    /** CPUs of the calling thread; empty if unknown or too long for an entry. */
     private static String allowedCpus() {
         String list = Cpus.text(Cpus.ofThread());
         return list.length() <= 1000 ? list : "";

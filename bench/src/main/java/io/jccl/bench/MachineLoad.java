@@ -8,20 +8,20 @@ import java.util.BitSet;
 import java.util.List;
 
 /**
- * What the kernel says of the CPUs' use.
+ * CPU utilization according to the kernel.
  *
  * <p><b>Threads:</b> one.
  */
 final class MachineLoad {
-    /** Linux counts in hundredths of a second for all programs, whatever it does itself. */
+    /** Linux reports CPU time in hundredths of a second, whatever its internal resolution. */
     private static final double TICKS = 100;
 
     /**
      * CPU time since the machine started, over some CPUs.
      *
-     * @param busy seconds in which they ran something
-     * @param stolen seconds in which a hypervisor ran something else
-     * @param all seconds in all
+     * @param busy seconds spent running programs
+     * @param stolen seconds taken by the hypervisor
+     * @param all total seconds
      */
     record Use(double busy, double stolen, double all) {
         Use minus(Use before) {
@@ -50,10 +50,10 @@ final class MachineLoad {
     }
 
     /**
-     * How CPUs were used.
+     * Reads the use of CPUs.
      *
      * @param cpus their numbers; none means all
-     * @return the sum over them; all zero if the kernel does not say
+     * @return the sum over them; all zero if the kernel does not report it
      */
     Use use(BitSet cpus) {
         double busy = 0;
@@ -81,9 +81,9 @@ final class MachineLoad {
     }
 
     /**
-     * Tasks that ran or wanted to, averaged over the last minute.
+     * The load average of the last minute.
      *
-     * @return the load, or -1 if the kernel does not say
+     * @return the load, or -1 if the kernel does not report it
      */
     double average() {
         List<String> lines = lines("loadavg");

@@ -7,11 +7,11 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
 /**
- * The factors, element by element, by a seeded formula: whole numbers from -3 to 3. Sums of up to
- * 1.8 million of their products are below 2^24, so that float32 holds them exactly, in whatever
- * order they are added, and a product can be compared bit for bit.
+ * The elements of the factors by a seeded formula: integers from -3 to 3. Sums of up to 1.8 million
+ * of their products are below 2^24, so float32 represents them exactly in any order of addition,
+ * and a product can be compared bit for bit.
  *
- * @param seed another one gives other matrices
+ * @param seed selects the matrices
  */
 public record MatmulInputs(long seed) {
     /** The largest n for which everything is exact, in the check's float64 too. */
@@ -22,12 +22,16 @@ public record MatmulInputs(long seed) {
     private static final int VALUES = 7;
     private static final int LARGEST = 3;
 
-    /** Numbers of the check's vectors: a wrong product goes unseen once in as many, per vector. */
+    /**
+     * Range of the check's vectors: the probability to miss a wrong product is its reciprocal, per
+     * vector.
+     */
     private static final int RANGE = 1 << 15;
 
     public int value(int which, long row, long column) {
         long x = SplitMix.mix(seed + which * SplitMix.GAMMA + row * 0xD1342543DE82EF95L + column);
-        // The upper half times 7, over 2^32: as even as can be, and cheaper than a remainder.
+        // The upper half times 7, divided by 2^32: as uniform as possible, and cheaper than a
+        // remainder.
         return (int) (((x >>> 32) * VALUES) >>> 32) - LARGEST;
     }
 
@@ -37,7 +41,7 @@ public record MatmulInputs(long seed) {
         return (double) ((x >>> 40) % (2 * RANGE)) - RANGE;
     }
 
-    /** Writes a part of a factor, row after row. */
+    /** Writes a part of a factor, row-major. */
     void fill(int which, Part rows, Part columns, Buffer to) {
         MemorySegment s = to.asSegment();
         long at = 0;

@@ -5,39 +5,40 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * How a product of two n x n matrices is cut. Every rank has some rows of A, B and C. It computes
- * its rows of C tile by tile; for each tile the panels of B come by broadcast from the ranks that
- * have them (SUMMA: van de Geijn and Watts, "SUMMA: Scalable Universal Matrix Multiplication
- * Algorithm", Concurrency 9:4, 1997, with ranks in one column), and those of A from this rank's
- * memory.
+ * The tiling of a product of two n x n matrices. Every rank holds some rows of A, B and C. It
+ * computes its rows of C tile by tile; for each tile the panels of B are broadcast by the ranks
+ * that hold them (SUMMA: van de Geijn and Watts, "SUMMA: Scalable Universal Matrix Multiplication
+ * Algorithm", Concurrency 9:4, 1997, with ranks in one column), and those of A come from this
+ * rank's memory.
  *
  * @param n rows and columns
- * @param ranks how many
- * @param high tiles that a rank's rows of C are cut into
- * @param width columns of a tile at most
- * @param depth rows of a panel of B, columns of one of A, at most
+ * @param ranks number of ranks
+ * @param high number of row tiles of a rank's part of C
+ * @param width maximum columns of a tile
+ * @param depth maximum rows of a panel of B and columns of a panel of A
  */
 public record MatmulPlan(long n, int ranks, int high, long width, long depth) {
     private static final int SIZE = Float.BYTES;
     private static final long DEEPEST = 512;
     private static final long SHALLOWEST = 8;
 
-    /** What a tile's memory is rounded up to, and how many there are. */
+    /** Granularity of a tile's memory. */
     private static final long ROUND = 4096;
 
     private static final int BLOCKS = 8;
 
-    /** Slots for panels: one computes while the next comes. */
+    /** Slots for panels: one is computed with while the next is received. */
     static final int SLOTS = 2;
 
     /** A panel of B: rows of one rank. */
     public record Panel(int owner, long from, long count) {}
 
     /**
-     * The plan with the fewest bytes to move.
+     * Finds the plan with the least data movement.
      *
-     * @param deviceBytes most device memory of a rank
-     * @throws IllegalArgumentException if there is none; the message says how much is needed
+     * @param deviceBytes maximum device memory of a rank
+     * @throws IllegalArgumentException if there is none; the message tells how much memory is
+     *     needed
      */
     public static MatmulPlan of(long n, int ranks, long deviceBytes) {
         if (n < ranks) {
@@ -125,12 +126,12 @@ public record MatmulPlan(long n, int ranks, int high, long width, long depth) {
         return all;
     }
 
-    /** Bytes that a rank gets from others: all of B but its own rows, for every row of tiles. */
+    /** Bytes that a rank receives: all of B but its own rows, for every row of tiles. */
     public long received(int rank) {
         return (long) SIZE * high * n * (n - rows(rank).count());
     }
 
-    /** Bytes that go to a rank's device: its A for every strip, its B for every row of tiles. */
+    /** Bytes copied to a rank's device: its A for every strip, its B for every row of tiles. */
     public long toDevice(int rank) {
         return SIZE * rows(rank).count() * n * (strips() + (long) high);
     }

@@ -39,9 +39,9 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's part of a product. Panels of B go through one schedule into the stream of broadcasts,
- * panels of A through another into the stream of products, which waits for the broadcasts; both run
- * ahead of the other as far as slots reach.
+ * One rank's part of a product. One schedule feeds panels of B to the stream of broadcasts, another
+ * feeds panels of A to the stream of products, which waits for the broadcasts; both prefetch as far
+ * as there are slots.
  */
 public final class MatmulRun implements AutoCloseable {
     private static final Duration PATIENCE = Duration.ofMinutes(30);
@@ -51,7 +51,7 @@ public final class MatmulRun implements AutoCloseable {
     private static final long LARGEST_SLAB = 256L << 20;
     private static final long SMALLEST_SLAB = 1L << 20;
 
-    /** Sums up how long a stream spends between two marks; used by that stream's thread. */
+    /** Sums the time that a stream spends between two marks; used by that stream's thread. */
     private static final class Clock {
         private long began;
         private volatile long sum;
@@ -68,17 +68,17 @@ public final class MatmulRun implements AutoCloseable {
     }
 
     /**
-     * What all ranks spent.
+     * The result over all ranks.
      *
      * @param seconds from the first rank's start to the last one's end
      * @param computeSeconds of products, mean over ranks
-     * @param broadcastSeconds of broadcasts with their waits, mean over ranks
-     * @param received bytes that this rank got from others
-     * @param toDevice bytes that this rank's device got from its host
-     * @param devicePeak most bytes of device memory, over ranks
-     * @param checked elements that were compared one by one, over ranks
-     * @param wrong what was wrong on this rank; null if nothing was
-     * @param wrongRanks ranks on which something was wrong
+     * @param broadcastSeconds of broadcasts including waits, mean over ranks
+     * @param received bytes that this rank received from others
+     * @param toDevice bytes copied to this rank's device from its host
+     * @param devicePeak peak device memory in bytes, maximum over ranks
+     * @param checked elements that were compared one by one, sum over ranks
+     * @param wrong the error found on this rank; null if none
+     * @param wrongRanks number of ranks with an error
      */
     public record Result(
             double seconds,
@@ -147,7 +147,7 @@ public final class MatmulRun implements AutoCloseable {
             Device d = comm.device();
             productEngine = add(TransferEngine.create(d, TransferOptions.DEFAULT));
             broadcastEngine = add(TransferEngine.create(d, TransferOptions.DEFAULT));
-            // Slabs as large as what is asked for: the budget is for tiles and nothing else.
+            // Slabs of exactly the requested size: the budget is for tiles only.
             device = add(BufferPool.device(d, budgets, PoolOptions.DEFAULT.withSlabBytes(1)));
             long block = rows.count() * plan.n() * Float.BYTES;
             PoolOptions options =
@@ -176,8 +176,8 @@ public final class MatmulRun implements AutoCloseable {
     }
 
     /**
-     * Ends the other ranks before this one frees memory: with GPUs that waits for what is enqueued,
-     * and a broadcast that misses a rank would never end.
+     * Aborts the other ranks before this one frees memory: on GPUs freeing waits for enqueued work,
+     * and a broadcast without one of its ranks would never end.
      */
     private void endAll(Throwable error) {
         comm.abort(error.toString());
@@ -240,7 +240,7 @@ public final class MatmulRun implements AutoCloseable {
         return LayerTensor.nvme(name, DataType.FLOAT32, count, place);
     }
 
-    /** Computes and checks. An error ends the other ranks too. */
+    /** Computes and checks. An error aborts the other ranks too. */
     public Result run() {
         try {
             return compute();
@@ -287,7 +287,7 @@ public final class MatmulRun implements AutoCloseable {
         left.end();
         right.end();
         double seconds = (System.nanoTime() - began) / 1e9;
-        // Engines count a copy before it can be waited for, schedules some time after.
+        // Transfer engines count a copy before it can be waited for, schedules slightly later.
         long toDevice =
                 productEngine.toDeviceStats().bytes() + broadcastEngine.toDeviceStats().bytes();
         afterProduct.accept(tilesInMemory());
@@ -410,7 +410,7 @@ public final class MatmulRun implements AutoCloseable {
         written[t] = Objects.requireNonNull(places[i][j]).write(staging[t].slice(0, count));
     }
 
-    /** Compares the product with what the formula says, from which alone it starts. */
+    /** Checks the product against the formula of the inputs. */
     private final class Check {
         private final double[][] mine = new double[TRIALS][(int) rows.count()];
         private final Random random = new Random(inputs.seed() ^ comm.rank());
@@ -558,7 +558,7 @@ public final class MatmulRun implements AutoCloseable {
         return result;
     }
 
-    /** Closes everything, whatever of it fails. */
+    /** Closes everything, even if closing a part fails. */
     @Override
     public void close() {
         open.close();

@@ -5,22 +5,24 @@ import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What {@code jccl offload} measures.
+ * Settings of {@code jccl offload}.
  *
- * @param device where the layers compute
- * @param layers how many
- * @param layerBytes parameters of each, a multiple of 8
+ * @param device device that computes the layers
+ * @param layers number of layers
+ * @param layerBytes bytes of parameters per layer, a multiple of 8
  * @param deviceBudget bytes of device memory
- * @param nvme folder of the store that the layers live in; null for pinned memory
- * @param computeMicros work of a layer; negative if {@code ratio} or {@code gemm} says
- * @param ratio work of a layer as a multiple of its copy; used if the other two do not say
+ * @param nvme folder of the store that holds the layers; null for pinned memory
+ * @param computeMicros compute time per layer in microseconds; negative if {@code ratio} or {@code
+ *     gemm} specifies it
+ * @param ratio compute time per layer as a multiple of its copy time; used if the other two do not
+ *     specify it
  * @param gemm size of the matrix product that is a layer's work; 0 for none
- * @param passes over all layers in a sample
- * @param samples of each time
- * @param depth layers ahead; negative for automatic
- * @param backward whether passes go back again, with gradients as large as the parameters
+ * @param passes passes over all layers per sample
+ * @param samples samples of each time
+ * @param depth layers to prefetch; negative for automatic
+ * @param backward whether a backward pass follows, with gradients as large as the parameters
  * @param chunkBytes bytes of a chunk of a copy
- * @param trace where the trace goes; null for nowhere
+ * @param trace file for the trace; null for none
  */
 public record OffloadConfig(
         Device device,

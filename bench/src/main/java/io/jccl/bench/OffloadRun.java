@@ -38,7 +38,8 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Layers of made-up parameters through a {@link LayerSchedule}: times, and whether all was right.
+ * Runs layers of synthetic parameters through a {@link LayerSchedule}, measures times and checks
+ * the results.
  */
 public final class OffloadRun implements AutoCloseable {
     private static final Duration TIMEOUT = Duration.ofMinutes(10);
@@ -88,11 +89,11 @@ public final class OffloadRun implements AutoCloseable {
     /**
      * Times of a sample, in milliseconds.
      *
-     * @param copy the passes with no work
-     * @param compute the work with no copies
-     * @param unrelated the passes with no work, and the work beside them, neither waiting for the
-     *     other: what this machine can do at once
-     * @param overlapped the passes with the work
+     * @param copy passes without work
+     * @param compute work without copies
+     * @param unrelated passes without work and work without copies, running concurrently and
+     *     independently: the machine's limit
+     * @param overlapped passes with the work
      */
     public record Sample(double copy, double compute, double unrelated, double overlapped) {
         double ideal() {
@@ -105,18 +106,18 @@ public final class OffloadRun implements AutoCloseable {
     }
 
     /**
-     * What came of it.
+     * The result.
      *
      * @param samples each taken in a row: copy, compute, unrelated, overlapped
-     * @param workMicros work of a layer, as asked for or derived from the ratio; 0 for a matrix
-     *     product
-     * @param depth layers ahead
-     * @param peak most bytes of device memory
-     * @param stats of the passes after the samples, which alone are timed layer by layer
-     * @param stalls of those
-     * @param stallMillis of those
+     * @param workMicros compute time per layer in microseconds, as requested or derived from the
+     *     ratio; 0 for a matrix product
+     * @param depth layers prefetched
+     * @param peak peak device memory in bytes
+     * @param stats statistics of the passes after the samples, which are timed layer by layer
+     * @param stalls stalls of those passes
+     * @param stallMillis milliseconds of those stalls
      * @param checked layers whose checksum was compared
-     * @param wrong what was not as it should be; null if all was
+     * @param wrong the error found; null if none
      */
     public record Result(
             List<Sample> samples,
@@ -156,7 +157,7 @@ public final class OffloadRun implements AutoCloseable {
             return ideal() / overlapped();
         }
 
-        /** From the shortest of each time, for a machine that others use too. */
+        /** Computed from the shortest of each time, for a machine with other load. */
         public double fastest() {
             double copy = samples.stream().mapToDouble(Sample::copy).min().orElse(0);
             double compute = samples.stream().mapToDouble(Sample::compute).min().orElse(0);
@@ -227,10 +228,10 @@ public final class OffloadRun implements AutoCloseable {
     /**
      * Fills the layers.
      *
-     * @param config what to measure
-     * @param store where layers live if not in pinned memory
-     * @param afterFill sees the parameters once their checksums are known; for tests that spoil
-     *     them
+     * @param config settings
+     * @param store store of the layers if not in pinned memory
+     * @param afterFill called with the parameters once their checksums are known; for tests that
+     *     corrupt them
      */
     public OffloadRun(
             OffloadConfig config, @Nullable TierStore store, Consumer<List<Buffer>> afterFill) {
@@ -244,7 +245,7 @@ public final class OffloadRun implements AutoCloseable {
                             TransferEngine.create(
                                     config.device(),
                                     TransferOptions.DEFAULT.withChunkBytes(config.chunkBytes())));
-            // A slab for each slot, so that the pool takes what the schedule uses and no more.
+            // One slab per slot, so that the pool allocates exactly what the schedule uses.
             BufferPool device =
                     open.add(
                             BufferPool.device(
@@ -317,7 +318,7 @@ public final class OffloadRun implements AutoCloseable {
         }
     }
 
-    /** Every element counts, and so does its place. */
+    /** Depends on every element and its position. */
     static long checksum(Buffer b) {
         MemorySegment memory = b.asSegment();
         long sum = 0;
@@ -344,7 +345,7 @@ public final class OffloadRun implements AutoCloseable {
                 Stream beside = config.device().newStream()) {
             check(s);
             setWork(s);
-            // The depth follows what these take; and all code is compiled behind them.
+            // These determine the depth, and compile all code.
             for (int i = 0; i < WARM_PASSES; i++) {
                 progress.show("offload: warming up");
                 pass(s, this::enqueue);
@@ -382,7 +383,7 @@ public final class OffloadRun implements AutoCloseable {
                 wrong.get());
     }
 
-    /** How much a layer computes. */
+    /** Sets the work of a layer. */
     private void setWork(LayerSchedule s) {
         if (config.gemm() > 0) {
             return;
@@ -421,7 +422,7 @@ public final class OffloadRun implements AutoCloseable {
         }
     }
 
-    /** Milliseconds of a sample's passes, from nothing on the device to all work complete. */
+    /** Milliseconds of a sample's passes, from an empty device to completion of all work. */
     private double passes(LayerSchedule s, LayerSchedule.Work w) {
         s.invalidate();
         long began = System.nanoTime();
@@ -429,11 +430,11 @@ public final class OffloadRun implements AutoCloseable {
             pass(s, w);
         }
         long ended = System.nanoTime();
-        s.invalidate(); // what was fetched ahead must not run beside the next measurement
+        s.invalidate(); // prefetches must not overlap the next measurement
         return (ended - began) / 1e6;
     }
 
-    /** Milliseconds of the same work with no copies beside it. */
+    /** Milliseconds of the same work without copies. */
     private double compute(Stream stream) {
         int each = layers.size() * (config.backward() ? 2 : 1);
         long began = System.nanoTime();
@@ -446,7 +447,7 @@ public final class OffloadRun implements AutoCloseable {
         return (System.nanoTime() - began) / 1e6;
     }
 
-    /** Milliseconds until copies and work that do not wait for each other are done. */
+    /** Milliseconds until independent copies and work have completed. */
     private double unrelated(LayerSchedule s, Stream beside) {
         s.invalidate();
         int all = config.passes() * layers.size() * (config.backward() ? 2 : 1);
@@ -463,7 +464,10 @@ public final class OffloadRun implements AutoCloseable {
         return millis;
     }
 
-    /** A pass in which each layer's memory on the device is summed, and goes out as gradients. */
+    /**
+     * A pass that computes each layer's checksum on the device and writes the layer out as
+     * gradients.
+     */
     private void check(LayerSchedule s) {
         s.invalidate();
         for (Buffer g : gradientHomes) {

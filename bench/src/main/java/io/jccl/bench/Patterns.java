@@ -10,25 +10,24 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What ranks send in a check, and what must come out.
+ * Inputs and expected results of the correctness check.
  *
- * <p>Inputs are chosen so that every right answer is exact in every type: no partial sum or
- * product, in whatever order, is ever rounded, so results are compared bit by bit. For a sum that
- * means whole numbers whose absolute values add up to no more than the type counts exactly (8 in
- * float8 e5m2); where there are more ranks than that, most of them contribute 0 to any one element.
- * Products are of powers of two. Averages are of pairs that lie evenly around the answer.
+ * <p>Inputs are chosen so that every correct result is exact in every type: no partial sum or
+ * product is rounded, in any order, so results are compared bit by bit. For sums, inputs are
+ * integers whose absolute values add up to at most the largest integer up to which the type is
+ * exact (8 in float8 e5m2); with more ranks than that, most contribute 0 to a given element.
+ * Products are of powers of two. Averages are of pairs symmetric around the result.
  *
- * <p>Elements repeat with a period that is prime, so blocks and chunks, whose lengths are powers of
- * two or multiples of one, never line up with it. That makes filling and comparing as fast as
- * copying memory.
+ * <p>Elements repeat with a period that is prime, so it is never aligned with blocks and chunks,
+ * whose lengths are multiples of powers of two. Filling and comparing is as fast as copying memory.
  *
- * <p><b>Threads:</b> safe for all; ranks that are threads share the tables.
+ * <p><b>Threads:</b> thread-safe; ranks that are threads share the tables.
  */
 public final class Patterns {
     /** Elements before the values repeat. */
     static final int PERIOD = 4093;
 
-    /** In place of a rank: the reduction over all ranks. */
+    /** Used instead of a rank: the reduction over all ranks. */
     static final int REDUCED = -1;
 
     private record Key(DataType type, ReduceOp.@Nullable Kind op, long seed, int rank) {}
@@ -44,10 +43,10 @@ public final class Patterns {
      * One period of elements.
      *
      * @param type their type
-     * @param op the reduction they go through, or null if they are only moved
-     * @param seed another seed, other values
-     * @param rank whose, or {@link #REDUCED}
-     * @return {@link #PERIOD} elements, not to be written to
+     * @param op the reduction, or null if data is only moved
+     * @param seed selects the values
+     * @param rank the rank, or {@link #REDUCED}
+     * @return {@link #PERIOD} elements, read-only
      */
     MemorySegment table(DataType type, ReduceOp.@Nullable Kind op, long seed, int rank) {
         return tables.computeIfAbsent(
@@ -67,7 +66,7 @@ public final class Patterns {
 
     /**
      * The byte that fills result buffers before a check: NaN in floating-point types, the largest
-     * value or a very negative one in integers. No right answer has it.
+     * value or a very negative one in integers. No correct result contains it.
      *
      * @param type element type
      * @return the byte
@@ -91,7 +90,7 @@ public final class Patterns {
         ByteBuffer to = ByteBuffer.wrap(bytes).order(ByteOrder.nativeOrder());
         for (int i = 0; i < PERIOD; i++) {
             if (op == null) {
-                // Any bits will do but those of the poison, which has the top bit set.
+                // Any bits except those of the poison, which has the top bit set.
                 Encoding.putBits(to, i, type, hash(seed, rank, i) >>> (65 - 8 * type.size()));
             } else if (type.isInteger()) {
                 Encoding.putLong(
@@ -114,7 +113,7 @@ public final class Patterns {
         return bytes;
     }
 
-    /** Largest L such that the type holds every whole number from 0 to L and L is not poison. */
+    /** Largest L such that the type represents every integer from 0 to L and L is not poison. */
     private static long exact(DataType type) {
         return switch (type) {
             case INT8 -> 120;
@@ -156,7 +155,7 @@ public final class Patterns {
                     (active(rank, index, ranks, 6) ? Math.scalb(1.0, (int) ((h >>> 8) % 3) - 1) : 1)
                             * (h < 0 ? -1 : 1);
             case AVG -> {
-                // Ranks 2k and 2k + 1 lie as far above as below the average.
+                // Ranks 2k and 2k + 1 are symmetric around the average.
                 long spread = exact(type) < 100 ? 3 : 64;
                 long pair = hash(seed, rank / 2, ~index) >>> 1;
                 boolean alone = rank % 2 == 0 && rank == ranks - 1;
@@ -218,7 +217,7 @@ public final class Patterns {
         return factor * real(type, op, seed, rank, index, ranks);
     }
 
-    /** A whole number such that those of all ranks add up to no more than the limit. */
+    /** An integer such that the sum over all ranks does not exceed the limit. */
     private static long shared(long h, long limit, boolean signed, int rank, int index, int ranks) {
         long each = limit / ranks;
         if (each > 0) {
@@ -227,7 +226,7 @@ public final class Patterns {
         return active(rank, index, ranks, (int) limit) ? between(h, 1, signed) : 0;
     }
 
-    /** Whether a rank is one of the few that count for an element; all do if there are few. */
+    /** Whether a rank is among the few that contribute to an element; all do if there are few. */
     private static boolean active(int rank, int index, int ranks, int few) {
         int every = (ranks + few - 1) / few;
         return (rank + index) % every == 0;
@@ -238,7 +237,7 @@ public final class Patterns {
         return signed ? positive % (2 * limit + 1) - limit : positive % (limit + 1);
     }
 
-    /** One number of the three: cheap, and neighbours look unrelated. */
+    /** A cheap hash of the three. */
     private static long hash(long seed, int rank, int index) {
         return SplitMix.mix(
                 seed * SplitMix.GAMMA

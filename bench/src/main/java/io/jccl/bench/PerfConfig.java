@@ -6,7 +6,7 @@ import io.jccl.device.DataType;
 import java.util.List;
 
 /**
- * What one benchmark command was asked to do, checked.
+ * The checked settings of a benchmark command.
  *
  * @param collective the operation
  * @param threads {@code -t}
@@ -16,17 +16,17 @@ import java.util.List;
  * @param stepBytes {@code -i}
  * @param stepFactor {@code -f}
  * @param sizes the sizes that follow from these four
- * @param timing how times are taken
+ * @param timing timing settings
  * @param checks {@code -c}
  * @param types {@code -d}
  * @param ops {@code -o}
  * @param root {@code -r}, -1 for all
- * @param buffers what the buffers are like
- * @param split which ranks form a group of their own
- * @param minBusBw least mean bus bandwidth in 1e9 bytes a second, of which nine tenths must be
+ * @param buffers settings of the buffers
+ * @param split how ranks form groups
+ * @param minBusBw required mean bus bandwidth in 1e9 bytes per second, of which nine tenths must be
  *     reached; -1 for none
  * @param options settings of the communicator
- * @param notes what was accepted and has no effect, a line of the header each
+ * @param notes options that are accepted but have no effect, one line of the header each
  * @param arguments the command line, for the record
  */
 public record PerfConfig(
@@ -50,10 +50,13 @@ public record PerfConfig(
         List<String> notes,
         List<String> arguments) {
 
-    /** Iterations where {@code -n} is not given, from {@link #AUTOMATIC_BELOW} bytes on. */
+    /** Iterations if {@code -n} is not given, from {@link #AUTOMATIC_BELOW} bytes. */
     public static final int ITERATIONS = 20;
 
-    /** Sizes below have as many iterations as a median needs, unless {@code -n} is given. */
+    /**
+     * Below this size the number of iterations is chosen for the median, unless {@code -n} is
+     * given.
+     */
     public static final long AUTOMATIC_BELOW = 64 << 10;
 
     /** {@code -z}: when a rank waits. */
@@ -68,7 +71,7 @@ public record PerfConfig(
         BARRIER_APART
     }
 
-    /** {@code -a}: which of the ranks' times counts. */
+    /** {@code -a}: how the ranks' times are combined. */
     public enum Average {
         /** That of rank 0. */
         RANK_0,
@@ -81,7 +84,7 @@ public record PerfConfig(
     }
 
     /**
-     * How times are taken.
+     * Timing settings.
      *
      * @param iterations {@code -n}, or {@link #ITERATIONS}
      * @param automatic whether {@code -n} was not given
@@ -111,7 +114,7 @@ public record PerfConfig(
             boolean timestamps) {
 
         /**
-         * Whether the number of iterations follows from the time of one.
+         * Whether the number of iterations is derived from the time of one.
          *
          * @param bytes size of the operation
          * @return true below {@link #AUTOMATIC_BELOW} unless {@code -n}, {@code -I} or {@code -G}
@@ -123,7 +126,7 @@ public record PerfConfig(
     }
 
     /**
-     * What the buffers are like.
+     * Settings of the buffers.
      *
      * @param unalign {@code -u}, elements before the first
      * @param registration {@code -R}: 0 none, 1 local, 2 symmetric windows

@@ -4,18 +4,18 @@ import java.util.Arrays;
 import java.util.stream.IntStream;
 
 /**
- * How many elements an operation moves on one rank.
+ * Number of elements that an operation moves on one rank.
  *
- * @param count what the {@code count} column shows: elements in one block
- * @param send elements each rank sends; the most of any where they differ
- * @param recv elements each rank receives; the most of any where they differ
+ * @param count elements per block, shown in the column {@code count}
+ * @param send elements each rank sends; the most of any rank where they differ
+ * @param recv elements each rank receives; the most of any rank where they differ
  * @param sendShift in place, the sent block starts at this many elements times the rank
  * @param recvShift in place, the received block starts at this many elements times the rank
  * @param ranks number of ranks
  */
 record Shape(long count, long send, long recv, long sendShift, long recvShift, int ranks) {
 
-    /** How the size asked for becomes the counts of both sides. */
+    /** How the requested size determines the counts of both sides. */
     enum Layout {
         /** Both sides have the whole size. */
         FLAT,

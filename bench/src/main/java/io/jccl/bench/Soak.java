@@ -20,23 +20,23 @@ import java.util.SplittableRandom;
 import java.util.function.LongUnaryOperator;
 
 /**
- * One rank of a long run of mixed operations: which ones, how large and on which stream is drawn
- * alike on all ranks, each result is compared element by element, and now and then the process's
- * memory, threads and open files are read.
+ * One rank of a long run of random operations: operation, size and stream are drawn identically on
+ * all ranks, each result is compared element by element, and the process's memory, threads and open
+ * files are sampled occasionally.
  */
 public final class Soak implements AutoCloseable {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
 
-    /** One operation in so many runs on a communicator that is split off and closed again. */
+    /** One in this many operations runs on a communicator that is split off and closed again. */
     private static final int SPLIT_EVERY = 5_000;
 
     private static final int SMALL = 64;
     private static final int LARGE = 16_384;
 
-    /** One operation in so many is large. */
+    /** One in this many operations is large. */
     private static final int LARGE_EVERY = 500;
 
-    /** Operations whose name goes into a message. */
+    /** The operations, named in messages. */
     private enum Kind {
         BROADCAST,
         SCATTER,
@@ -54,9 +54,9 @@ public final class Soak implements AutoCloseable {
     }
 
     /**
-     * What the process holds.
+     * Resources of the process.
      *
-     * @param operations that were run until then
+     * @param operations operations run until then
      * @param resident bytes of memory, after a garbage collection
      * @param threads of the process
      * @param files open ones
@@ -76,7 +76,7 @@ public final class Soak implements AutoCloseable {
                     }
                 }
                 try (var files = Files.list(Path.of("/proc/self/fd"))) {
-                    // The listing itself is one of them.
+                    // Includes the one used for the listing.
                     return new Reading(operations, resident, threads, (int) files.count() - 1);
                 }
             } catch (IOException e) {
@@ -132,7 +132,7 @@ public final class Soak implements AutoCloseable {
         }
     }
 
-    /** What a rank sends: small enough that sums are exact, different for each place. */
+    /** An input value: small enough that sums are exact, different for each index. */
     private static long value(int rank, long at, long number) {
         return (rank * 31L + at * 7 + number) & 0xFFFF;
     }
@@ -152,7 +152,7 @@ public final class Soak implements AutoCloseable {
         for (int r = 0; r < size; r++) {
             world[r] = size == n ? r : 2 * r + me % 2;
         }
-        // Halves differ in size, and one rank's draws must stay in step with all others'.
+        // Halves differ in size, and all ranks must draw the same random numbers.
         Kind kind = Kind.values()[random.nextInt(Kind.values().length)];
         int count = 1 + random.nextInt(random.nextInt(LARGE_EVERY) == 0 ? LARGE : SMALL);
         int root = random.nextInt(n) % size;

@@ -8,11 +8,10 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Which ranks form a group of their own, as {@code NCCL_TESTS_SPLIT} and {@code
- * NCCL_TESTS_SPLIT_MASK} say.
+ * How ranks form groups, according to {@code NCCL_TESTS_SPLIT} and {@code NCCL_TESTS_SPLIT_MASK}.
  *
- * @param text what was asked for; empty for one group
- * @param operator makes a rank's group of the rank and the value
+ * @param text the requested split; empty for one group
+ * @param operator computes a rank's group from the rank and the value
  * @param value second operand
  */
 public record Split(String text, IntBinaryOperator operator, int value) {
@@ -29,11 +28,11 @@ public record Split(String text, IntBinaryOperator operator, int value) {
             Pattern.compile("(AND|&|OR|\\||MOD|%|DIV|/)\\s*(\\w+)", Pattern.CASE_INSENSITIVE);
 
     /**
-     * Reads the variables; the mask goes first.
+     * Reads the variables; the mask has precedence.
      *
      * @param environment variables
      * @return the split, {@link #NONE} without them
-     * @throws IllegalArgumentException if one is malformed; the message says what to do
+     * @throws IllegalArgumentException if one is malformed; the message tells what to do
      */
     public static Split of(Map<String, String> environment) {
         String mask = environment.get(MASK);
@@ -102,17 +101,17 @@ public record Split(String text, IntBinaryOperator operator, int value) {
      * The group of a rank.
      *
      * @param rank its number among all ranks
-     * @return the colour that its group has in common
+     * @return the colour of its group
      */
     public int group(int rank) {
         return operator.applyAsInt(rank, value);
     }
 
     /**
-     * How many ranks groups have.
+     * Sizes of the groups.
      *
      * @param ranks number of all ranks
-     * @return one size for each group, in no order
+     * @return one size per group, in no particular order
      */
     public int[] sizes(int ranks) {
         Map<Integer, Integer> sizes = new TreeMap<>();

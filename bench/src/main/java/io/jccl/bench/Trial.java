@@ -9,15 +9,15 @@ import io.jccl.device.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's part of what one line of the table measures, in place or not: fills the buffers, runs
- * the operation, checks the result.
+ * One rank's part of a measurement, in place or out of place: fills the buffers, runs the
+ * operation, checks the result.
  */
 final class Trial {
     /**
-     * What one line measures.
+     * The case to measure.
      *
      * @param kind the reduction, or null
-     * @param op the reduction with this rank's factor; of no matter where nothing is reduced
+     * @param op the reduction with this rank's factor; ignored if nothing is reduced
      * @param root root, or -1
      * @param shape counts
      */
@@ -62,9 +62,9 @@ final class Trial {
     /**
      * The reduction of a rank.
      *
-     * @param kind its kind, or null where nothing is reduced
-     * @param rank whose factor a pre-multiplied sum has
-     * @return the reduction; any where nothing is reduced
+     * @param kind its kind, or null if nothing is reduced
+     * @param rank the rank with the factor of a pre-multiplied sum
+     * @return the reduction; any if nothing is reduced
      */
     static ReduceOp op(ReduceOp.@Nullable Kind kind, int rank) {
         return switch (kind) {
@@ -78,7 +78,7 @@ final class Trial {
         };
     }
 
-    /** Fills what is sent and poisons what is received. */
+    /** Fills the send buffer and poisons the receive buffer. */
     void prepare(long seed) {
         Shape s = c.shape;
         int rank = comm.rank();
@@ -95,7 +95,7 @@ final class Trial {
         }
     }
 
-    /** What is timed: one operation, or {@code -m} of them as a group where that is possible. */
+    /** The timed iteration: one operation, or {@code -m} of them as a group if possible. */
     Runnable iteration() {
         int m = config.timing().aggregated();
         Runnable many =
@@ -123,8 +123,8 @@ final class Trial {
     /**
      * Checks the result of one operation.
      *
-     * @param seed what it was prepared with
-     * @param seam may tamper with it before
+     * @param seed the seed passed to {@link #prepare}
+     * @param seam may modify the result first
      * @return wrong elements on this rank
      */
     long verify(long seed, PerfRun.Seam seam) {
@@ -151,7 +151,7 @@ final class Trial {
                                                         buffers.type(), c.kind, seed, source),
                                                 from));
         if (!inPlace && config.collective().sends(rank, c.root)) {
-            // What is sent must be left as it was.
+            // The send buffer must not have changed.
             wrong[0] +=
                     Checker.wrong(
                             buffers.send(),

@@ -1,4 +1,4 @@
-/** The measurements behind the benchmark commands. */
+/** Measurements of the benchmark commands. */
 @NullMarked
 package io.jccl.bench;
 

@@ -8,9 +8,9 @@ import java.util.Arrays;
 /**
  * Causal self-attention of one rank's heads, forward and backward.
  *
- * <p>Probabilities are not kept but computed again from each row's logarithm of the sum, as in
- * arXiv 2205.14135; inner loops add multiples of rows, which the compiler makes vectors of without
- * changing the order of any sum.
+ * <p>Probabilities are recomputed from each row's log-sum-exp instead of being kept, as in arXiv
+ * 2205.14135; inner loops add multiples of rows, which the compiler vectorizes without changing the
+ * order of any sum.
  *
  * <p><b>Threads:</b> one at a time.
  */
@@ -35,7 +35,7 @@ final class Attention {
     private final float[] scoreGradients;
 
     /**
-     * Takes memory to work in.
+     * Allocates scratch memory.
      *
      * @param context rows of a sequence
      * @param heads heads of this rank
@@ -63,12 +63,11 @@ final class Attention {
     }
 
     /**
-     * Attends.
+     * Forward pass.
      *
      * @param qkv rows of queries, keys and values, all heads of each side by side
      * @param out rows of the heads' outputs
-     * @param logSums for each row and head the logarithm of the sum of its exponentials; kept for
-     *     the way back
+     * @param logSums log-sum-exp of each row and head, kept for the backward pass
      * @param sequences number of sequences
      */
     void forward(MemorySegment qkv, MemorySegment out, MemorySegment logSums, int sequences) {
@@ -100,13 +99,13 @@ final class Attention {
     }
 
     /**
-     * The way back.
+     * Backward pass.
      *
-     * @param qkv as forward had it
-     * @param out as forward gave it
-     * @param logSums as forward gave it
-     * @param outGradient gradient by the outputs
-     * @param qkvGradient where the gradient by queries, keys and values goes
+     * @param qkv argument of {@link #forward}
+     * @param out result of {@link #forward}
+     * @param logSums result of {@link #forward}
+     * @param outGradient gradient of the outputs
+     * @param qkvGradient destination of the gradient of queries, keys and values
      * @param sequences number of sequences
      */
     void backward(
@@ -159,7 +158,7 @@ final class Attention {
         }
     }
 
-    /** Row i's products with the keys up to it. */
+    /** Products of row i with the keys up to it. */
     private void scores(int i) {
         Arrays.fill(scores, 0, i + 1, 0);
         for (int d = 0; d < size; d++) {

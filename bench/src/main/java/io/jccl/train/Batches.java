@@ -1,8 +1,8 @@
 package io.jccl.train;
 
 /**
- * Which characters a step trains on: sequences at places of the text that depend on seed, step and
- * number alone, cut into micro-batches the same way whoever computes them.
+ * The samples of each step: sequences at positions of the text that depend only on seed, step and
+ * sample number, split into micro-batches independently of the number of ranks.
  */
 final class Batches {
     private final Corpus corpus;
@@ -14,7 +14,7 @@ final class Batches {
     private long step;
 
     /**
-     * Cuts a step's sequences.
+     * Creates the batches of a rank.
      *
      * @param corpus the text
      * @param seed of the run
@@ -32,7 +32,7 @@ final class Batches {
         this.context = context;
     }
 
-    /** Goes to a step, from 0 on. */
+    /** Moves to a step, counted from 0. */
     void step(long next) {
         step = next;
     }
@@ -46,7 +46,7 @@ final class Batches {
         fill(micro, 0, tokens);
     }
 
-    /** The characters that follow. */
+    /** The characters to predict. */
     void targets(int micro, int[] tokens) {
         fill(micro, 1, tokens);
     }

@@ -4,11 +4,11 @@ import io.jccl.device.Buffer;
 import java.lang.foreign.MemorySegment;
 
 /**
- * A block: attention, then two matrices or experts, each behind a norm and added to the residual
- * path.
+ * A transformer block: attention, then a feed-forward part or experts, each with a norm before it
+ * and a residual connection.
  */
 final class Block {
-    /** One micro-batch's tensors, as memory. */
+    /** The memory of one micro-batch's tensors. */
     private record Slot(
             MemorySegment x,
             MemorySegment y,
@@ -32,16 +32,16 @@ final class Block {
     private final MemorySegment qkvGradient;
 
     /**
-     * Ties it together.
+     * Creates a block.
      *
      * @param work shared memory
      * @param sequences of a micro-batch
-     * @param x the block's input, one a slot; kept
-     * @param y its output, one a slot
-     * @param kept what else is kept, one a slot
-     * @param qkv first product, one a slot
-     * @param out product behind attention, one a slot
-     * @param inner what follows
+     * @param x the block's input, one per slot; kept
+     * @param y its output, one per slot
+     * @param kept other kept tensors, one per slot
+     * @param qkv first product, one per slot
+     * @param out product after attention, one per slot
+     * @param inner the feed-forward part
      */
     Block(
             Workspace work,
@@ -84,13 +84,13 @@ final class Block {
         Functions.sum(s.middle, branch, s.y, work.gradient.count());
     }
 
-    /** Computes again what was not kept; only the input was. */
+    /** Recomputes everything but the input, which was kept. */
     void recompute(int slot) {
         attend(slot);
         inner.recompute(slot);
     }
 
-    /** From the input to what the second part takes. */
+    /** Attention: from the block's input to the input of the feed-forward part. */
     private void attend(int slot) {
         Slot s = slots[slot];
         Functions.norm(s.x, s.normed, work.shareRows, work.hidden);
@@ -101,7 +101,7 @@ final class Block {
         Functions.norm(s.middle, s.middleNormed, work.shareRows, work.hidden);
     }
 
-    /** From the gradient by the output to that by the input, both {@link Workspace#gradient}. */
+    /** From the gradient of the output to that of the input, both in {@link Workspace#gradient}. */
     void backward(int slot) {
         Slot s = slots[slot];
         inner.backward(slot);

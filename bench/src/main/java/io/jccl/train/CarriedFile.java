@@ -11,16 +11,13 @@ import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.zip.CRC32C;
 
-/**
- * What one rank's compression carries, in a file of its own: the buffers' bytes one after the
- * other, as they are in memory, and their CRC-32C.
- */
+/** The compression state of one rank in a file: the contents of the buffers, then their CRC-32C. */
 final class CarriedFile {
     private static final int PIECE = 1 << 20;
 
     private CarriedFile() {}
 
-    /** Of a rank of so many: what it carries is no one else's. */
+    /** Named by rank and number of ranks, since the state belongs to one rank. */
     static Path in(Path folder, int rank, int ranks) {
         return folder.resolve("carried-" + rank + "-of-" + ranks + ".state");
     }
@@ -57,9 +54,10 @@ final class CarriedFile {
     }
 
     /**
-     * Reads what {@link #save} wrote.
+     * Reads a file written by {@link #save}.
      *
-     * @throws IOException if the file is of other buffers or damaged; the message says which
+     * @throws IOException if the file does not match the buffers or is damaged; the message tells
+     *     which
      */
     static void load(Path file, List<Buffer> buffers) throws IOException {
         long expected = Long.BYTES + buffers.stream().mapToLong(Buffer::byteSize).sum();

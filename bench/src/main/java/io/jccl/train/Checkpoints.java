@@ -30,26 +30,26 @@ import java.util.zip.CRC32C;
 
 /**
  * Checkpoints of a run in a folder: {@code step-N} with a folder for each part of the model and
- * {@code step.json}, which is written once all ranks have written theirs; and {@code latest.json},
- * which names the newest of them. So a rank may die at any time. Two are kept, and if files of the
- * newest were damaged since, all ranks go back to the other one.
+ * {@code step.json}, written once all ranks have written their files; and {@code latest.json},
+ * which names the newest one. A rank may therefore die at any time. Two checkpoints are kept; if
+ * the newest is damaged, all ranks fall back to the other one.
  */
 final class Checkpoints {
     static final String LATEST = "latest.json";
     private static final String WHOLE = "step.json";
 
-    /** In {@link #LATEST}: whether its step has {@link #WHOLE}. */
+    /** In {@link #LATEST}: whether the step has {@link #WHOLE}. */
     private static final String MARKED = "marked";
 
     private static final String STEP = "step-";
 
-    /** Folders and files that are written into a step's folder, and removed with it. */
+    /** Names of folders and files in a step's folder, which are removed with it. */
     private static final Pattern PART = Pattern.compile("pp\\d+(-ep\\d+)?-tp\\d+(-experts)?");
 
     private static final Pattern INNER = Pattern.compile("step-\\d{12}");
     private static final Pattern FILE = Pattern.compile(".+\\.(state|shard)(\\.part)?");
 
-    /** Bytes of a rank's text when ranks compare what they could load. */
+    /** Bytes of a rank's message when ranks compare what they could load. */
     private static final int TEXT = 1024;
 
     private static final int SLOT = 3 * Integer.BYTES + TEXT;
@@ -76,11 +76,11 @@ final class Checkpoints {
         description.put("tp", t.tensor());
         description.put("pp", t.pipeline());
         description.put("ep", t.expert());
-        // Files of whole parameters and of shards differ, and so do the parameters they hold.
+        // Files of whole parameters and of shards differ, in the parameters too.
         description.put("sharded", t.sharded());
     }
 
-    /** What saves or loads in a folder. */
+    /** Saves or loads in a folder. */
     @FunctionalInterface
     interface Workspace {
         void in(Path folder) throws IOException;
@@ -91,7 +91,7 @@ final class Checkpoints {
      *
      * @param world all ranks
      * @param step steps taken
-     * @param work writes this rank's files to the folder it is given
+     * @param work writes this rank's files to a folder
      */
     void save(Communicator world, int step, Workspace work) throws IOException {
         Path target = folder.resolve(STEP + step);
@@ -111,13 +111,13 @@ final class Checkpoints {
     private void save(Communicator world, int step, Path target, Workspace work)
             throws IOException {
         if (world.rank() == 0 && Files.exists(target)) {
-            // Of a run that was cut short or went another way: a mixture would look whole.
+            // Left by an interrupted or diverged run: a mixture would look complete.
             remove(target);
         }
         world.barrier(world.device().defaultStream());
         Files.createDirectories(target);
         work.in(target);
-        // A rank that cannot write does not come here, and the others hear of it.
+        // A rank that cannot write does not get here, and the others notice.
         world.barrier(world.device().defaultStream());
         if (world.rank() == 0) {
             ObjectNode latest = description.deepCopy();
@@ -142,8 +142,8 @@ final class Checkpoints {
     }
 
     /**
-     * All but the newest and the whole one before it. Still newer ones are of a run that went
-     * another way: they go when this one comes to them.
+     * Removes all but the newest checkpoint and the complete one before it. Still newer ones belong
+     * to a diverged run: they are replaced when this run reaches them.
      */
     private void removeOld(int newest) throws IOException {
         boolean kept = false;
@@ -156,7 +156,7 @@ final class Checkpoints {
         }
     }
 
-    /** Steps of which there is a folder, before one, the newest first. */
+    /** Steps before the given one that have a folder, newest first. */
     private List<Integer> steps(int before) throws IOException {
         try (Stream<Path> all = Files.list(folder)) {
             return all.map(Checkpoints::number)
@@ -166,12 +166,12 @@ final class Checkpoints {
         }
     }
 
-    /** Removes what {@link #save} wrote to a step's folder, and nothing else that is there. */
+    /** Removes the files that {@link #save} wrote to a step's folder, and no others. */
     private static void remove(Path step) throws IOException {
         if (!isFolder(step)) {
             return;
         }
-        // First, so that what is left if this is cut short is not taken for whole.
+        // First, so that an interrupted removal does not look complete.
         Files.deleteIfExists(step.resolve(WHOLE));
         Files.deleteIfExists(step.resolve(WHOLE + ".part"));
         for (Path part : named(step, PART)) {
@@ -211,7 +211,7 @@ final class Checkpoints {
         try {
             Files.delete(in);
         } catch (DirectoryNotEmptyException e) {
-            // Something of the user's is there, and stays.
+            // The folder contains files of the user and is kept.
         }
     }
 
@@ -228,10 +228,10 @@ final class Checkpoints {
      * Loads a step. All ranks call it, and load the same one.
      *
      * @param world all ranks
-     * @param wanted the step, or {@link RunSettings#NEWEST} for the newest that is whole
+     * @param wanted the step, or {@link RunSettings#NEWEST} for the newest complete one
      * @param work reads this rank's files
-     * @param warn hears on rank 0 which steps were skipped, and why, in one line
-     * @return the steps that were taken
+     * @param warn called on rank 0 with one line on which steps were skipped and why
+     * @return the number of steps taken before
      */
     int load(Communicator world, int wanted, Workspace work, Consumer<String> warn)
             throws IOException {
@@ -257,9 +257,12 @@ final class Checkpoints {
                         + ", or start again without --resume");
     }
 
-    /** Empty if all ranks have loaded the step, otherwise what the first that has not says. */
+    /**
+     * Empty if all ranks have loaded the step, otherwise the message of the first rank that has
+     * not.
+     */
     private String attempt(Communicator world, int step, Workspace work) {
-        // Of a rank: the step, whether it failed and found out itself, and in what words.
+        // Per rank: the step, whether it failed by itself, and its message.
         int failed = 0;
         String text = "";
         try {
@@ -269,7 +272,7 @@ final class Checkpoints {
             failed = 2;
             text = text(e);
         } catch (RuntimeException e) {
-            // Another rank's failure, as a rule.
+            // Usually the failure of another rank.
             failed = 1;
             text = String.valueOf(e.getMessage());
         }
@@ -320,7 +323,7 @@ final class Checkpoints {
         };
     }
 
-    /** The step that {@link #LATEST} names, and older ones that all ranks had written. */
+    /** The step that {@link #LATEST} names, then older complete ones. */
     private List<Integer> newestFirst() throws IOException {
         Path file = folder.resolve(LATEST);
         if (!Files.exists(file)) {
@@ -344,7 +347,7 @@ final class Checkpoints {
         return all;
     }
 
-    /** Steps before one that all ranks had written, the newest first. */
+    /** Complete steps before the given one, newest first. */
     private List<Integer> whole(int before) throws IOException {
         return steps(before).stream().filter(s -> Files.exists(marker(s))).toList();
     }
@@ -353,7 +356,7 @@ final class Checkpoints {
         return folder.resolve(STEP + step).resolve(WHOLE);
     }
 
-    /** Fails if a step is not there, or of another run, or if a rank had not written its part. */
+    /** Fails if a step is missing, of another run, or incomplete. */
     private void checkWhole(int step) throws IOException {
         Path marker = marker(step);
         if (!isFolder(folder.resolve(STEP + step))) {
@@ -365,7 +368,7 @@ final class Checkpoints {
         }
         Path latest = folder.resolve(LATEST);
         JsonNode named = Files.exists(latest) ? read(latest) : MissingNode.getInstance();
-        // Versions before the marker had only that.
+        // Earlier versions had no marker.
         if (named.path(MARKED).asBoolean() || named.path("step").asInt(-1) != step) {
             throw new IOException(marker + " is not there, so not all ranks had saved this step");
         }
@@ -389,7 +392,7 @@ final class Checkpoints {
                         + ", or start without --resume");
     }
 
-    /** Advice to take another step; empty if there is none. */
+    /** Advice to resume from another step; empty if there is none. */
     private String others(int except) throws IOException {
         List<String> others =
                 whole(Integer.MAX_VALUE).stream()

@@ -11,9 +11,9 @@ import java.util.stream.Collectors;
 /**
  * A text to train on, as tokens.
  *
- * @param tokens one for each character: its index in the alphabet, unsigned; not to be changed
+ * @param tokens one per character: its index in the alphabet, unsigned; must not be modified
  * @param alphabet the characters that occur
- * @param source where it comes from, for reports
+ * @param source its source, for reports
  */
 public record Corpus(byte[] tokens, String alphabet, String source) {
     /** A token is a byte. */
@@ -23,9 +23,9 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
     private static final int GRAMMAR_LENGTH = 1 << 17;
 
     /**
-     * Sentences of {@link Grammar}.
+     * Creates sentences of {@link Grammar}.
      *
-     * @param seed chooses them
+     * @param seed seed of the sentences
      * @return 131,072 characters
      */
     public static Corpus grammar(long seed) {
@@ -34,11 +34,11 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
     }
 
     /**
-     * A file.
+     * Reads a file.
      *
      * @param file UTF-8 with at most 256 different characters
      * @return its text
-     * @throws IOException if it cannot be read, or is no such text
+     * @throws IOException if it cannot be read or is not such a text
      */
     public static Corpus of(Path file) throws IOException {
         String text;
@@ -88,7 +88,7 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
     /**
      * A token.
      *
-     * @param at its place in the text
+     * @param at its position in the text
      * @return 0 or more
      */
     int token(int at) {
@@ -96,29 +96,29 @@ public record Corpus(byte[] tokens, String alphabet, String source) {
     }
 
     /**
-     * What a model that ignores the context reaches at best.
+     * The lowest loss of a model that ignores the context.
      *
-     * @return nats a character
+     * @return nats per character
      */
     public double unigramEntropy() {
         return Grammar.unigramEntropy(tokens);
     }
 
     /**
-     * Where in the text an example lies. It depends on the example's number in the joint run alone,
+     * Position of an example in the text. It depends only on the example's number in the whole run,
      * so any number of ranks trains on the same examples.
      *
-     * @param seed of the run
+     * @param seed seed of the run
      * @param example its number
-     * @param from first place
-     * @param to the place after the last
-     * @return a place
+     * @param from first position
+     * @param to the position after the last
+     * @return a position
      */
     static int place(long seed, long example, int from, int to) {
         return from + (int) Long.remainderUnsigned(mix(seed + example + 1), to - from);
     }
 
-    /** The number of SplitMix64 at a place of its sequence. */
+    /** The number at an index of the SplitMix64 sequence. */
     static long mix(long place) {
         return SplitMix.mix(place * SplitMix.GAMMA);
     }

@@ -3,7 +3,7 @@ package io.jccl.train;
 import io.jccl.device.Buffer;
 import java.lang.foreign.MemorySegment;
 
-/** Two matrices with a squared relu between. */
+/** Feed-forward part: two matrices with a squared ReLU between them. */
 final class Dense implements FeedForward {
     private final Product[] up;
     private final Product[] down;
@@ -13,13 +13,13 @@ final class Dense implements FeedForward {
     private final long count;
 
     /**
-     * Ties it together.
+     * Creates the part.
      *
-     * @param up first product, one a slot
-     * @param down second product, one a slot
-     * @param raised what the first gives, one a slot
-     * @param squared what the second takes
-     * @param gradient gradient by either
+     * @param up first product, one per slot
+     * @param down second product, one per slot
+     * @param raised output of the first, one per slot
+     * @param squared input of the second
+     * @param gradient gradient of either
      */
     Dense(Product[] up, Product[] down, Buffer[] raised, Buffer squared, Buffer gradient) {
         this.up = up;

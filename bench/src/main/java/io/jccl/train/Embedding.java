@@ -5,7 +5,7 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 import io.jccl.device.Buffer;
 import java.lang.foreign.MemorySegment;
 
-/** The first layer: a row for each character, and one for its place in the sequence. */
+/** The first layer: the sum of a token and a position embedding. */
 final class Embedding {
     private final MemorySegment token;
     private final MemorySegment position;

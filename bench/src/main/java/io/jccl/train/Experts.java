@@ -14,16 +14,16 @@ import java.lang.foreign.MemorySegment;
 import java.util.List;
 
 /**
- * A block's experts: each token goes to those that its router chooses, on whichever rank.
+ * A block's experts: each token is sent to the experts that its router chooses, on any rank.
  *
- * <p>Tensor parallelism splits an expert's two matrices as it splits a dense block's, and leaves
- * the router whole. All ranks of a tensor group route the same tokens the same way, each to experts
- * of its own group. What comes out of their experts is a part of a sum, and so are the gradients by
- * the tokens and by the router's weights, in which everything behind is linear: summing up rows of
- * tokens, after they have come back, sends less than summing up rows of experts would.
+ * <p>Tensor parallelism splits an expert's two matrices like those of a dense block; the router is
+ * replicated. All ranks of a tensor group route the same tokens in the same way, each to experts of
+ * its own expert group. The outputs of their experts are partial sums, and so are the gradients of
+ * the tokens and of the router's weights, since everything that follows is linear in them: reducing
+ * rows of tokens after they have returned sends less data than reducing rows of experts.
  */
 final class Experts implements FeedForward {
-    /** Weight of the loss that keeps experts evenly busy (arXiv 2101.03961, section 2.2). */
+    /** Weight of the load-balancing loss (arXiv 2101.03961, section 2.2). */
     private static final double BALANCE = 0.01;
 
     private final Slot[] slots;
@@ -37,7 +37,7 @@ final class Experts implements FeedForward {
         final Buffer logitsGradient;
         final RouterOptions router;
 
-        /** Rows that the experts of a rank get at most. */
+        /** Maximum number of rows that the experts of a rank receive. */
         final long rows;
 
         final Communicator tensor;
@@ -46,16 +46,16 @@ final class Experts implements FeedForward {
         /** Whether tensor ranks share the rows of the residual path; experts take all of them. */
         final boolean shared;
 
-        /** All rows of the tokens, of the gradient by the output, and of what experts add up to. */
+        /** All rows of the tokens, of the gradient of the output, and of the sum over experts. */
         final Buffer tokens;
 
         final Buffer outputGradient;
         final Buffer sums;
 
-        /** All rows of the gradient by the tokens that goes by way of the router. */
+        /** All rows of the gradient of the tokens through the router. */
         final Buffer routed;
 
-        /** This rank's rows of that. */
+        /** This rank's rows of {@link #routed}. */
         final MemorySegment routedShare;
 
         Room(Workspace work, Part part, Communicator experts, Communicator tensor, Owned owned) {
@@ -89,7 +89,7 @@ final class Experts implements FeedForward {
         }
     }
 
-    /** What one micro-batch keeps. */
+    /** Memory kept for one micro-batch. */
     private static final class Slot {
         final ExpertDispatch dispatch;
         final Buffer tokens;
@@ -125,9 +125,9 @@ final class Experts implements FeedForward {
     private final long wide;
 
     /**
-     * Ties a block's experts together.
+     * Creates a block's experts.
      *
-     * @param comm ranks that the experts are spread over
+     * @param comm ranks that the experts are distributed over
      * @param part this rank's part of the model
      * @param block which block of it
      * @param store of the router
@@ -135,8 +135,9 @@ final class Experts implements FeedForward {
      * @param products makes products
      * @param work shared memory
      * @param room shared memory of the experts
-     * @param tokens the normed rows, one buffer a slot; slots that share one share all
-     * @param owned takes memory
+     * @param tokens the normalized rows, one buffer per slot; slots with the same buffer share all
+     *     memory
+     * @param owned owner of the memory
      */
     Experts(
             Communicator comm,
@@ -151,7 +152,7 @@ final class Experts implements FeedForward {
             Owned owned) {
         this.work = work;
         this.room = room;
-        // Each tensor rank adds its part.
+        // Each tensor rank contributes a part.
         balance = BALANCE * store.lossFactor() / room.tensor.size();
         squared = room.squared.asSegment();
         gradient = room.gradient.asSegment();
@@ -245,7 +246,7 @@ final class Experts implements FeedForward {
         addUp();
     }
 
-    /** All rows of what may be shared out by rows. */
+    /** All rows of a tensor that may be split by rows. */
     private Buffer all(Buffer share, Buffer to) {
         if (!room.shared) {
             return share;
@@ -254,7 +255,7 @@ final class Experts implements FeedForward {
         return to;
     }
 
-    /** From the tensor ranks' parts to their sums, of which this rank takes its rows. */
+    /** Reduces the tensor ranks' parts; this rank keeps its rows of the sum. */
     private void addUp() {
         if (room.shared) {
             room.tensor.reduceScatter(room.sums, work.branch, ReduceOp.SUM, room.stream);
@@ -263,7 +264,7 @@ final class Experts implements FeedForward {
         }
     }
 
-    /** All of it: the weights' gradients take what the experts gave. */
+    /** Recomputes everything: the gradients of the weights need the experts' outputs. */
     @Override
     public void recompute(int slot) {
         forward(slot);
@@ -292,12 +293,12 @@ final class Experts implements FeedForward {
         Functions.sum(room.routedShare, branch, normedGradient, work.normedGradient.count());
     }
 
-    /** The loss of uneven use, by its weight, of the first slot's last micro-batch. */
+    /** The weighted load-balancing loss of the first slot's last micro-batch. */
     double balanceLoss() {
         return BALANCE * slots[0].dispatch.router().balanceLoss();
     }
 
-    /** How evenly the experts were used in the last micro-batch of the first slot. */
+    /** Load statistics of the last micro-batch of the first slot. */
     ExpertStatistics statistics() {
         return slots[0].dispatch.statistics();
     }

@@ -1,15 +1,16 @@
 package io.jccl.train;
 
 /**
- * What follows attention in a block: two matrices, or experts. One slot per micro-batch under way.
+ * The part of a block after attention: two matrices, or experts. One slot per micro-batch in
+ * flight.
  */
 interface FeedForward {
-    /** From the normed rows of a slot to the output that the residual path adds. */
+    /** From the normalized rows of a slot to the output that is added to the residual. */
     void forward(int slot);
 
-    /** Computes again what {@link #backward} needs; the normed rows are there. */
+    /** Recomputes what {@link #backward} needs from the normalized rows. */
     void recompute(int slot);
 
-    /** From the gradient by the output to that by the normed rows. */
+    /** From the gradient of the output to that of the normalized rows. */
     void backward(int slot);
 }

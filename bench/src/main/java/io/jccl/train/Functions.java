@@ -5,9 +5,9 @@ import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 import java.lang.foreign.MemorySegment;
 
 /**
- * What a model does with activations besides products of matrices, forward and backward, on float32
- * rows in the caller's memory: the norm by the root mean square (arXiv 1910.07467, without gain),
- * the squared relu (arXiv 2109.08668), and the cross entropy of a softmax.
+ * Activation functions of a model, forward and backward, on float32 rows in the caller's memory:
+ * RMSNorm (arXiv 1910.07467, without gain), squared ReLU (arXiv 2109.08668), and softmax cross
+ * entropy.
  */
 public final class Functions {
     private static final float EPSILON = 1e-6f;
@@ -17,8 +17,8 @@ public final class Functions {
     /**
      * Divides each row by its root mean square.
      *
-     * @param x rows times width
-     * @param normed as many; where they go
+     * @param x rows x width
+     * @param normed destination of the same size
      * @param rows number of rows
      * @param width elements of a row
      */
@@ -42,11 +42,11 @@ public final class Functions {
     }
 
     /**
-     * Adds the gradient by the rows before {@link #norm}.
+     * Adds the gradient of the input of {@link #norm}.
      *
-     * @param x rows before the norm
-     * @param normedGradient gradient by the rows after it
-     * @param gradient to which is added
+     * @param x input of the norm
+     * @param normedGradient gradient of its output
+     * @param gradient gradient to add to
      * @param rows number of rows
      * @param width elements of a row
      */
@@ -72,12 +72,12 @@ public final class Functions {
     }
 
     /**
-     * Adds two.
+     * Adds two vectors.
      *
-     * @param a one
-     * @param b the other
-     * @param sum where the sum goes; may be a or b
-     * @param count how many
+     * @param a first vector
+     * @param b second vector
+     * @param sum destination; may be a or b
+     * @param count number of elements
      */
     public static void sum(MemorySegment a, MemorySegment b, MemorySegment sum, long count) {
         for (long i = 0; i < count; i++) {
@@ -86,11 +86,11 @@ public final class Functions {
     }
 
     /**
-     * The square of what is positive, 0 for the rest.
+     * Squared ReLU: the square of positive elements, 0 for others.
      *
      * @param x inputs
-     * @param y where the results go
-     * @param count how many
+     * @param y destination
+     * @param count number of elements
      */
     public static void reluSquared(MemorySegment x, MemorySegment y, long count) {
         for (long i = 0; i < count; i++) {
@@ -100,11 +100,11 @@ public final class Functions {
     }
 
     /**
-     * Turns the gradient by the results of {@link #reluSquared} into that by its inputs.
+     * Converts the gradient of the output of {@link #reluSquared} into that of its input.
      *
      * @param x inputs
      * @param gradient gradient, changed in place
-     * @param count how many
+     * @param count number of elements
      */
     public static void reluSquaredBackward(MemorySegment x, MemorySegment gradient, long count) {
         for (long i = 0; i < count; i++) {
@@ -113,14 +113,13 @@ public final class Functions {
     }
 
     /**
-     * Minus the logarithm of the probability that a softmax gives to the right token, summed over
-     * rows; and its gradient.
+     * Softmax cross entropy, summed over rows, and its gradient.
      *
-     * @param logits rows times tokens; replaced by the gradient times {@code scale}
-     * @param targets the right token of each row
+     * @param logits rows x tokens; replaced by the gradient times {@code scale}
+     * @param targets target token of each row
      * @param rows number of rows
      * @param tokens elements of a row
-     * @param scale what the gradient is multiplied by
+     * @param scale factor of the gradient
      * @return the sum, in nats
      */
     public static double crossEntropy(

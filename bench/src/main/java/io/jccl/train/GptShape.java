@@ -5,17 +5,17 @@ import java.util.List;
 
 /**
  * Size of a character-level GPT: token and position embeddings, blocks of causal self-attention and
- * a layer of two matrices four times as wide inside, each behind a norm and beside a residual path
- * (GPT-2's order), a norm, and a softmax. There are no biases and gains.
+ * a feed-forward part of four times the width, each with pre-norm and a residual connection
+ * (GPT-2's order), a final norm, and a softmax. There are no biases and gains.
  *
  * @param layers number of blocks
  * @param hidden width
  * @param heads attention heads, a divisor of the width
- * @param context characters that a prediction sees at most
+ * @param context maximum number of characters that a prediction depends on
  * @param vocabulary number of different characters
  * @param experts experts in each block instead of the two matrices; 0 for none
- * @param topK experts that a token goes to
- * @param capacityFactor slots of an expert, as a multiple of its share if tokens were spread evenly
+ * @param topK experts per token
+ * @param capacityFactor slots of an expert relative to a balanced load
  */
 public record GptShape(
         int layers,
@@ -26,18 +26,18 @@ public record GptShape(
         int experts,
         int topK,
         double capacityFactor) {
-    /** How much wider a block is inside. */
+    /** Width of the feed-forward part as a multiple of the hidden size. */
     public static final int WIDTH = 4;
 
-    /** What a rank holds of a matrix that tensor parallelism splits. */
+    /** The share of a matrix that a rank holds under tensor parallelism. */
     enum Split {
-        /** All of it. */
+        /** The whole matrix. */
         NONE,
-        /** Its share of the columns. */
+        /** A share of the columns. */
         COLUMNS,
-        /** Its share of the columns in each third: queries, keys and values. */
+        /** A share of the columns in each third: queries, keys and values. */
         THIRDS,
-        /** Its share of the rows. */
+        /** A share of the rows. */
         ROWS
     }
 
@@ -47,8 +47,8 @@ public record GptShape(
      * @param name unique in its layer
      * @param rows of the whole matrix
      * @param columns of the whole matrix
-     * @param bound of its initial values
-     * @param split what tensor parallelism does with it
+     * @param bound bound of its initial values
+     * @param split how tensor parallelism splits it
      */
     record Weight(String name, int rows, int columns, double bound, Split split) {
         /** Elements that one of {@code parts} ranks holds. */
@@ -56,7 +56,7 @@ public record GptShape(
             return (long) rows * columns / (split == Split.NONE ? 1 : parts);
         }
 
-        /** Where in the whole matrix a rank's element lies. */
+        /** Index in the whole matrix of a rank's element. */
         long index(long local, int part, int parts) {
             switch (split) {
                 case ROWS -> {
@@ -88,10 +88,10 @@ public record GptShape(
                 new Weight("position", context, hidden, 0.25, Split.NONE));
     }
 
-    /** A block without its experts. */
+    /** The weights of a block without its experts. */
     List<Weight> block() {
         double in = Math.sqrt(3.0 / hidden);
-        // Blocks begin small, so that depth does not matter at first.
+        // Blocks start small, so that depth does not matter initially.
         double out = in / Math.sqrt(2.0 * layers);
         List<Weight> all = new ArrayList<>();
         all.add(new Weight("qkv", hidden, 3 * hidden, in, Split.THIRDS));
@@ -105,7 +105,7 @@ public record GptShape(
         return all;
     }
 
-    /** Some of a block's experts. */
+    /** The weights of some of a block's experts. */
     List<Weight> experts(int from, int count) {
         double in = Math.sqrt(3.0 / hidden);
         double out = in / Math.sqrt(2.0 * layers * WIDTH);
@@ -126,7 +126,7 @@ public record GptShape(
     /**
      * Number of parameters.
      *
-     * @return all of them, those of all experts included
+     * @return number of all parameters, including those of all experts
      */
     public long parameters() {
         long block = count(block()) + count(experts(0, experts));

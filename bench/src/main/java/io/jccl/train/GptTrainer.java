@@ -25,9 +25,9 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's training. The constructor takes all memory; a step takes none.
+ * The training of one rank. The constructor allocates all memory; steps allocate none.
  *
- * <p><b>Threads:</b> one at a time, the one that uses the communicator.
+ * <p><b>Threads:</b> one at a time, which must be the thread that uses the communicator.
  */
 public final class GptTrainer implements AutoCloseable {
     static final String PIPELINE = "pipeline";
@@ -55,12 +55,12 @@ public final class GptTrainer implements AutoCloseable {
     private int step;
 
     /**
-     * Takes memory. All ranks call it.
+     * Allocates memory. All ranks call it.
      *
-     * @param world this rank's end; its size is that of the techniques
+     * @param world this rank's communicator; its size is that of the techniques
      * @param corpus the text, the same on all ranks
-     * @param settings the same on all ranks, and checked
-     * @throws JcclException if a rank failed or memory is short
+     * @param settings the same on all ranks, already checked
+     * @throws JcclException if a rank failed or memory is insufficient
      */
     public GptTrainer(Communicator world, Corpus corpus, RunSettings settings) {
         this.world = world;
@@ -171,7 +171,7 @@ public final class GptTrainer implements AutoCloseable {
                 local);
     }
 
-    /** This rank's place among those that see different samples. */
+    /** This rank's index among those with different samples. */
     private int replica() {
         return mesh.coordinate(DATA) * techniques.expert() + mesh.coordinate(EXPERT);
     }
@@ -206,7 +206,10 @@ public final class GptTrainer implements AutoCloseable {
                 factor);
     }
 
-    /** Several buckets for small models too, so that the first leave while others are made. */
+    /**
+     * Several buckets even for small models, so that the first are reduced while others are
+     * computed.
+     */
     private ReducerOptions buckets(List<Part.Layer> layers) {
         long bytes = 0;
         for (Part.Layer l : layers) {
@@ -238,10 +241,11 @@ public final class GptTrainer implements AutoCloseable {
     }
 
     /**
-     * One step. All ranks call it.
+     * Runs one step. All ranks call it.
      *
-     * @return the loss before it, the mean over the samples of all ranks, in nats a character
-     * @throws JcclException if a rank failed, or the loss is no finite number
+     * @return the loss before the step, the mean over the samples of all ranks, in nats per
+     *     character
+     * @throws JcclException if a rank failed, or the loss is not finite
      */
     public double step() {
         batches.step(step);
@@ -273,7 +277,7 @@ public final class GptTrainer implements AutoCloseable {
         return loss;
     }
 
-    /** Tells a profile which communicator is for what. */
+    /** Names the communicators in a profile. */
     void name(Profile profile) {
         profile.name(world.history().communicator(), "loss");
         if (pipeline != null) {
@@ -287,12 +291,12 @@ public final class GptTrainer implements AutoCloseable {
         }
     }
 
-    /** Nanoseconds so far in which this rank waited for gradients or parameters. */
+    /** Nanoseconds that this rank has waited for gradients or parameters. */
     long waitedNanos() {
         return store.waitedNanos() + (experts == null ? 0 : experts.waitedNanos());
     }
 
-    /** Nanoseconds so far in which this rank waited for messages that travel while it computes. */
+    /** Nanoseconds that this rank has waited for overlapped messages. */
     long pipelineNanos() {
         return pipeline == null ? 0 : pipeline.waitedNanos();
     }
@@ -305,7 +309,7 @@ public final class GptTrainer implements AutoCloseable {
         step = from.load(world, wanted, folder -> files(folder, false), warn);
     }
 
-    /** Each part of the model has a folder, which its replicas share. */
+    /** Each part of the model has a folder, shared by its replicas. */
     private void files(Path folder, boolean save) throws IOException {
         String at = "pp" + mesh.coordinate(PIPELINE);
         Path dense = folder.resolve(at + "-tp" + mesh.coordinate(TENSOR));
@@ -326,8 +330,8 @@ public final class GptTrainer implements AutoCloseable {
     }
 
     /**
-     * Idle part of the pipeline in the last step, computed and measured; empty without one. All
-     * ranks call it.
+     * Pipeline bubble of the last step, computed and measured; empty without a pipeline. All ranks
+     * call it.
      */
     List<Double> bubble() {
         if (pipeline == null || step == 0) {
@@ -337,7 +341,7 @@ public final class GptTrainer implements AutoCloseable {
         return List.of(report.computed(), report.measured());
     }
 
-    /** What the routers of this rank's blocks say of balance; empty without experts. */
+    /** Load balance of this rank's routers; empty without experts. */
     Map<String, Double> balance() {
         Map<String, Double> balance = new LinkedHashMap<>();
         List<Experts> blocks = stage.experts();
@@ -351,7 +355,7 @@ public final class GptTrainer implements AutoCloseable {
     }
 
     /**
-     * Steps taken.
+     * Number of steps taken.
      *
      * @return 0 or more
      */

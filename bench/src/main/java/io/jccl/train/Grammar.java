@@ -3,7 +3,7 @@ package io.jccl.train;
 import java.util.SplittableRandom;
 
 /**
- * Text to train on: sentences that a small grammar derives, the same for the same seed.
+ * Text to train on: sentences of a small grammar, determined by the seed.
  *
  * <pre>
  * sentence = subject verb object [adverb] "."
@@ -12,7 +12,7 @@ import java.util.SplittableRandom;
  * </pre>
  */
 public final class Grammar {
-    /** All characters that occur; a character's index here is its token. */
+    /** All characters; a character's index is its token. */
     public static final String ALPHABET = " .abcdefghijklmnopqrstuvwxyz";
 
     private static final String[] ADJECTIVES = {"red", "old", "quick", "small", "quiet", "warm"};
@@ -30,9 +30,9 @@ public final class Grammar {
     }
 
     /**
-     * Derives sentences.
+     * Generates sentences.
      *
-     * @param seed chooses among derivations
+     * @param seed seed of the sentences
      * @param length number of characters
      * @return tokens, indices into {@link #ALPHABET}
      */
@@ -49,8 +49,7 @@ public final class Grammar {
     }
 
     /**
-     * Mean information of one token when only its frequency is known: the loss of the best model
-     * that ignores the context.
+     * Unigram entropy: the loss of the best model that ignores the context.
      *
      * @param tokens a text
      * @return nats per token

@@ -7,18 +7,18 @@ import io.jccl.error.JcclException;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Resources that are closed together, the last first. */
+/** Resources that are closed together, in reverse order. */
 public final class Owned implements AutoCloseable {
     private final List<AutoCloseable> resources = new ArrayList<>();
 
-    /** Owns nothing yet. */
+    /** Creates an empty owner. */
     public Owned() {}
 
     /**
-     * Takes a resource.
+     * Adds a resource.
      *
      * @param <T> its type
-     * @param resource what {@link #close} closes
+     * @param resource closed by {@link #close}
      * @return the resource
      */
     public <T extends AutoCloseable> T add(T resource) {
@@ -29,19 +29,19 @@ public final class Owned implements AutoCloseable {
     /**
      * Closes a resource before the others.
      *
-     * @param resource one that was added
+     * @param resource a resource that was added
      */
     public void release(AutoCloseable resource) {
         resources.remove(resource);
         close(resource);
     }
 
-    /** Float32, all zero. */
+    /** Allocates float32 zeros. */
     Buffer floats(Device device, long count) {
         return add(device.allocate(DataType.FLOAT32, count)).zero();
     }
 
-    /** Closes everything; an error does not keep the others from being closed. */
+    /** Closes all resources, even if closing one of them fails. */
     @Override
     public void close() {
         RuntimeException failure = null;

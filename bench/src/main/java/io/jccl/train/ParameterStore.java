@@ -6,8 +6,8 @@ import java.io.IOException;
 import java.nio.file.Path;
 
 /**
- * Where one rank's parameters and gradients live, and what joins gradients over ranks: what the
- * model computes with are float32 buffers at places that never change, whatever holds them between.
+ * Stores one rank's parameters and gradients and reduces gradients over ranks. The model computes
+ * with float32 buffers at fixed addresses, however the store keeps the data between uses.
  *
  * <p>A step: for each micro-step {@link #begin}; {@link #load} and {@link #unload} around each use
  * of a layer's weights; {@link #open} before gradients are added to a layer, {@link #ready} when
@@ -17,16 +17,19 @@ interface ParameterStore extends AutoCloseable {
     /** A weight's elements, valid between {@link #load} and {@link #unload} of its layer. */
     Buffer weight(int layer, int weight);
 
-    /** Its gradient, to be added to between {@link #open} and {@link #ready} of its layer. */
+    /**
+     * The gradient of a weight, to be accumulated between {@link #open} and {@link #ready} of its
+     * layer.
+     */
     Buffer gradient(int layer, int weight);
 
-    /** What the mean loss of a micro-step is multiplied by before the way back. */
+    /** Factor of a micro-step's mean loss before the backward pass. */
     double lossFactor();
 
     /** Sets all parameters from their {@link Initial values}. */
     void initialize(Initial values);
 
-    /** Begins a micro-step's way back. */
+    /** Begins a micro-step's backward pass. */
     void begin(boolean last);
 
     void load(int layer);
@@ -37,7 +40,7 @@ interface ParameterStore extends AutoCloseable {
 
     void ready(int layer);
 
-    /** Ends a micro-step's way back. */
+    /** Ends a micro-step's backward pass. */
     void end();
 
     /**
@@ -47,19 +50,19 @@ interface ParameterStore extends AutoCloseable {
      */
     void step(double learningRate);
 
-    /** Nanoseconds so far in which this rank waited for gradients or parameters of others. */
+    /** Nanoseconds that this rank has waited for gradients or parameters of others. */
     long waitedNanos();
 
-    /** All ranks write what is needed to go on. */
+    /** Saves the state needed to resume. All ranks call it. */
     void save(Path folder) throws IOException;
 
-    /** All ranks read it. */
+    /** Loads the saved state. All ranks call it. */
     void load(Path folder) throws IOException;
 
     @Override
     void close();
 
-    /** Gives initial values. */
+    /** Provides initial values. */
     @FunctionalInterface
     interface Initial {
         void fill(int layer, int weight, Buffer values);

@@ -12,12 +12,12 @@ import java.util.List;
  * some of their experts.
  *
  * @param shape the whole model
- * @param tensorRank this rank's part of the split matrices
- * @param tensorRanks in how many they are split
+ * @param tensorRank this rank's share of the split matrices
+ * @param tensorRanks number of shares
  * @param firstBlock first block of this pipeline stage
- * @param blocks how many
+ * @param blocks number of blocks
  * @param firstExpert first of this rank's experts
- * @param experts how many
+ * @param experts number of experts
  */
 record Part(
         GptShape shape,
@@ -45,12 +45,12 @@ record Part(
         return firstBlock + blocks == shape.layers();
     }
 
-    /** Place of a block of this part among {@link #layers}. */
+    /** Index of a block of this part in {@link #layers}. */
     int layer(int block) {
         return block + (first() ? 1 : 0);
     }
 
-    /** All but the experts. */
+    /** All layers but the experts. */
     List<Layer> layers() {
         List<Layer> layers = new ArrayList<>();
         if (first()) {
@@ -80,8 +80,8 @@ record Part(
     }
 
     /**
-     * Initial values, which depend on seed, block, weight and place in the whole matrix alone, not
-     * on the number of ranks.
+     * Sets initial values, which depend only on seed, block, weight and position in the whole
+     * matrix, not on the number of ranks.
      */
     void initialize(long seed, Layer layer, Weight w, MemorySegment values) {
         int dot = layer.name().indexOf('.');

@@ -27,10 +27,10 @@ final class PlainStore implements ParameterStore {
     private final GradientReducer reducer;
     private final GradientNorm norm;
 
-    /** Number of each layer's first weight, and of all at the end. */
+    /** Index of each layer's first weight; the last entry is the number of weights. */
     private final int[] firstWeight;
 
-    /** Where each weight starts among the parameters. */
+    /** Start of each weight among the parameters. */
     private final long[] from;
 
     private final Buffer[] weights;
@@ -38,15 +38,15 @@ final class PlainStore implements ParameterStore {
     private long waited;
 
     /**
-     * Takes memory. All ranks call it.
+     * Allocates memory. All ranks call it.
      *
      * @param comm the ranks that hold the same parameters
      * @param part what this rank computes
      * @param layers its weights
      * @param optimizer the update rule
-     * @param reducerOptions how gradients travel
-     * @param microSteps of one step
-     * @param factor what the mean gradient is multiplied by
+     * @param reducerOptions settings of the gradient reducer
+     * @param microSteps micro-batches per step
+     * @param factor factor of the mean gradient
      */
     PlainStore(
             Communicator comm,
@@ -190,11 +190,11 @@ final class PlainStore implements ParameterStore {
     public void load(Path folder) throws IOException {
         steps = state.restore(file(folder));
         Path carried = CarriedFile.in(folder, comm.rank(), comm.size());
-        // Not there with another number of ranks, or if nothing was compressed before.
+        // Missing if the number of ranks changed or gradients were not compressed before.
         if (!reducer.carried().isEmpty() && Files.exists(carried)) {
             CarriedFile.load(carried, reducer.carried());
         } else {
-            // What a damaged step left there.
+            // Discards the values of a damaged step.
             reducer.carried().forEach(Buffer::zero);
         }
     }

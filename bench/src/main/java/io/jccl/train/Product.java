@@ -1,10 +1,12 @@
 package io.jccl.train;
 
-/** A product with a weight matrix, {@code y = x w}, tied to its buffers when it is made. */
+/**
+ * A product with a weight matrix, {@code y = x w}, on buffers that are fixed when it is created.
+ */
 interface Product {
-    /** Sets y. */
+    /** Computes y. */
     void forward();
 
-    /** Sets x's gradient, and adds to w's. */
+    /** Computes the gradient of x and adds to the gradient of w. */
     void backward();
 }

@@ -13,9 +13,7 @@ import io.jccl.train.GptShape.Weight;
 import java.util.HashMap;
 import java.util.Map;
 
-/**
- * Makes {@link Product}s of a micro-batch's rows, alone or with the ranks that share the matrices.
- */
+/** Creates {@link Product}s of a micro-batch's rows, local or tensor-parallel. */
 final class Products {
     private final Matmul matmul;
     private final Stream stream;
@@ -30,14 +28,14 @@ final class Products {
     private final Map<Weight, RowLinear> byRows = new HashMap<>();
 
     /**
-     * Prepares.
+     * Creates a factory.
      *
-     * @param matmul what computes
-     * @param stream where
+     * @param matmul computes the products
+     * @param stream stream to compute on
      * @param tensor ranks that share matrices
      * @param rows of a micro-batch
-     * @param shared whether those ranks share the rows between the matrices
-     * @param owned takes scratch memory
+     * @param shared whether those ranks split the rows between the matrices (sequence parallelism)
+     * @param owned owner of scratch memory
      */
     Products(
             Matmul matmul,
@@ -54,7 +52,10 @@ final class Products {
         this.owned = owned;
     }
 
-    /** With a weight matrix as it is split; a product with all of it is computed on this rank. */
+    /**
+     * A product with a weight matrix, split as the weight specifies; one that is not split is
+     * computed locally.
+     */
     Product of(
             Weight weight,
             Buffer w,
@@ -119,18 +120,18 @@ final class Products {
                                         RowLinear.Options.DEFAULT.withSequenceParallel(shared))));
     }
 
-    /** Rows of what this rank holds of a weight matrix. */
+    /** Rows of this rank's share of a weight matrix. */
     private int inputs(Weight w) {
         return w.split() == Split.ROWS ? w.rows() / tensor.size() : w.rows();
     }
 
-    /** Columns of what this rank holds of a weight matrix. */
+    /** Columns of this rank's share of a weight matrix. */
     private int outputs(Weight w) {
         boolean whole = w.split() == Split.NONE || w.split() == Split.ROWS;
         return whole ? w.columns() : w.columns() / tensor.size();
     }
 
-    /** With what this rank holds of a weight matrix, and no one else; of any number of rows. */
+    /** A local product with this rank's share of a weight matrix, for any number of rows. */
     Product local(
             Weight weight,
             Buffer w,

@@ -19,8 +19,8 @@ import jdk.jfr.consumer.RecordingFile;
 import org.jspecify.annotations.Nullable;
 
 /**
- * How long the operations of this process's ranks take, from a recording of Java's flight recorder
- * over some steps.
+ * Times of the operations of this process's ranks, from a JDK Flight Recorder recording of some
+ * steps.
  *
  * <p><b>Threads:</b> {@link #name} by any; the rest by one.
  */
@@ -35,10 +35,10 @@ final class Profile {
     /**
      * Seconds, the mean over ranks.
      *
-     * @param axes in operations of each axis
-     * @param inline in operations on the threads that train, which wait for them
-     * @param queued in operations on streams beside them; a pipeline's messages, of which a receive
-     *     is under way as long as the sender computes, are left out
+     * @param axes time in operations of each axis
+     * @param inline time in operations on the training threads, which wait for them
+     * @param queued time in operations on other streams, without a pipeline's messages, whose
+     *     receives last as long as the sender computes
      * @param queuedGathers the part of {@code queued} in allGathers
      */
     record Times(Map<String, Double> axes, double inline, double queued, double queuedGathers) {
@@ -53,7 +53,7 @@ final class Profile {
         }
     }
 
-    /** Says which ranks a communicator joins. */
+    /** Sets the name of a communicator's axis. */
     void name(String communicator, String axis) {
         names.put(communicator, axis);
     }
@@ -69,7 +69,7 @@ final class Profile {
      * Ends the recording.
      *
      * @param ranks ranks of this process
-     * @return what it holds; operations of which no name is known are the gradients'
+     * @return its contents; operations of unnamed communicators are counted as those of gradients
      */
     Times stop(int ranks) throws IOException {
         Recording r = recording;
@@ -116,7 +116,9 @@ final class Profile {
                 e.getEndTime());
     }
 
-    /** In any of some operations, of all threads; those of a group run at the same time. */
+    /**
+     * Time in any of the operations, over all threads; operations of a group run at the same time.
+     */
     private static double seconds(List<Span> spans, Predicate<Span> which) {
         Map<Long, List<Span>> threads = new TreeMap<>();
         spans.stream()

@@ -16,9 +16,9 @@ import java.nio.file.Path;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** One rank's tiers of memory, without caps. */
+/** One rank's memory tiers, without limits. */
 final class RankTiers implements AutoCloseable {
-    /** What O_DIRECT wants. */
+    /** Alignment that O_DIRECT requires. */
     private static final int PAGE = 4096;
 
     private static final int LINE = 64;
@@ -28,9 +28,9 @@ final class RankTiers implements AutoCloseable {
     private final Owned owned = new Owned();
 
     /**
-     * Opens them.
+     * Opens the tiers.
      *
-     * @param folder of tier NVME, in which the rank makes one of its own; null for none
+     * @param folder folder of tier NVME, in which the rank creates its own; null for none
      * @param rank this rank
      */
     RankTiers(@Nullable Path folder, int rank) {

@@ -5,19 +5,19 @@ import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What is trained, and how.
+ * Settings of a training run.
  *
  * @param shape the model
- * @param techniques which are on
+ * @param techniques the techniques to use
  * @param batch sequences of a step, of all ranks
  * @param steps optimizer steps from the first to the last
  * @param learningRate of the optimizer
  * @param optimizer the update rule
  * @param seed of initial parameters and batches
- * @param threads of a rank's products
+ * @param threads per rank for matrix products
  * @param nvme folder for optimizer state in files; null without
  * @param checkpoint folder for checkpoints; null for none
- * @param every steps between two checkpoints; the last step has one too
+ * @param every steps between two checkpoints; the last step is saved too
  * @param resume {@link #START}, {@link #NEWEST}, or the step of the checkpoint to go on from
  */
 public record RunSettings(
@@ -36,7 +36,7 @@ public record RunSettings(
     /** No checkpoint is loaded. */
     public static final int START = -1;
 
-    /** The newest checkpoint that is whole is loaded. */
+    /** The newest complete checkpoint is loaded. */
     public static final int NEWEST = 0;
 
     /** Sequences of a micro-batch. */

@@ -22,9 +22,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Parameters, gradients and optimizer state as {@link ZeroOptimizer} keeps them. One layer at a
- * time is copied to where the model computes, and widened if it is bfloat16; its gradients are
- * rounded when they are added to the others.
+ * Parameters, gradients and optimizer state in a {@link ZeroOptimizer}. One layer at a time is
+ * copied to the model's buffers, widened if it is bfloat16; its gradients are rounded when they are
+ * accumulated.
  */
 final class ShardedStore implements ParameterStore {
     private final List<Part.Layer> layers;
@@ -40,15 +40,15 @@ final class ShardedStore implements ParameterStore {
     private long waited;
 
     /**
-     * Takes memory. All ranks call it.
+     * Allocates memory. All ranks call it.
      *
-     * @param comm the ranks that the state is spread over
+     * @param comm the ranks that the state is sharded over
      * @param part what this rank computes
      * @param layers its weights
      * @param optimizer the update rule
-     * @param options what is sharded, and where it lives
-     * @param tiers where there is room; closed by the caller
-     * @param factor what the mean gradient is multiplied by
+     * @param options what is sharded, and where it is stored
+     * @param tiers the memory tiers; closed by the caller
+     * @param factor factor of the mean gradient
      */
     ShardedStore(
             Communicator comm,

@@ -14,7 +14,7 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's part of the model, tied to its parameters, for a number of micro-batches under way.
+ * One rank's part of the model with its parameters, for a number of micro-batches in flight.
  *
  * <p><b>Threads:</b> one at a time.
  */
@@ -23,7 +23,7 @@ final class Stage implements PipelineStage {
     private final ParameterStore store;
     private final @Nullable ParameterStore experts;
 
-    /** Ranks that share the rows of the residual path; null if all ranks have all rows. */
+    /** Ranks that split the rows of the residual path; null if all ranks have all rows. */
     private final @Nullable Communicator tensor;
 
     private final Communicator expertRanks;
@@ -39,7 +39,7 @@ final class Stage implements PipelineStage {
     private final Workspace work;
     private final Block[] blocks;
 
-    /** Inputs of the blocks, and the output of the last, each a slot. */
+    /** Inputs of the blocks, then the output of the last; one per slot. */
     private final Buffer[][] x;
 
     private final @Nullable Embedding embedding;
@@ -50,7 +50,7 @@ final class Stage implements PipelineStage {
     private final Buffer normed;
     private final Buffer normedGradient;
 
-    /** This rank's rows of both. */
+    /** This rank's rows of the two buffers above. */
     private final MemorySegment rowsShare;
 
     private final MemorySegment normedGradientShare;
@@ -62,13 +62,13 @@ final class Stage implements PipelineStage {
     private double lossSum;
 
     /**
-     * How a stage computes.
+     * Settings of a stage.
      *
      * @param sequences of a micro-batch
      * @param microBatches of a step
-     * @param slots micro-batches that are under way at most
+     * @param slots maximum number of micro-batches in flight
      * @param recompute whether only the blocks' inputs are kept
-     * @param shared whether the residual path's rows are shared out among tensor ranks
+     * @param shared whether the residual path's rows are split over tensor ranks
      */
     record Options(int sequences, int microBatches, int slots, boolean recompute, boolean shared) {}
 
@@ -242,7 +242,7 @@ final class Stage implements PipelineStage {
                 fromGradient);
     }
 
-    /** Elements that travel between pipeline stages. */
+    /** Elements sent between pipeline stages per micro-batch. */
     long activationCount() {
         return x[0][0].count();
     }
@@ -346,7 +346,7 @@ final class Stage implements PipelineStage {
         }
     }
 
-    /** All tensor ranks compute the whole of it, so that each has the gradient of its rows. */
+    /** All tensor ranks compute the whole loss, so that each has the gradient of its rows. */
     private void loss(int micro, int slot, Product product) {
         int layer = headLayer;
         int vocabulary = part.shape().vocabulary();
@@ -375,7 +375,7 @@ final class Stage implements PipelineStage {
                 work.hidden);
     }
 
-    /** All rows of what is shared out by rows. */
+    /** All rows of a tensor that is split by rows. */
     private Buffer gathered(Buffer share) {
         if (tensor == null) {
             return share;
@@ -389,7 +389,7 @@ final class Stage implements PipelineStage {
         return balanced;
     }
 
-    /** The sum of the losses of all rows since the last call; 0 where the head is not. */
+    /** The sum of the losses of all rows since the last call; 0 on ranks without the head. */
     double takeLoss() {
         double sum = lossSum;
         lossSum = 0;

@@ -4,28 +4,27 @@ import io.jccl.device.DataType;
 import io.jccl.offload.Tier;
 import io.jccl.offload.zero.ZeroOptions;
 import io.jccl.parallel.Compression;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Locale;
 import java.util.StringJoiner;
 
 /**
- * Which techniques a run uses. Ranks are numbered so that those of a tensor group are neighbours,
- * then those of an expert group, then of a data group; the pipeline's stages are furthest apart.
+ * The techniques that a run uses. Ranks of a tensor group have consecutive numbers, followed by
+ * expert groups, data groups and pipeline stages.
  *
- * @param data ranks that see different samples, those of expert parallelism included
- * @param tensor ranks that share every matrix
- * @param pipeline stages
- * @param expert ranks that the experts are spread over; a divisor of {@code data}
+ * @param data ranks with different samples, including those of expert parallelism
+ * @param tensor ranks that split every matrix
+ * @param pipeline pipeline stages
+ * @param expert ranks that the experts are distributed over; a divisor of {@code data}
  * @param zero stage of ZeRO; -1 for whole parameters and a gradient reducer
- * @param offload where parameters, gradients and optimizer state are
- * @param accumulate micro-batches of a rank in a step
+ * @param offload where parameters, gradients and optimizer state are stored
+ * @param accumulate micro-batches per rank and step
  * @param bfloat16 whether parameters and gradients are bfloat16, with float32 master parameters
- * @param recompute whether only the blocks' inputs are kept for the way back
- * @param sequenceParallel whether tensor ranks share the rows between the matrices too
+ * @param recompute whether only the blocks' inputs are kept for the backward pass (activation
+ *     checkpointing)
+ * @param sequenceParallel whether tensor ranks also split the rows between the matrices
  * @param schedule order of micro-batches in the pipeline
- * @param overlap whether the pipeline's messages travel while stages compute
- * @param compress in which form gradients travel between data ranks
+ * @param overlap whether the pipeline's communication overlaps computation
+ * @param compress compression of gradients between data ranks
  */
 public record Techniques(
         int data,
@@ -41,10 +40,10 @@ public record Techniques(
         Schedule schedule,
         boolean overlap,
         Compression compress) {
-    /** Nothing: one rank, one micro-batch, float32. */
+    /** No techniques: one rank, one micro-batch, float32. */
     public static final Techniques NONE = single(1);
 
-    /** Where state is. */
+    /** Where parameters, gradients and optimizer state are stored. */
     public enum Offload {
         /** On the device. */
         NONE,
@@ -54,11 +53,11 @@ public record Techniques(
         NVME;
 
         /**
-         * The place of a name.
+         * Returns the value with the given name.
          *
          * @param label such as {@code host}
-         * @return the place
-         * @throws IllegalArgumentException if there is none; the message names the label
+         * @return the value
+         * @throws IllegalArgumentException if the name is unknown; the message contains it
          */
         public static Offload of(String label) {
             for (Offload o : values()) {
@@ -80,11 +79,11 @@ public record Techniques(
         }
     }
 
-    /** Orders of a pipeline. */
+    /** Pipeline schedules. */
     public enum Schedule {
-        /** All micro-batches forth, then all back (arXiv 1811.06965). */
+        /** All forward passes, then all backward passes (arXiv 1811.06965). */
         GPIPE("gpipe"),
-        /** One forth, one back in turn (arXiv 1806.03377). */
+        /** One forward, one backward, alternating (arXiv 1806.03377). */
         ONE_F_ONE_B("1f1b");
 
         private final String label;
@@ -103,11 +102,11 @@ public record Techniques(
         }
 
         /**
-         * The order of a name.
+         * Returns the schedule with the given name.
          *
          * @param label such as {@code gpipe}
-         * @return the order
-         * @throws IllegalArgumentException if there is none; the message names the label
+         * @return the schedule
+         * @throws IllegalArgumentException if the name is unknown; the message contains it
          */
         public static Schedule of(String label) {
             for (Schedule s : values()) {
@@ -121,7 +120,7 @@ public record Techniques(
     }
 
     /**
-     * Reads what {@link #toString} writes.
+     * Parses the format of {@link #toString}.
      *
      * @param text such as {@code "dp=2 zero=3 bf16"}; empty for none
      * @return the techniques
@@ -142,62 +141,82 @@ public record Techniques(
         String key = equals < 0 ? word : word.substring(0, equals);
         String value = equals < 0 ? "" : word.substring(equals + 1);
         boolean flag = equals < 0;
-        List<Object> v = new ArrayList<>(values());
+        Draft draft = new Draft(this);
         switch (key) {
-            case "dp" -> v.set(0, number(word, value));
-            case "tp" -> v.set(1, number(word, value));
-            case "pp" -> v.set(2, number(word, value));
-            case "ep" -> v.set(3, number(word, value));
-            case "zero" -> v.set(4, number(word, value));
-            case "offload" -> v.set(5, Offload.of(value));
-            case "accumulate" -> v.set(6, number(word, value));
-            case "schedule" -> v.set(10, Schedule.of(value));
-            case "no-overlap" -> v.set(11, !flag && unknown(word));
-            case "compress" -> v.set(12, compression(value));
-            case "bf16" -> v.set(7, flag || unknown(word));
-            case "recompute" -> v.set(8, flag || unknown(word));
-            case "sp", "sequence-parallel" -> v.set(9, flag || unknown(word));
+            case "dp" -> draft.data = number(word, value);
+            case "tp" -> draft.tensor = number(word, value);
+            case "pp" -> draft.pipeline = number(word, value);
+            case "ep" -> draft.expert = number(word, value);
+            case "zero" -> draft.zero = number(word, value);
+            case "offload" -> draft.offload = Offload.of(value);
+            case "accumulate" -> draft.accumulate = number(word, value);
+            case "schedule" -> draft.schedule = Schedule.of(value);
+            case "no-overlap" -> draft.overlap = !flag && unknown(word);
+            case "compress" -> draft.compress = compression(value);
+            case "bf16" -> draft.bfloat16 = flag || unknown(word);
+            case "recompute" -> draft.recompute = flag || unknown(word);
+            case "sp", "sequence-parallel" -> draft.sequenceParallel = flag || unknown(word);
             default -> unknown(word);
         }
-        return new Techniques(
-                (int) v.get(0),
-                (int) v.get(1),
-                (int) v.get(2),
-                (int) v.get(3),
-                (int) v.get(4),
-                (Offload) v.get(5),
-                (int) v.get(6),
-                (boolean) v.get(7),
-                (boolean) v.get(8),
-                (boolean) v.get(9),
-                (Schedule) v.get(10),
-                (boolean) v.get(11),
-                (Compression) v.get(12));
+        return draft.build();
     }
 
-    private List<Object> values() {
-        return List.of(
-                data,
-                tensor,
-                pipeline,
-                expert,
-                zero,
-                offload,
-                accumulate,
-                bfloat16,
-                recompute,
-                sequenceParallel,
-                schedule,
-                overlap,
-                compress);
+    /** Techniques while they are parsed, by name. */
+    private static final class Draft {
+        int data;
+        int tensor;
+        int pipeline;
+        int expert;
+        int zero;
+        Offload offload;
+        int accumulate;
+        boolean bfloat16;
+        boolean recompute;
+        boolean sequenceParallel;
+        Schedule schedule;
+        boolean overlap;
+        Compression compress;
+
+        Draft(Techniques t) {
+            data = t.data;
+            tensor = t.tensor;
+            pipeline = t.pipeline;
+            expert = t.expert;
+            zero = t.zero;
+            offload = t.offload;
+            accumulate = t.accumulate;
+            bfloat16 = t.bfloat16;
+            recompute = t.recompute;
+            sequenceParallel = t.sequenceParallel;
+            schedule = t.schedule;
+            overlap = t.overlap;
+            compress = t.compress;
+        }
+
+        Techniques build() {
+            return new Techniques(
+                    data,
+                    tensor,
+                    pipeline,
+                    expert,
+                    zero,
+                    offload,
+                    accumulate,
+                    bfloat16,
+                    recompute,
+                    sequenceParallel,
+                    schedule,
+                    overlap,
+                    compress);
+        }
     }
 
     /**
-     * The form of a name.
+     * Returns the compression with the given name.
      *
      * @param label such as {@code bf16} or {@code topk:0.01}
-     * @return how gradients travel
-     * @throws IllegalArgumentException if there is none; the message names the label
+     * @return the compression
+     * @throws IllegalArgumentException if the name is unknown; the message contains it
      */
     public static Compression compression(String label) {
         String[] parts = label.split(":", 2);
@@ -215,7 +234,9 @@ public record Techniques(
         }
     }
 
-    /** Forms without a number; one that is unknown fails as a number that is none. */
+    /**
+     * Compressions without a parameter; the caller rejects unknown ones as a number format error.
+     */
     private static Compression whole(String label) {
         return switch (label) {
             case "none" -> Compression.NONE;
@@ -236,7 +257,7 @@ public record Techniques(
     }
 
     /**
-     * How gradients travel, as on the command line.
+     * The compression, as on the command line.
      *
      * @return such as {@code topk:0.01}
      */
@@ -281,12 +302,12 @@ public record Techniques(
         return data * accumulate;
     }
 
-    /** Whether parameters are kept by ZeRO's optimizer. */
+    /** Whether the ZeRO optimizer stores the parameters. */
     boolean sharded() {
         return zero >= 0 || bfloat16 || offload != Offload.NONE;
     }
 
-    /** What ZeRO's optimizer is made with. */
+    /** Options of the ZeRO optimizer. */
     ZeroOptions zeroOptions() {
         DataType type = bfloat16 ? DataType.BFLOAT16 : DataType.FLOAT32;
         Tier near = offload == Offload.NONE ? Tier.DEVICE : Tier.PINNED;
@@ -297,8 +318,8 @@ public record Techniques(
     }
 
     /**
-     * Whether two runs of a model with experts route the same: they do if their micro-batches are
-     * the same.
+     * A single-rank run for comparison. With experts, two runs route identically if their
+     * micro-batches are the same.
      *
      * @return one rank that computes the same micro-batches
      */
@@ -324,11 +345,11 @@ public record Techniques(
     }
 
     /**
-     * Says what makes no sense together.
+     * Checks that the techniques fit together and the model.
      *
      * @param shape the model
-     * @param batch sequences of a step
-     * @throws IllegalArgumentException if something does; the message names the values
+     * @param batch sequences per step
+     * @throws IllegalArgumentException if they do not; the message names the values
      */
     public void check(GptShape shape, int batch) {
         range("--dp", data, 1, 256);

@@ -4,21 +4,21 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What came out of a run.
+ * The result of a run.
  *
- * @param settings what was trained and how
- * @param engine what carried the data
- * @param first steps that were taken before
- * @param losses of each step, nats a character
- * @param seconds of all steps
+ * @param settings settings of the run
+ * @param engine communication backend
+ * @param first number of steps taken before
+ * @param losses loss of each step, nats per character
+ * @param seconds time of all steps
  * @param stepSeconds median of a step
- * @param share part of a step in which the training thread waits for communication
- * @param overlap part of the communication beside the training thread that it did not wait for; NaN
- *     if there is none
- * @param axes seconds a step by kind of communication, the mean over ranks
+ * @param share fraction of a step in which the training thread waits for communication
+ * @param overlap fraction of asynchronous communication that the training thread did not wait for;
+ *     NaN if there is none
+ * @param axes seconds per step by kind of communication, the mean over ranks
  * @param measured steps over which shares were measured; 0 if they were not
- * @param bubble idle part of the pipeline: computed, then measured; empty without one
- * @param experts what the router said of balance; empty without experts
+ * @param bubble pipeline bubble: computed, then measured; empty without a pipeline
+ * @param experts load balance of the experts; empty without experts
  */
 public record TrainResult(
         RunSettings settings,
@@ -34,28 +34,28 @@ public record TrainResult(
         List<Double> bubble,
         Map<String, Double> experts) {
     /**
-     * Sequences a second.
+     * Sequences per second.
      *
-     * @return by the median step
+     * @return computed from the median step
      */
     public double samplesPerSecond() {
         return settings.batch() / stepSeconds;
     }
 
     /**
-     * Characters a second.
+     * Characters per second.
      *
-     * @return by the median step
+     * @return computed from the median step
      */
     public double tokensPerSecond() {
         return samplesPerSecond() * settings.shape().context();
     }
 
     /**
-     * Largest difference of a loss from another run's at the same step.
+     * Largest difference between the losses of two runs at the same step.
      *
      * @param other a run of the same model
-     * @return nats a character
+     * @return nats per character
      */
     public double difference(TrainResult other) {
         double most = 0;

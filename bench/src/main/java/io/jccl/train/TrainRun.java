@@ -11,7 +11,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** A run from the first step to the last, for all ranks of this process. */
+/** A training run, for all ranks of this process. */
 public final class TrainRun {
     /** Steps over which communication is measured. */
     private static final int MEASURED = 20;
@@ -30,7 +30,7 @@ public final class TrainRun {
      * Prepares a run.
      *
      * @param corpus the text
-     * @param settings checked
+     * @param settings checked settings
      * @param localRanks ranks of this process, of which rank 0 or the only one measures
      */
     public TrainRun(Corpus corpus, RunSettings settings, int localRanks) {
@@ -39,22 +39,22 @@ public final class TrainRun {
         this.localRanks = localRanks;
     }
 
-    /** Hears of progress. */
+    /** Receives progress. */
     @FunctionalInterface
     public interface Report {
         /**
          * Called after each step.
          *
-         * @param step steps done
-         * @param loss of this step, nats a character
-         * @param seconds since the first step of this run
+         * @param step number of the step
+         * @param loss loss of this step, nats per character
+         * @param seconds time since the first step of this run
          */
         void step(int step, double loss, double seconds);
 
         /**
          * Called on rank 0 if a checkpoint was skipped.
          *
-         * @param text which and why, in one line
+         * @param text the checkpoint and the reason, in one line
          */
         default void warn(String text) {}
     }
@@ -62,8 +62,8 @@ public final class TrainRun {
     /**
      * Trains as one rank.
      *
-     * @param world this rank's end
-     * @param report hears of each step, on this rank
+     * @param world this rank's communicator
+     * @param report called after each step, on this rank
      * @return the outcome
      * @throws IOException if a checkpoint cannot be written or read
      */
@@ -83,7 +83,7 @@ public final class TrainRun {
             int count = Math.max(0, settings.steps() - first);
             double[] losses = new double[count];
             long[] nanos = new long[count];
-            // Alone there is nothing to wait for.
+            // A single rank does not communicate.
             boolean measures = world.size() > 1 && (localRanks == 1 || world.rank() == 0);
             int from = count / 2;
             int to = count < 4 ? from : Math.min(count, from + MEASURED);
@@ -135,7 +135,7 @@ public final class TrainRun {
         }
     }
 
-    /** What was measured over some steps. */
+    /** Measurements over a number of steps. */
     private record Window(
             int steps, double waited, double piped, double seconds, Profile.Times times) {}
 
@@ -154,7 +154,8 @@ public final class TrainRun {
         if (w.piped > 0) {
             axes.put(GptTrainer.PIPELINE, w.piped / w.steps);
         }
-        // Stages 1 and 2 spread parameters within the update, which is not told from waiting.
+        // Stages 1 and 2 gather parameters within the update, which cannot be told apart from
+        // waiting.
         int stage = settings.techniques().zero();
         double inStep = stage == 1 || stage == 2 ? t.queuedGathers() : 0;
         double exposed = Math.min(t.queued(), w.waited + inStep);
@@ -174,7 +175,7 @@ public final class TrainRun {
                 trainer.balance());
     }
 
-    /** The first step, which warms up, is left out if there are others. */
+    /** The first step, a warm-up, is excluded if there are others. */
     private static double median(long[] nanos) {
         int warmUp = nanos.length > 1 ? 1 : 0;
         return Statistics.median(

@@ -7,10 +7,10 @@ import io.jccl.gemm.Matmul;
 import java.util.SplittableRandom;
 
 /**
- * One layer of {@link GptShape} on its own, to be timed: attention and two matrices on the host,
- * with float32 weights, inputs and gradients by a seeded formula.
+ * A single layer of {@link GptShape} for timing: attention and feed-forward part on the host, with
+ * float32 weights, inputs and gradients by a seeded formula.
  *
- * <p><b>Threads:</b> one at a time calls; products use threads of their own.
+ * <p><b>Threads:</b> one at a time; matrix products use their own threads.
  */
 public final class TransformerLayer implements AutoCloseable {
     private static final int SEED = 17;
@@ -24,7 +24,7 @@ public final class TransformerLayer implements AutoCloseable {
     private final Buffer output;
 
     /**
-     * Takes memory.
+     * Allocates memory.
      *
      * @param hidden width, a multiple of heads
      * @param heads attention heads
@@ -143,11 +143,11 @@ public final class TransformerLayer implements AutoCloseable {
     }
 
     /**
-     * Bytes that a layer takes.
+     * Estimates the memory of a layer.
      *
      * @param hidden width
      * @param rows tokens of a batch
-     * @return of weights, gradients and activations, about
+     * @return bytes of weights, gradients and activations, approximately
      */
     public static long bytes(int hidden, long rows) {
         return Float.BYTES * (2L * 12 * hidden * hidden + 30 * rows * hidden);
@@ -158,17 +158,17 @@ public final class TransformerLayer implements AutoCloseable {
         block.forward(0);
     }
 
-    /** Computes gradients by the input and the weights, after {@link #forward}. */
+    /** Computes the gradients of the input and the weights, after {@link #forward}. */
     public void backward() {
         work.gradient.asSegment().copyFrom(output.asSegment());
         block.backward(0);
     }
 
     /**
-     * Compares the gradient by the input with a difference of half the squares of the outputs, of
-     * which the output itself is the gradient.
+     * Compares the gradient of the input with a finite difference of half the sum of squared
+     * outputs, whose gradient is the output itself.
      *
-     * @return the relative difference of both; some thousandths are float32's
+     * @return the relative difference; float32 explains some thousandths
      */
     public double gradientError() {
         forward();
@@ -183,7 +183,7 @@ public final class TransformerLayer implements AutoCloseable {
             norm += (double) g * g;
         }
         norm = Math.sqrt(norm);
-        // Inputs are up to 1; the way is long enough to stand out of rounding.
+        // Inputs are at most 1; the step is large enough to stand out from rounding.
         double reach = 1e-2 * Math.sqrt(n);
         double up = moved(before, gradient, reach / norm);
         double down = moved(before, gradient, -reach / norm);

@@ -4,7 +4,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Device;
 
 /**
- * Memory that all blocks of a rank compute in, one after the other.
+ * Scratch memory that the blocks of a rank share, since they compute one after the other.
  *
  * <p>Rows are those of a micro-batch; on the residual path with sequence parallelism only this
  * rank's share of them.
@@ -26,16 +26,16 @@ final class Workspace {
     /** The gradient on the residual path. */
     final Buffer gradient;
 
-    /** Gradient by what a norm gave. */
+    /** Gradient of a norm's output. */
     final Buffer normedGradient;
 
-    /** What a branch adds to the residual path. */
+    /** The output of a branch, to be added to the residual. */
     final Buffer branch;
 
     final Buffer attendedGradient;
     final Buffer qkvGradient;
 
-    /** Room between the two matrices; none with experts. */
+    /** Activations between the two matrices; empty with experts. */
     final Buffer squared;
 
     final Buffer wideGradient;
@@ -64,7 +64,7 @@ final class Workspace {
         wideGradient = owned.floats(device, wide);
     }
 
-    /** What a block keeps of one micro-batch for the way back. */
+    /** Tensors that a block keeps of one micro-batch for the backward pass. */
     static final class Kept {
         final Buffer normed;
         final Buffer qkv;
@@ -73,7 +73,7 @@ final class Workspace {
         final Buffer middle;
         final Buffer middleNormed;
 
-        /** Between the two matrices; none with experts. */
+        /** Activations between the two matrices; empty with experts. */
         final Buffer raised;
 
         Kept(Workspace w, int heads, Device device, Owned owned) {

@@ -3,43 +3,43 @@ package io.jccl.device;
 import java.lang.foreign.MemorySegment;
 
 /**
- * A flat run of elements of one type in the memory of one device.
+ * A contiguous array of elements of one type in the memory of one device.
  *
  * {@snippet class="snippets.Collectives" region="buffer"}
  *
- * <p>{@linkplain #slice Slices} are views: they share the elements and end with the buffer they
- * were cut from. {@linkplain #wrap Wrapped} memory belongs to whoever made it; closing the buffer
- * only ends the view.
+ * <p>{@linkplain #slice Slices} are views: they share the elements and are closed with the buffer
+ * that they are views of. {@linkplain #wrap Wrapped} memory remains owned by the caller; closing
+ * the buffer only ends the view.
  *
- * <p><b>Threads:</b> any thread may read and write elements, with no more order between them than
- * ordinary fields have; completion of a stream's work orders it.
+ * <p><b>Threads:</b> any thread may read and write elements, with the ordering of plain fields
+ * only. Waiting for a stream makes the effects of its work visible.
  */
 public interface Buffer extends AutoCloseable {
     /**
-     * Views memory that somebody else owns, such as a tensor of DJL or an NIO buffer ({@link
+     * Wraps memory owned by the caller, such as a DJL tensor, an NIO buffer ({@link
      * MemorySegment#ofBuffer}) or an array ({@link MemorySegment#ofArray}), without a copy.
      *
      * @param memory the elements, in native byte order; any alignment. It must stay alive while the
-     *     buffer is used and be accessible to every thread that uses it, so not from {@code
-     *     Arena.ofConfined()}
+     *     buffer is in use and be accessible to all threads that use it, so it cannot be from
+     *     {@code Arena.ofConfined()}
      * @param type element type
      * @return a buffer over all of the memory
-     * @throws IllegalArgumentException if the size is no multiple of the element's, the memory is
-     *     read-only or confined to one thread
+     * @throws IllegalArgumentException if the size is not a multiple of the element size, or the
+     *     memory is read-only or confined to one thread
      */
     static Buffer wrap(MemorySegment memory, DataType type) {
         return DeviceProvider.Holder.DEVICES.wrap(memory, type);
     }
 
     /**
-     * Views host memory at a raw address that somebody else owns, such as the data pointer of a CPU
-     * tensor. The address is trusted: a wrong one ends the JVM.
+     * Wraps host memory at a raw address, owned by the caller, such as the data pointer of a CPU
+     * tensor. The address is not checked: a wrong one crashes the JVM.
      *
      * @param address first byte, not 0 unless count is 0
      * @param type element type
      * @param count number of elements
      * @return a buffer over that memory
-     * @throws IllegalArgumentException if count is negative, or the address 0
+     * @throws IllegalArgumentException if count is negative, or the address is 0
      */
     static Buffer wrapAddress(long address, DataType type, long count) {
         return DeviceProvider.Holder.DEVICES.wrapAddress(address, type, count);
@@ -83,8 +83,8 @@ public interface Buffer extends AutoCloseable {
     long address();
 
     /**
-     * A view of some of the elements. A buffer keeps the last view, and returns it when it is asked
-     * for the same elements again, so that a loop over a few buffers makes no garbage.
+     * A view of a range of elements. A buffer caches the last view and returns it again for the
+     * same range, so that a loop over a few buffers allocates nothing.
      *
      * @param from index of the first
      * @param count how many
@@ -94,24 +94,24 @@ public interface Buffer extends AutoCloseable {
     Buffer slice(long from, long count);
 
     /**
-     * A buffer of its own over some of the memory, for allocators that carve large allocations.
-     * Unlike a slice it may have another type, and is closed by itself.
+     * An independent buffer over part of the memory, for allocators that divide large allocations.
+     * Unlike a slice it may have another element type and is closed separately.
      *
-     * @param fromByte where it starts; a multiple of the element size keeps elements aligned
+     * @param fromByte offset in bytes; a multiple of the element size keeps elements aligned
      * @param type its element type
      * @param count number of its elements
-     * @param release what to do when it is closed, once; it is not called if this buffer is closed
-     *     first, which ends the other too
+     * @param release called once when the new buffer is closed; not called if this buffer is closed
+     *     first, which closes the new one too
      * @return the buffer
      * @throws IndexOutOfBoundsException if the range does not lie within this buffer
      */
     Buffer lease(long fromByte, DataType type, long count, Runnable release);
 
     /**
-     * The memory itself, for code that works on it directly. The segment may outlive the buffer: do
-     * not use it after {@link #close}. A buffer of {@link Device#host} alone has a segment that
-     * ends with it; {@linkplain #lease leased} memory and memory shared with other processes are
-     * reused, and a segment of a closed buffer then reads and writes what is another's by then.
+     * The memory itself, for code that accesses it directly. Do not use the segment after {@link
+     * #close}: only a buffer of {@link Device#host} invalidates its segment when closed.
+     * {@linkplain #lease Leased} memory and memory shared with other processes are reused, so the
+     * segment of a closed buffer may access another buffer's data.
      *
      * @return the elements in native byte order
      * @throws UnsupportedOperationException if the memory is not the host's
@@ -120,28 +120,27 @@ public interface Buffer extends AutoCloseable {
     MemorySegment asSegment();
 
     /**
-     * One element as a float64. Integers of 64 bits may lose their last digits; see {@link
-     * #getLong}.
+     * Reads one element as a float64. 64-bit integers may be rounded; see {@link #getLong}.
      *
-     * @param index which
+     * @param index index of the element
      * @return its value
      */
     double get(long index);
 
     /**
      * Sets one element, rounded to nearest even if the type is narrower. For integer types the
-     * fraction is cut off, what does not fit 64 bits becomes the nearest number that does, and the
-     * rest wraps to the width of the type.
+     * fraction is truncated, the value saturates at 64 bits, and then wraps to the width of the
+     * type.
      *
-     * @param index which
+     * @param index index of the element
      * @param value its new value
      */
     void set(long index, double value);
 
     /**
-     * One element of an integer type as a 64-bit integer; uint64 keeps its bits.
+     * Reads one element of an integer type as a 64-bit integer; uint64 keeps its bits.
      *
-     * @param index which
+     * @param index index of the element
      * @return its value
      * @throws UnsupportedOperationException for floating-point types
      */
@@ -150,7 +149,7 @@ public interface Buffer extends AutoCloseable {
     /**
      * Sets one element of an integer type, wrapped to its width.
      *
-     * @param index which
+     * @param index index of the element
      * @param value its new value
      * @throws UnsupportedOperationException for floating-point types
      */
@@ -164,7 +163,7 @@ public interface Buffer extends AutoCloseable {
     Buffer zero();
 
     /**
-     * Copies all bytes in and waits for it. To copy in order with a device's work use {@link
+     * Copies from host memory and waits for completion. To order a copy with other work use {@link
      * Stream#copy}.
      *
      * @param source as many bytes as the buffer has, in native byte order
@@ -178,9 +177,9 @@ public interface Buffer extends AutoCloseable {
     }
 
     /**
-     * Copies all bytes out and waits for it.
+     * Copies to host memory and waits for completion.
      *
-     * @param target room for as many bytes as the buffer has
+     * @param target memory of as many bytes as the buffer has
      * @throws IllegalArgumentException if the size differs
      */
     default void copyTo(MemorySegment target) {
@@ -200,7 +199,7 @@ public interface Buffer extends AutoCloseable {
     }
 
     /**
-     * Copies float32 elements in.
+     * Copies float32 elements from an array and waits for completion.
      *
      * @param source as many elements as the buffer holds
      * @return this buffer
@@ -212,9 +211,9 @@ public interface Buffer extends AutoCloseable {
     }
 
     /**
-     * Copies float32 elements out.
+     * Copies float32 elements to an array and waits for completion.
      *
-     * @param target room for as many elements as the buffer holds
+     * @param target an array of as many elements as the buffer holds
      * @throws IllegalArgumentException if the type is not float32 or the length differs
      */
     default void copyTo(float[] target) {
@@ -237,8 +236,8 @@ public interface Buffer extends AutoCloseable {
     }
 
     /**
-     * Frees the memory if the buffer owns it. Closing twice does nothing. No operation on it may be
-     * under way.
+     * Frees the memory if the buffer owns it. No operation on it may be in flight. Closing twice
+     * has no effect.
      */
     @Override
     void close();

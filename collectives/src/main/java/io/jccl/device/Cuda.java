@@ -1,12 +1,12 @@
 package io.jccl.device;
 
 /**
- * What only CUDA devices have: their number, memory of other kinds, peer access, and the way in for
- * memory and streams that somebody else made.
+ * Features of CUDA devices alone: enumeration, stream-ordered and pinned memory, peer access, and
+ * wrappers for memory and streams of other libraries.
  *
  * {@snippet class="snippets.Collectives" region="environment"}
  *
- * <p><b>Threads:</b> any platform thread. The calling thread's current CUDA device is put back.
+ * <p><b>Threads:</b> any platform thread. The calling thread's current CUDA device is restored.
  */
 public final class Cuda {
     private static final DeviceProvider.CudaProvider CUDA = DeviceProvider.Holder.DEVICES.cuda();
@@ -14,7 +14,7 @@ public final class Cuda {
     private Cuda() {}
 
     /**
-     * Number of CUDA devices that this process sees.
+     * Number of CUDA devices visible to this process.
      *
      * @return 0 without a driver or a GPU
      * @throws io.jccl.bindings.NativeLibraryUnavailableException if there is no CUDA runtime
@@ -26,9 +26,9 @@ public final class Cuda {
     /**
      * A CUDA device.
      *
-     * @param index its number in this process, which {@code CUDA_VISIBLE_DEVICES} may have changed
-     * @return the device, the same object at every call
-     * @throws IllegalArgumentException if there is none of that number
+     * @param index its number in this process, which depends on {@code CUDA_VISIBLE_DEVICES}
+     * @return the device, the same object for every call
+     * @throws IllegalArgumentException if there is no device of that number
      * @throws io.jccl.bindings.NativeLibraryUnavailableException if there is no CUDA runtime
      */
     public static Device device(int index) {
@@ -36,9 +36,9 @@ public final class Cuda {
     }
 
     /**
-     * Another view of a CUDA device, with a default stream of its own, for several ranks on one
-     * GPU: work of two ranks in one stream would wait for each other. Buffers and streams of one
-     * view are refused by ranks of another.
+     * Another view of a CUDA device, with its own default stream, for several ranks on one GPU:
+     * operations of two ranks in the same stream would deadlock. A rank accepts only buffers and
+     * streams of its own view.
      *
      * @param index its number in this process
      * @return a new view, which lives as long as the process
@@ -48,7 +48,7 @@ public final class Cuda {
     }
 
     /**
-     * What a device is.
+     * Properties of a CUDA device.
      *
      * @param device a CUDA device
      * @return its model, PCI address and compute capability
@@ -58,13 +58,13 @@ public final class Cuda {
     }
 
     /**
-     * What a CUDA device is.
+     * Properties of a CUDA device.
      *
      * @param model such as {@code NVIDIA H200}
      * @param pciBusId such as {@code 0000:3b:00.0}
      * @param computeMajor compute capability, first number
      * @param computeMinor compute capability, second number
-     * @param memoryBytes all of its memory
+     * @param memoryBytes its total memory, in bytes
      */
     public record DeviceInfo(
             String model, String pciBusId, int computeMajor, int computeMinor, long memoryBytes) {}
@@ -76,23 +76,23 @@ public final class Cuda {
     }
 
     /**
-     * Allocates from the device's memory pool in stream order, with whatever content: the memory is
-     * there for work that the stream runs from now on, and closing the buffer gives it back behind
-     * the work enqueued by then. Much faster than {@link Device#allocate}, which waits.
+     * Allocates uninitialized memory from the device's memory pool in stream order: work enqueued
+     * on the stream from now on may use it, and closing the buffer frees it after the work enqueued
+     * by then. Much faster than {@link Device#allocate}, which synchronizes.
      *
-     * @param stream a stream of a CUDA device; it has to outlive the buffer
+     * @param stream a stream of a CUDA device; it must outlive the buffer
      * @param type element type
      * @param count number of elements
      * @return a buffer that the caller closes
-     * @throws io.jccl.error.JcclException if the memory is not to be had
+     * @throws io.jccl.error.JcclException if the memory cannot be allocated
      */
     public static Buffer allocateAsync(Stream stream, DataType type, long count) {
         return CUDA.allocateAsync(stream, type, count);
     }
 
     /**
-     * Allocates device memory with NCCL, whose content is not set, in the form that NCCL needs to
-     * register it with a communicator or as a window.
+     * Allocates uninitialized device memory by {@code ncclMemAlloc}, so that it can be registered
+     * with a communicator or as a window.
      *
      * @param device a CUDA device
      * @param type element type
@@ -105,46 +105,46 @@ public final class Cuda {
     }
 
     /**
-     * Allocates pinned host memory: copies between it and a device run beside everything else, at
-     * the speed of the link. It cannot be swapped out.
+     * Allocates pinned (page-locked) host memory: copies between it and a device are asynchronous
+     * and run at the speed of the link.
      *
      * @param type element type
      * @param count number of elements
      * @return a buffer of the host device, filled with zeros
-     * @throws io.jccl.error.JcclException if the memory is not to be had
+     * @throws io.jccl.error.JcclException if the memory cannot be allocated
      */
     public static Buffer pinned(DataType type, long count) {
         return CUDA.pinned(type, count);
     }
 
     /**
-     * Pins host memory that is there already.
+     * Pins existing host memory.
      *
      * @param host a buffer outside the Java heap
-     * @return the pin; closing it unpins. It has to be closed before the buffer
-     * @throws IllegalArgumentException if the buffer is an array, or a device's
+     * @return the pin, which unpins the memory when closed. Close it before the buffer
+     * @throws IllegalArgumentException if the buffer is an array or device memory
      */
     public static Pin pin(Buffer host) {
         return CUDA.pin(host);
     }
 
     /**
-     * Whether CUDA knows host memory as pinned, so that a device copies from and to it directly and
-     * beside its work.
+     * Whether host memory is pinned, so that a device can copy from and to it directly and
+     * asynchronously.
      *
      * @param host a buffer of host memory; one on the Java heap is not pinned
      * @return true for memory of {@link #pinned} or under a {@link #pin}
-     * @throws IllegalArgumentException if the buffer is a device's
+     * @throws IllegalArgumentException if the buffer is device memory
      */
     public static boolean isPinned(Buffer host) {
         return CUDA.isPinned(host);
     }
 
     /**
-     * Whether one device can use another's memory directly.
+     * Whether a device can access another's memory directly.
      *
-     * @param device the one that reads and writes
-     * @param peer the one with the memory
+     * @param device the device that reads and writes
+     * @param peer the device that owns the memory
      * @return true if {@link #enablePeerAccess} can succeed
      */
     public static boolean canAccessPeer(Device device, Device peer) {
@@ -152,39 +152,40 @@ public final class Cuda {
     }
 
     /**
-     * Lets one device use another's memory directly; a second call does nothing.
+     * Enables a device's direct access to another's memory; a second call has no effect.
      *
-     * @param device the one that reads and writes
-     * @param peer the one with the memory
-     * @throws io.jccl.bindings.CudaException if these two cannot
+     * @param device the device that reads and writes
+     * @param peer the device that owns the memory
+     * @throws io.jccl.bindings.CudaException if the pair does not support it
      */
     public static void enablePeerAccess(Device device, Device peer) {
         CUDA.enablePeerAccess(device, peer);
     }
 
     /**
-     * Views device memory that somebody else owns, such as a tensor's data pointer.
+     * Wraps device memory of another owner, such as a tensor's data pointer.
      *
      * @param device the CUDA device whose memory it is
      * @param address first byte
      * @param type element type
      * @param count number of elements
      * @return a buffer; closing it only ends the view
-     * @throws IllegalArgumentException if CUDA knows the address as something else
+     * @throws IllegalArgumentException if the address is not memory of that device according to
+     *     CUDA
      */
     public static Buffer wrapAddress(Device device, long address, DataType type, long count) {
         return CUDA.wrapAddress(device, address, type, count);
     }
 
     /**
-     * Views a stream that somebody else owns. Wrap a stream once and keep the view: communicators
-     * remember the streams that they have worked on.
+     * Wraps a stream of another owner. Wrap a stream once and keep the view: communicators keep
+     * track of the streams that they have used.
      *
      * @param device its CUDA device
      * @param handle the {@code cudaStream_t}; 0 is the null stream of that device
-     * @return a stream; closing it does nothing
-     * @throws IllegalArgumentException for {@code cudaStreamPerThread}, which is another stream on
-     *     every thread
+     * @return a stream; closing it has no effect
+     * @throws IllegalArgumentException for {@code cudaStreamPerThread}, which denotes a different
+     *     stream on every thread
      */
     public static Stream wrapStream(Device device, long handle) {
         return CUDA.wrapStream(device, handle);

@@ -1,11 +1,11 @@
 package io.jccl.device;
 
 /**
- * The element types that every engine moves and reduces.
+ * The element types that all engines support.
  *
  * <p>Names, sizes and {@linkplain #code() codes} are those of {@code ncclDataType_t} in NCCL's
- * {@code nccl.h}. Types narrower than 32 bits that hold floating-point values are reduced in
- * float32 and rounded to nearest even once, when the result is written.
+ * {@code nccl.h}. Floating-point types narrower than 32 bits are reduced in float32 and rounded
+ * once, to nearest even, when the result is written.
  */
 public enum DataType {
     /** Signed 8-bit integer; arithmetic wraps. */
@@ -30,14 +30,14 @@ public enum DataType {
     BFLOAT16("bfloat16", 9, 2, Kind.NARROW_FLOAT),
     /**
      * 4 exponent and 3 fraction bits, no infinities, one NaN pattern per sign, largest value 448
-     * (OCP 8-bit Floating Point Specification, format E4M3). What is out of range becomes the
-     * largest value when it is written.
+     * (OCP 8-bit Floating Point Specification, format E4M3). Values out of range saturate when
+     * written.
      */
     FLOAT8E4M3("f8e4m3", 10, 1, Kind.NARROW_FLOAT),
     /**
      * 5 exponent and 2 fraction bits with infinities, largest finite value 57344 (OCP 8-bit
-     * Floating Point Specification, format E5M2). What is out of range, infinities included,
-     * becomes the largest finite value when it is written.
+     * Floating Point Specification, format E5M2). Values out of range, including infinities,
+     * saturate at the largest finite value when written.
      */
     FLOAT8E5M2("f8e5m2", 11, 1, Kind.NARROW_FLOAT);
 
@@ -69,7 +69,7 @@ public enum DataType {
     }
 
     /**
-     * The name that nccl-tests prints and its {@code -d} flag takes.
+     * The name used by nccl-tests, in its output and for its {@code -d} flag.
      *
      * @return for example {@code "float"} or {@code "bfloat16"}
      */
@@ -96,7 +96,7 @@ public enum DataType {
     }
 
     /**
-     * Whether the type holds integers.
+     * Whether the type is an integer type.
      *
      * @return true for the six integer types
      */
@@ -105,7 +105,7 @@ public enum DataType {
     }
 
     /**
-     * Whether the type holds integers without a sign.
+     * Whether the type is an unsigned integer type.
      *
      * @return true for uint8, uint32 and uint64
      */
@@ -123,7 +123,7 @@ public enum DataType {
     }
 
     /**
-     * The type with a code.
+     * Returns the type with the given code.
      *
      * @param code a number of {@code ncclDataType_t}
      * @return the type
@@ -141,7 +141,7 @@ public enum DataType {
     }
 
     /**
-     * The type with a name.
+     * Returns the type with the given name.
      *
      * @param label an nccl-tests name ({@code float}, {@code half}, ...) or this enum's own name in
      *     any case ({@code float32}, {@code FLOAT16}, ...)

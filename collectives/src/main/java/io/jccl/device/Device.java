@@ -1,25 +1,25 @@
 package io.jccl.device;
 
 /**
- * A place where buffers live and streams run: the host's memory and cores, or a GPU.
+ * A device with memory for buffers and processors for streams: the host or a GPU.
  *
  * {@snippet class="snippets.Collectives" region="stream"}
  *
  * <p><b>Threads:</b> a device may be used by any thread at any time.
  */
 public interface Device {
-    /** What a device is. */
+    /** Kinds of device. */
     enum Kind {
-        /** Host memory, computed on by CPU cores. */
+        /** Host memory and CPU cores. */
         HOST,
         /** A CUDA GPU. */
         CUDA
     }
 
     /**
-     * The host device of this process: plain memory that threads of this JVM share. Ranks that are
-     * processes get a device of their own from {@link io.jccl.Communicator#device()}, whose buffers
-     * the other processes can read too.
+     * The host device of this process, whose memory is private to this JVM. Ranks that are
+     * processes have their own device, {@link io.jccl.Communicator#device()}, whose buffers are
+     * shared with the other processes.
      *
      * @return the one host device
      */
@@ -28,14 +28,14 @@ public interface Device {
     }
 
     /**
-     * What this device is.
+     * The kind of device.
      *
      * @return the kind
      */
     Kind kind();
 
     /**
-     * The number of the device among those of its kind.
+     * The number of the device among devices of its kind.
      *
      * @return 0 for the host
      */
@@ -48,21 +48,21 @@ public interface Device {
      * @param count number of elements, 0 or more
      * @return a buffer that the caller closes
      * @throws IllegalArgumentException if count is negative or the size in bytes overflows
-     * @throws io.jccl.error.JcclException if the memory is not to be had; the message names the
-     *     size asked for and what is left
+     * @throws io.jccl.error.JcclException if the memory cannot be allocated; the message gives the
+     *     requested size and the memory available
      */
     Buffer allocate(DataType type, long count);
 
     /**
-     * The stream that work goes to when the caller needs no overlap. On the host it runs each
-     * operation on the calling thread before the call returns.
+     * The stream to use when no overlap is needed. On the host it runs each operation on the
+     * calling thread before the call returns.
      *
-     * @return a stream that lives as long as the device
+     * @return a stream that is never closed
      */
     Stream defaultStream();
 
     /**
-     * Creates a stream that runs beside the caller and beside every other stream.
+     * Creates a stream that runs asynchronously to the caller and to other streams.
      *
      * @return a stream that the caller closes
      */

@@ -4,14 +4,15 @@ import io.jccl.internal.Provided;
 import java.lang.foreign.MemorySegment;
 
 /**
- * Where the factory methods of {@link Device}, {@link Buffer}, {@link Graph} and {@link Cuda} find
- * the kinds of device, which are not exported and which this package does not know. Programs call
- * those factory methods, never this; each method here is the one of the same name there.
+ * Gives the factory methods of {@link Device}, {@link Buffer}, {@link Graph} and {@link Cuda}
+ * access to the implementations of devices, which are not exported and on which this package does
+ * not depend. Programs use the factory methods, not this interface; methods here correspond to
+ * those of the same name there.
  *
  * <p><b>Threads:</b> any.
  */
 public interface DeviceProvider {
-    /** The one implementation. */
+    /** Holds the only implementation. */
     final class Holder {
         static final DeviceProvider DEVICES = Provided.by(DeviceProvider.class);
 
@@ -21,7 +22,7 @@ public interface DeviceProvider {
     /**
      * The host device.
      *
-     * @return the one there is
+     * @return the device
      */
     Device host();
 
@@ -54,13 +55,13 @@ public interface DeviceProvider {
     Graph capture(Stream stream, Runnable body);
 
     /**
-     * What only CUDA has.
+     * The features of CUDA.
      *
-     * @return the one implementation
+     * @return the only implementation
      */
     CudaProvider cuda();
 
-    /** What {@link Cuda} calls, method by method. */
+    /** The methods of {@link Cuda}, one by one. */
     interface CudaProvider {
         /**
          * See {@link Cuda#deviceCount}.
@@ -89,7 +90,7 @@ public interface DeviceProvider {
          * See {@link Cuda#info}.
          *
          * @param device a CUDA device
-         * @return what it is
+         * @return its properties
          */
         Cuda.DeviceInfo info(Device device);
 
@@ -141,8 +142,8 @@ public interface DeviceProvider {
         /**
          * See {@link Cuda#canAccessPeer}.
          *
-         * @param device the one that reads and writes
-         * @param peer the one with the memory
+         * @param device the device that reads and writes
+         * @param peer the device that owns the memory
          * @return whether it can
          */
         boolean canAccessPeer(Device device, Device peer);
@@ -150,8 +151,8 @@ public interface DeviceProvider {
         /**
          * See {@link Cuda#enablePeerAccess}.
          *
-         * @param device the one that reads and writes
-         * @param peer the one with the memory
+         * @param device the device that reads and writes
+         * @param peer the device that owns the memory
          */
         void enablePeerAccess(Device device, Device peer);
 

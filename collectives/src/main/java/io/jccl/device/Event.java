@@ -3,17 +3,17 @@ package io.jccl.device;
 import java.time.Duration;
 
 /**
- * A mark in a stream that completes when the work before it has.
+ * A marker in a stream that completes when all work enqueued before it has completed.
  *
  * {@snippet class="snippets.Collectives" region="stream"}
  *
- * <p><b>Threads:</b> any thread may use an event; recording it from two threads at once leaves
+ * <p><b>Threads:</b> any thread may use an event; if two threads record it concurrently, it is
  * undefined which recording is the last.
  */
 public interface Event extends AutoCloseable {
     /**
-     * Records the mark behind all work enqueued on a stream so far. A new recording replaces the
-     * one before it.
+     * Records the event after all work enqueued on a stream so far. A new recording replaces the
+     * previous one.
      *
      * @param stream a stream of the same device
      */
@@ -22,30 +22,31 @@ public interface Event extends AutoCloseable {
     /**
      * Whether the last recording has completed.
      *
-     * @return true if it has, or if the event was never recorded
+     * @return true if so, or if the event was never recorded
      */
     boolean query();
 
     /**
      * Waits on the calling thread for the last recording.
      *
-     * @param timeout how long to wait at most
-     * @throws io.jccl.error.JcclTimeoutException if the time passes first
+     * @param timeout maximum time to wait
+     * @throws io.jccl.error.JcclTimeoutException if the event has not completed when the timeout
+     *     passes
      * @throws io.jccl.error.JcclException if the thread is interrupted and the event does not
      *     complete within one second; the thread's interrupt flag is set afterwards
      */
     void synchronize(Duration timeout);
 
     /**
-     * Time between the completions of two recorded events.
+     * Time between the completion of two recorded events.
      *
      * @param start the earlier event
-     * @return time from start's completion to this event's
+     * @return time from the completion of {@code start} to that of this event
      * @throws IllegalStateException if either has not completed or was never recorded
      */
     Duration elapsedSince(Event start);
 
-    /** Releases the event; closing twice does nothing. */
+    /** Releases the event. Closing twice has no effect. */
     @Override
     void close();
 }

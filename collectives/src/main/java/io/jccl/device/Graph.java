@@ -1,39 +1,40 @@
 package io.jccl.device;
 
 /**
- * Work of a stream, recorded once and launched as often as wanted at the cost of one call: a CUDA
- * graph.
+ * A CUDA graph: work of a stream that is captured once and then launched any number of times by a
+ * single call.
  *
  * {@snippet class="snippets.Collectives" region="graph"}
  *
- * <p>Every rank of a communicator whose operations are in a graph captures and launches the same
- * sequence. The graph keeps the addresses it has seen: buffers, streams and communicators have to
- * stay open until its last launch has completed.
+ * <p>If operations of a communicator are captured, all its ranks must capture and launch the same
+ * sequence. The graph stores addresses: buffers, streams and communicators must stay open until its
+ * last launch has completed.
  *
  * <p><b>Threads:</b> one at a time.
  */
 public interface Graph extends AutoCloseable {
     /**
-     * Records what a function enqueues on a stream; nothing of it runs.
+     * Captures the work that a function enqueues on a stream, without running it.
      *
      * @param stream a stream of a CUDA device, idle or not
-     * @param body enqueues work on the stream, and on others only behind events of it; it must not
-     *     wait for the stream, allocate device memory, or launch another graph on it
+     * @param body enqueues work on the stream, and on other streams only after they wait for an
+     *     event recorded in it; it must not synchronize the stream, allocate device memory, or
+     *     launch another graph on it
      * @return the graph, which the caller closes
-     * @throws IllegalArgumentException if the stream is not one of a CUDA device
+     * @throws IllegalArgumentException if the stream is not a CUDA stream
      */
     static Graph capture(Stream stream, Runnable body) {
         return DeviceProvider.Holder.DEVICES.capture(stream, body);
     }
 
     /**
-     * Enqueues all of it.
+     * Enqueues one run of the graph.
      *
      * @param stream a stream of the same device
      */
     void launch(Stream stream);
 
-    /** Releases the graph when its last launch has completed. Closing twice does nothing. */
+    /** Releases the graph once its last launch has completed. Closing twice has no effect. */
     @Override
     void close();
 }

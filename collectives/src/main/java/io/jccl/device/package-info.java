@@ -1,4 +1,4 @@
-/** Devices, the buffers in their memory, and the streams and events that order their work. */
+/** Devices, buffers in their memory, and the streams and events that order their work. */
 @NullMarked
 package io.jccl.device;
 

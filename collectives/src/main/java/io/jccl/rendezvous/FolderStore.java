@@ -20,18 +20,18 @@ import java.util.UUID;
 import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
-/** One file for each value, which appears complete or not at all. */
+/** A store with one file per value, which is replaced atomically. */
 final class FolderStore implements Store {
-    /** Of a file's name, in which a character of a key may take nine. */
+    /** In characters; one character of a key may take nine in the file's name. */
     private static final int LONGEST_NAME = 200;
 
-    /** Writers of different keys seldom meet; those of one key always do. */
+    /** Writers of different keys rarely share a lock; writers of the same key always do. */
     private static final int LOCKS = 64;
 
     private static final Duration LOCK_PATIENCE = Duration.ofSeconds(30);
     private static final long POLL_NANOS = 200_000;
 
-    /** Threads of one JVM share file locks, so they take turns here. */
+    /** File locks belong to the JVM, so its threads exclude each other by these. */
     private static final Object[] TURNS = new Object[LOCKS];
 
     static {
@@ -68,12 +68,12 @@ final class FolderStore implements Store {
         return folder.resolve(name);
     }
 
-    /** What is done while no other process changes the same key. */
+    /** An action during which no other process changes the key. */
     private interface Change<T> {
         T make() throws IOException;
     }
 
-    /** A lock of a file that nobody replaces: the value's own file goes with each new value. */
+    /** Locks a separate file, because the value's own file is replaced by each new value. */
     private <T> T locked(String key, String what, Change<T> change) {
         int number = Math.floorMod(key.hashCode(), LOCKS);
         Path file = folder.resolve(".lock-" + number);
@@ -90,7 +90,7 @@ final class FolderStore implements Store {
         }
     }
 
-    /** Opens a file, which is made if need be, for this user alone. */
+    /** Opens a file and creates it if missing, accessible to this user alone. */
     private static FileChannel open(Path file) throws IOException {
         return FileChannel.open(
                 file,
@@ -101,7 +101,7 @@ final class FolderStore implements Store {
                 PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
     }
 
-    /** A process that was stopped while it held the lock must not stop all others. */
+    /** Gives up after a while: a process may have been stopped while it held the lock. */
     private static FileLock lock(FileChannel channel, Path file) throws IOException {
         long deadline = System.nanoTime() + LOCK_PATIENCE.toNanos();
         FileLock lock = channel.tryLock();
@@ -171,7 +171,7 @@ final class FolderStore implements Store {
                 key,
                 "count",
                 () -> {
-                    // Written in place: who reads it has the lock.
+                    // Written in place: readers hold the lock.
                     try (FileChannel channel = open(file)) {
                         ByteBuffer number = ByteBuffer.allocate(Long.BYTES);
                         int read = channel.read(number, 0);
@@ -186,7 +186,7 @@ final class FolderStore implements Store {
 
     @Override
     public void close() {
-        // No file stays open.
+        // No file is kept open.
     }
 
     @Override

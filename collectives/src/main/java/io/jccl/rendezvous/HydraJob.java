@@ -4,22 +4,22 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * What tells one run of MPICH's launcher from another. Its variables do not: {@code
- * HYDI_CONTROL_FD} is a file's number in the process. But each of its processes is below a {@code
- * hydra_pmi_proxy}, one on each machine, and those of one run, and of no other that runs, are told
- * the same {@code --control-port host:port} of their {@code mpiexec} (hydra's {@code
- * tools/bootstrap} and {@code pm/pmiserv} in https://github.com/pmodels/mpich).
+ * Identifies a run of MPICH's launcher. Its variables do not: {@code HYDI_CONTROL_FD} is a file
+ * descriptor of the process. But every process descends from a {@code hydra_pmi_proxy}, one per
+ * machine, and the proxies of a run, and of no concurrent one, have the same argument {@code
+ * --control-port host:port}, the address of their {@code mpiexec} (hydra's {@code tools/bootstrap}
+ * and {@code pm/pmiserv} in https://github.com/pmodels/mpich).
  */
 final class HydraJob {
     private static final String PROXY = "hydra_pmi_proxy";
     private static final List<String> OPTIONS = List.of("--control-port", "--pgid");
 
-    /** Shells and wrappers between the proxy and a JVM. */
+    /** Most ancestors to search: there may be shells and wrappers between the proxy and the JVM. */
     private static final int DEPTH = 16;
 
     private HydraJob() {}
 
-    /** The run that this process is of; empty if it is of none, or that cannot be seen. */
+    /** The run of this process; empty if there is none or it cannot be determined. */
     static Optional<String> find() {
         Optional<ProcessHandle> p = ProcessHandle.current().parent();
         for (int i = 0; i < DEPTH && p.isPresent(); i++) {
@@ -32,7 +32,7 @@ final class HydraJob {
         return Optional.empty();
     }
 
-    /** The same from a proxy's arguments. */
+    /** The run according to a proxy's arguments. */
     static Optional<String> of(List<String> arguments) {
         StringBuilder id = new StringBuilder();
         for (String option : OPTIONS) {

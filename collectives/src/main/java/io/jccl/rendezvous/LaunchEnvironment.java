@@ -9,19 +9,20 @@ import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Which rank of how many a launcher's variables say this process is, and where. Which variables are
- * read is in docs/launching.md; of several launchers' the first in the order there counts, whose
- * rank or size is set.
+ * Rank, size and location of this process according to a launcher's environment variables.
+ * docs/launching.md lists the variables; if several launchers' are set, the first launcher in that
+ * list whose rank or size is set wins.
  *
  * {@snippet class="snippets.Collectives" region="environment"}
  *
- * @param rank this process
+ * @param rank rank of this process
  * @param size number of processes
- * @param localRank this process among those of its machine: which GPU is its own; -1 if not said
- * @param localSize number of processes on this machine; -1 if not said
- * @param machines number of machines; -1 if not said
- * @param jobId what all processes of this run, and no others on the machine, have in common
- * @param launcher whose variables were read
+ * @param localRank rank of this process among those of its machine, which selects its GPU; -1 if
+ *     unknown
+ * @param localSize number of processes on this machine; -1 if unknown
+ * @param machines number of machines; -1 if unknown
+ * @param jobId id that all processes of this run share, and no others on the machine
+ * @param launcher the launcher whose variables were read
  * @param sizeVariable the variable that gave the size, for messages
  */
 public record LaunchEnvironment(
@@ -34,15 +35,15 @@ public record LaunchEnvironment(
         String launcher,
         String sizeVariable) {
     /**
-     * Names that one launcher sets.
+     * Names of the variables that a launcher sets.
      *
      * @param name the launcher
-     * @param rank has the rank
-     * @param size have the size; the first that is set counts
-     * @param localRank has the rank on the machine, or empty
-     * @param localSize has the number of ranks on the machine, or empty
-     * @param machines have the number of machines; the first that is set counts
-     * @param job what tells one run from another
+     * @param rank rank
+     * @param size size; the first one that is set is used
+     * @param localRank rank on the machine, or empty
+     * @param localSize number of ranks on the machine, or empty
+     * @param machines number of machines; the first one that is set is used
+     * @param job what identifies a run
      */
     private record Launcher(
             String name,
@@ -57,7 +58,7 @@ public record LaunchEnvironment(
         }
     }
 
-    /** Tells that MPICH's launcher has started this process, but not in which run of it. */
+    /** Set by MPICH's launcher; it does not identify the run. */
     private static final String HYDRA = "HYDI_CONTROL_FD";
 
     private static final String LOCAL_RANK = "LOCAL_RANK";
@@ -73,7 +74,7 @@ public record LaunchEnvironment(
                     List.of(),
                     List.of("MASTER_ADDR", "MASTER_PORT"));
 
-    /** In the order in which they count: a launcher that starts another one stands behind it. */
+    /** In order of precedence: a launcher that starts another one comes after it. */
     private static final List<Launcher> LAUNCHERS =
             List.of(
                     new Launcher(
@@ -117,9 +118,9 @@ public record LaunchEnvironment(
     private static final String FILE_SCHEME = "file:";
 
     /**
-     * What the variables of this process say.
+     * Reads the variables of this process.
      *
-     * @return this process's place; 0 of 1 if no launcher's variables are set
+     * @return rank and size; 0 of 1 if no launcher's variables are set
      * @throws IllegalArgumentException if they contradict each other; the message names them
      */
     public static LaunchEnvironment current() {
@@ -127,10 +128,10 @@ public record LaunchEnvironment(
     }
 
     /**
-     * What variables say.
+     * Reads variables.
      *
      * @param env names and values
-     * @return the process's place; 0 of 1 if no launcher's variables are set
+     * @return rank and size; 0 of 1 if no launcher's variables are set
      * @throws IllegalArgumentException if they contradict each other; the message names them
      */
     public static LaunchEnvironment of(Map<String, String> env) {
@@ -161,13 +162,13 @@ public record LaunchEnvironment(
     }
 
     /**
-     * By which variables a launcher says that it has started this process as one rank of several.
+     * The variables by which a launcher marks this process as one of several ranks.
      *
      * @param env names and values
-     * @return those of ranks and sizes that are set, in the order in which launchers count
+     * @return the variables for rank and size that are set, in order of precedence
      */
     public static List<String> ranksAndSizes(Map<String, String> env) {
-        // A pod's index alone says nothing: most pods are no ranks.
+        // A pod's index alone means nothing: most pods are not ranks.
         return LAUNCHERS.stream()
                 .filter(l -> !l.equals(KUBERNETES) || l.sizeVariable(env) != null)
                 .flatMap(l -> Stream.concat(Stream.of(l.rank), l.size.stream()))
@@ -176,7 +177,10 @@ public record LaunchEnvironment(
                 .toList();
     }
 
-    /** A pod of an indexed job that sets the size by torchrun's name, and no rank. */
+    /**
+     * Whether this is a pod of an indexed job that sets torchrun's variable for the size, but no
+     * rank.
+     */
     private static boolean isPod(Map<String, String> env, Launcher l) {
         return KUBERNETES.size.containsAll(l.size) && env.containsKey(KUBERNETES.rank);
     }
@@ -203,7 +207,7 @@ public record LaunchEnvironment(
             machines = machines < 0 ? optional(env, name, 1) : machines;
         }
         if (l.equals(KUBERNETES)) {
-            // Pods share no memory, wherever they run.
+            // Pods do not share memory, even on one machine.
             localRank = Math.max(localRank, 0);
             localSize = Math.max(localSize, 1);
         }
@@ -281,22 +285,22 @@ public record LaunchEnvironment(
                             + String.join(", ", l.job)
                             + ") to the same text on all ranks");
         }
-        // Users do not share folders, and an address has characters that a file name has not.
+        // Folders are per user, and an address contains characters that file names cannot have.
         String user = System.getProperty("user.name", "");
         return (user + "-" + id).replaceAll("[^A-Za-z0-9._-]", "_");
     }
 
     /**
-     * Whether the variables say that ranks are on several machines; false if they do not say.
+     * Whether the ranks are on several machines; false if the variables do not tell.
      *
-     * @return true if on more than one
+     * @return true for more than one machine
      */
     public boolean isOnSeveralMachines() {
         return machines > 1;
     }
 
     /**
-     * Whether a store is needed, or asked for, to find the other ranks.
+     * Whether a store is needed or requested to find the other ranks.
      *
      * @param env names and values
      * @return true if ranks are on several machines, or {@code JCCL_STORE} is set
@@ -306,11 +310,11 @@ public record LaunchEnvironment(
     }
 
     /**
-     * Opens the store that the variables name; on rank 0 also the server, where that is this run's
-     * own.
+     * Opens the store that the variables name; rank 0 also starts the server if it belongs to this
+     * run.
      *
      * @param env names and values
-     * @param timeout how long to wait for the server
+     * @param timeout maximum time to wait for the server
      * @return the store
      * @see Store#fromEnvironment
      */
@@ -332,7 +336,7 @@ public record LaunchEnvironment(
                 return Store.inMemory();
             }
             throw new IllegalArgumentException(
-                    "nothing says where the ranks find each other: set "
+                    "no variable specifies where the ranks find each other: set "
                             + MASTER
                             + " to rank 0's machine and "
                             + MASTER_PORT

@@ -1,6 +1,6 @@
 package io.jccl.rendezvous;
 
-/** What a store takes; the same in all of them. */
+/** Limits of keys and values, the same in all stores. */
 final class Limits {
     static final int KEY_CHARACTERS = 200;
     static final int VALUE_BYTES = Store.MAX_VALUE_BYTES;

@@ -11,17 +11,17 @@ import javax.crypto.Mac;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One end of a connection, which never blocks: messages with a length before them and, once both
- * ends have proved that they know the secret, a tag behind them. The tag covers the message and its
- * number, so that nobody on the way can change, repeat or leave out one.
+ * One end of a non-blocking connection. Messages have a length prefix and, once both ends have
+ * proved that they know the secret, an authentication tag. The tag covers the message and its
+ * number, so messages cannot be changed, replayed or dropped on the way.
  *
  * <p><b>Threads:</b> one at a time.
  */
 final class Link {
-    /** Two values, as compare-and-set has them, a key of characters of 3 bytes, and numbers. */
+    /** The two values of a compare-and-set, a key with 3 bytes per character, and numbers. */
     static final int MAX_BODY = 2 * Limits.VALUE_BYTES + 3 * Limits.KEY_CHARACTERS + 64;
 
-    /** Nobody who has not proved anything may make us keep more than this. */
+    /** Limit of the memory used for a peer that has not authenticated yet. */
     static final int MAX_GREETING = 160;
 
     private static final int TAG_BYTES = 16;
@@ -45,13 +45,13 @@ final class Link {
         return channel;
     }
 
-    /** From now on messages have tags; those of the two directions differ. */
+    /** Adds tags to messages from now on; the keys of the two directions differ. */
     void secure(byte[] inKey, byte[] outKey) {
         inTags = StoreSecret.mac(inKey);
         outTags = StoreSecret.mac(outKey);
     }
 
-    /** Bytes that wait to be written. */
+    /** Bytes still to be written. */
     long pending() {
         return pending;
     }
@@ -75,7 +75,7 @@ final class Link {
         return tags.doFinal(body);
     }
 
-    /** Writes what the peer takes now; true if nothing is left. */
+    /** Writes as much as the connection accepts now; true if nothing is left. */
     boolean flush() throws IOException {
         for (ByteBuffer first = out.peek(); first != null; first = out.peek()) {
             pending -= channel.write(first);
@@ -88,7 +88,7 @@ final class Link {
     }
 
     /**
-     * Reads what has come.
+     * Reads the bytes available.
      *
      * @throws EOFException at the end of the connection
      */
@@ -102,9 +102,9 @@ final class Link {
     }
 
     /**
-     * The next whole message, or null; call until null after each {@link #fill}.
+     * The next complete message, or null; call until null after each {@link #fill}.
      *
-     * @throws IOException if what came cannot be one
+     * @throws IOException if the bytes are not a valid message
      */
     byte @Nullable [] next() throws IOException {
         if (in.position() < Integer.BYTES) {

@@ -10,12 +10,12 @@ import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.CountDownLatch;
 import org.jspecify.annotations.Nullable;
 
-/** Values in this JVM. */
+/** A store in the memory of this JVM. */
 final class MemoryStore implements Store {
     private final ConcurrentMap<String, byte[]> values = new ConcurrentHashMap<>();
     private final ConcurrentMap<String, Long> counters = new ConcurrentHashMap<>();
 
-    /** What opens when a value is there. */
+    /** Latches that open when a value is set. */
     private final ConcurrentMap<String, CountDownLatch> awaited = new ConcurrentHashMap<>();
 
     @Override
@@ -46,7 +46,7 @@ final class MemoryStore implements Store {
                 return value;
             }
             CountDownLatch latch = awaited.computeIfAbsent(key, k -> new CountDownLatch(1));
-            // Who set it meanwhile may not have seen the latch.
+            // It may have been set before the latch was visible.
             if (!values.containsKey(key)) {
                 long left = deadline - System.nanoTime();
                 if (left <= 0) {
@@ -66,7 +66,7 @@ final class MemoryStore implements Store {
     public boolean compareAndSet(String key, byte @Nullable [] expected, byte[] value) {
         byte[] fresh = Limits.value(key, value).clone();
         boolean[] done = new boolean[1];
-        // A null result, where there was none either, leaves the map as it is.
+        // Returning null for an absent key leaves the map unchanged.
         var unused =
                 values.compute(
                         Limits.key(key),
@@ -82,7 +82,7 @@ final class MemoryStore implements Store {
 
     @Override
     public void close() {
-        // Nothing is held.
+        // Nothing to release.
     }
 
     @Override

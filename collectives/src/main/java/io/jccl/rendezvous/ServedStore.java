@@ -8,15 +8,18 @@ import java.net.UnknownHostException;
 import java.time.Duration;
 import org.jspecify.annotations.Nullable;
 
-/** A client of a server in its own process, which ends with it. */
+/** A client of a server in the same process; closing the client also closes the server. */
 final class ServedStore implements Store {
-    /** How long the others may take to leave after the one that serves them. */
+    /** How long the server waits at close for its other clients to leave. */
     private static final Duration LINGER = Duration.ofSeconds(5);
 
-    /** Names the address to listen on, where it is not the one by which others connect. */
+    /**
+     * The variable with the address to listen on, if that differs from the one that clients connect
+     * to.
+     */
     static final String BIND = "JCCL_STORE_BIND";
 
-    /** A name may become known later than the process that it names starts, as in Kubernetes. */
+    /** A name may become resolvable only after its process has started, as in Kubernetes. */
     private static final Duration NAME_PAUSE = Duration.ofMillis(250);
 
     private final StoreServer server;
@@ -29,12 +32,12 @@ final class ServedStore implements Store {
     }
 
     /**
-     * Connects, after having begun to serve where this rank is the one to do so.
+     * Starts the server if this rank has to, then connects.
      *
      * @param serves whether this is rank 0
-     * @param must whether rank 0 serves in any case; otherwise it does if the address is its own
-     *     and nobody listens there
-     * @param bind what {@link #BIND} names; null if it is not set
+     * @param must whether rank 0 always serves; otherwise it serves if the address is its own and
+     *     nothing listens there
+     * @param bind value of {@link #BIND}; null if it is not set
      */
     static Store join(
             TcpAddress address,
@@ -53,7 +56,7 @@ final class ServedStore implements Store {
         }
         boolean done = false;
         try {
-            // By the loopback interface: the name may be that of a service not up yet.
+            // Over the loopback interface: the name may be that of a service that is not up yet.
             String host =
                     server.address().getAddress().isAnyLocalAddress()
                             ? InetAddress.getLoopbackAddress().getHostAddress()
@@ -85,12 +88,12 @@ final class ServedStore implements Store {
             if (must) {
                 throw e;
             }
-            // Somebody serves there already, such as jccl store.
+            // Another process already serves there, such as jccl store.
             return null;
         }
     }
 
-    /** This machine's address that ranks connect to; null if another machine serves. */
+    /** The address of this machine that ranks connect to; null if another machine serves. */
     private static @Nullable InetAddress named(TcpAddress address, Duration wait, boolean must) {
         String host = address.host();
         long deadline = System.nanoTime() + Deadline.nanos(wait);

@@ -7,19 +7,19 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A few small values that all ranks of a run can see: by it they exchange the id of a communicator,
- * and who failed. A value is at most a megabyte, a key at most 200 characters.
+ * A key-value store that all ranks of a run share. Ranks use it to exchange communicator ids and to
+ * report failures. A value has at most 1 MiB, a key at most 200 characters.
  *
  * {@snippet class="snippets.Collectives" region="store"}
  *
  * <p><b>Threads:</b> any.
  */
 public interface Store extends AutoCloseable {
-    /** The most bytes of a value. */
+    /** Maximum size of a value in bytes. */
     int MAX_VALUE_BYTES = 1 << 20;
 
     /**
-     * A store for ranks that are threads of this JVM.
+     * Creates a store for ranks that are threads of this JVM.
      *
      * @return an empty store
      */
@@ -28,9 +28,10 @@ public interface Store extends AutoCloseable {
     }
 
     /**
-     * A store for processes that see one folder, on this machine or by a shared file system.
+     * Creates a store in a folder that all processes can access, on one machine or in a shared file
+     * system.
      *
-     * @param folder is made if it is not there; one folder for one run
+     * @param folder the folder, created if missing; use a new one for each run
      * @return the store; closing it leaves the folder
      */
     static Store folder(Path folder) {
@@ -38,48 +39,48 @@ public interface Store extends AutoCloseable {
     }
 
     /**
-     * A store that a {@link StoreServer} serves. Values go over the network as they are; only who
-     * knows the secret can read or set them. If the connection is lost the store makes another and
-     * goes on where it was; after 30 seconds without one, or three if the server's machine says
-     * that nobody listens there, all its methods throw.
+     * Connects to a {@link StoreServer}. Values are not encrypted on the network; the secret is
+     * needed to read or set them. If the connection is lost, the store reconnects and resumes;
+     * after 30 seconds without a connection, or three if the server's machine refuses connections,
+     * all methods throw.
      *
-     * @param address {@code tcp://host:port}; an IPv6 address in brackets. Of several addresses of
-     *     a name the first that answers is used
-     * @param secret the server's
-     * @param timeout how long to wait for the server, which may be started later
-     * @return the store; close it to leave
-     * @throws JcclTimeoutException if no server is found in time
-     * @throws IllegalArgumentException if the address cannot be one
-     * @throws io.jccl.error.JcclException if the server has another secret, or is no store
+     * @param address {@code tcp://host:port}; an IPv6 address in brackets. If a name has several
+     *     addresses, the first that answers is used
+     * @param secret the server's secret
+     * @param timeout maximum time to wait for the server, which may be started later
+     * @return the store; close it to disconnect
+     * @throws JcclTimeoutException if no server is found within the timeout
+     * @throws IllegalArgumentException if the address is invalid
+     * @throws io.jccl.error.JcclException if the server has another secret, or is not a store
      */
     static Store connect(String address, StoreSecret secret, Duration timeout) {
         return TcpStore.connect(TcpAddress.parse("address", address), secret, timeout);
     }
 
     /**
-     * The store that the variables of this process name, the same for all ranks:
+     * Opens the store that the environment variables of this process name, the same for all ranks:
      *
      * <ul>
      *   <li>{@code JCCL_STORE=tcp://host:port}: that address. Rank 0 serves there if it is an
-     *       address of its machine and nobody listens there yet; otherwise somebody has to, such as
-     *       {@code jccl store}.
-     *   <li>{@code JCCL_STORE=file:/folder}: files in a folder that all ranks see, a new one for
-     *       each run.
-     *   <li>{@code MASTER_ADDR} and {@code MASTER_PORT}: rank 0 serves there, which has to be an
-     *       address of its machine.
+     *       address of its machine and nothing listens there yet; otherwise another process must,
+     *       such as {@code jccl store}.
+     *   <li>{@code JCCL_STORE=file:/folder}: files in a folder that all ranks can access, a new one
+     *       for each run.
+     *   <li>{@code MASTER_ADDR} and {@code MASTER_PORT}: rank 0 serves there; it must be an address
+     *       of rank 0's machine.
      * </ul>
      *
-     * <p>Where others reach rank 0 by an address that is not its own, {@code JCCL_STORE_BIND} names
-     * the one that it listens on.
+     * <p>If the others reach rank 0 by an address that is not its own, as with NAT, {@code
+     * JCCL_STORE_BIND} sets the address to listen on.
      *
-     * <p>The secret is that of {@link StoreSecret#fromEnvironment}. Closing the store on the rank
-     * that serves it waits up to five seconds for the others to close theirs.
+     * <p>The secret is that of {@link StoreSecret#fromEnvironment}. On the rank that serves,
+     * closing the store waits up to five seconds for the others to close theirs.
      *
-     * @param timeout how long to wait for the server
-     * @return the store; one of this JVM's own if this is the only rank and nothing is set
-     * @throws IllegalArgumentException if variables contradict each other, or none says where
-     * @throws JcclTimeoutException if no server is found in time
-     * @throws io.jccl.error.JcclException if it cannot be served or has another secret
+     * @param timeout maximum time to wait for the server
+     * @return the store; one in memory if this is the only rank and nothing is set
+     * @throws IllegalArgumentException if variables contradict each other, or none names a store
+     * @throws JcclTimeoutException if no server is found within the timeout
+     * @throws io.jccl.error.JcclException if the server cannot be started or has another secret
      */
     static Store fromEnvironment(Duration timeout) {
         Map<String, String> env = System.getenv();
@@ -87,7 +88,7 @@ public interface Store extends AutoCloseable {
     }
 
     /**
-     * Sets a value; a later one replaces it.
+     * Sets a value, replacing any previous one.
      *
      * @param key its name
      * @param value its bytes
@@ -95,7 +96,7 @@ public interface Store extends AutoCloseable {
     void set(String key, byte[] value);
 
     /**
-     * A value as it is now.
+     * Reads a value without waiting.
      *
      * @param key its name
      * @return its bytes, or null if it was never set
@@ -106,35 +107,35 @@ public interface Store extends AutoCloseable {
      * Waits for a value.
      *
      * @param key its name
-     * @param timeout how long to wait at most
+     * @param timeout maximum time to wait
      * @return its bytes
-     * @throws JcclTimeoutException if nobody has set it by then
+     * @throws JcclTimeoutException if it is not set when the timeout passes
      */
     default byte[] await(String key, Duration timeout) {
         return Waiting.await(this, key, timeout);
     }
 
     /**
-     * Sets a value if it is what the caller believes, at once for all: of several that try, one
+     * Sets a value atomically if its current value is as expected: of several concurrent calls, one
      * succeeds.
      *
      * @param key its name
-     * @param expected what it has to be; null if it has to be unset
+     * @param expected the expected value; null for unset
      * @param value its bytes
-     * @return whether it was as expected, and is set now
+     * @return whether the value was as expected and has been set
      */
     boolean compareAndSet(String key, byte @Nullable [] expected, byte[] value);
 
     /**
-     * Adds to a counter that begins at 0, at once for all.
+     * Adds to a counter atomically; counters start at 0.
      *
      * @param key its name, not that of a value
-     * @param delta what to add; 0 reads it
-     * @return the counter afterwards
+     * @param delta the number to add; 0 to read the counter
+     * @return the counter after the addition
      */
     long add(String key, long delta);
 
-    /** Releases what the store holds in this process. */
+    /** Releases the resources that the store holds in this process. */
     @Override
     void close();
 }

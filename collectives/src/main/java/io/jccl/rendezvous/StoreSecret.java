@@ -2,6 +2,7 @@ package io.jccl.rendezvous;
 
 import io.jccl.error.JcclException;
 import java.io.IOException;
+import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -9,24 +10,31 @@ import java.security.GeneralSecurityException;
 import java.security.SecureRandom;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
 /**
- * What all processes of a run know and strangers do not. Both ends of a connection to a {@link
- * StoreServer} prove that they know it, without sending it, and every message carries a tag made
- * with it. What is stored is not encrypted.
+ * A secret shared by all processes of a run. Both ends of a connection to a {@link StoreServer}
+ * prove that they know it, without sending it, and it authenticates every message. Values are not
+ * encrypted.
  *
- * <p>A secret that can be guessed protects from accidents alone: whoever sees one connection can
- * try guesses at leisure. Use 32 random bytes, as {@code openssl rand -hex 32} prints them.
+ * <p>A guessable secret only protects against accidents: an attacker who records one connection can
+ * test guesses offline. Use 32 random bytes, as printed by {@code openssl rand -hex 32}.
  *
  * <p><b>Threads:</b> any.
  */
 public final class StoreSecret {
-    /** Holds the secret. */
+    /** Whether this process has printed the warning about a guessable secret. */
+    private static final AtomicBoolean WARNED = new AtomicBoolean();
+
+    /** The variable with the secret. */
     static final String VARIABLE = "JCCL_STORE_SECRET";
 
-    /** Names a file that holds it; white space around it does not count. */
+    /**
+     * The variable with the path of a file that contains the secret; surrounding white space is
+     * ignored.
+     */
     static final String FILE_VARIABLE = "JCCL_STORE_SECRET_FILE";
 
     private static final String ALGORITHM = "HmacSHA256";
@@ -51,8 +59,8 @@ public final class StoreSecret {
     }
 
     /**
-     * Text that nobody can guess, for one job: pass it to the job's processes by an environment
-     * variable or a file, as command lines are visible to other users.
+     * Makes a random secret for one job: pass it to the job's processes by an environment variable
+     * or a file, since command lines are visible to other users.
      *
      * @return 32 random bytes as 64 hexadecimal digits, different each time
      */
@@ -73,9 +81,9 @@ public final class StoreSecret {
     }
 
     /**
-     * A secret given as text.
+     * Makes a secret from text.
      *
-     * @param text any characters; white space around them does not count
+     * @param text any characters; surrounding white space is ignored
      * @return the secret
      * @throws IllegalArgumentException if it is blank
      */
@@ -84,13 +92,14 @@ public final class StoreSecret {
     }
 
     /**
-     * The secret of {@code JCCL_STORE_SECRET}, or in the file that {@code JCCL_STORE_SECRET_FILE}
-     * names. If neither is set, it is derived from the job's id. That keeps runs apart, but
-     * protects neither from other users of the machines nor from anyone who can guess the id: the
-     * process that serves a store with it prints one warning line on standard error.
+     * Reads the secret from {@code JCCL_STORE_SECRET} or the file named by {@code
+     * JCCL_STORE_SECRET_FILE}. If neither is set, it is derived from the job's id. That separates
+     * runs, but does not protect against other users of the machines or anyone who can guess the
+     * id, so a process that serves a store with such a secret prints one warning line on standard
+     * error.
      *
      * @param env variables of the process
-     * @param jobId what the processes of this run have in common
+     * @param jobId id that the processes of this run share
      * @return the secret
      * @throws IllegalArgumentException if the secret is blank
      * @throws JcclException if the file cannot be read
@@ -120,17 +129,31 @@ public final class StoreSecret {
         }
     }
 
-    /** Whether others may know it, as it is derived from the job's id. */
+    /** Whether it is derived from the job's id, so that others may know it. */
     boolean isGuessable() {
         return guessable;
     }
 
-    /** Where it is from, for messages; never the secret. */
+    /** Prints a warning, once per process, if a store at the address has a guessable secret. */
+    void warnIfGuessable(InetSocketAddress address) {
+        if (isGuessable() && WARNED.compareAndSet(false, true)) {
+            // A single write: other threads print too.
+            System.err.println(
+                    "jccl: warning: the store at "
+                            + TcpAddress.text(
+                                    address.getAddress().getHostAddress(), address.getPort())
+                            + " has no secret, so others who reach it and guess the job's id can"
+                            + " join the job: set JCCL_STORE_SECRET on all ranks to what openssl"
+                            + " rand -hex 32 prints, once for each job");
+        }
+    }
+
+    /** Where the secret comes from, for messages; never the secret itself. */
     String origin() {
         return origin;
     }
 
-    /** Proves knowledge of it: RFC 2104 with SHA-256, over a label and what both sides chose. */
+    /** Proof of knowledge: HMAC-SHA-256 (RFC 2104) over a label and the nonces of both sides. */
     byte[] prove(String label, byte[]... parts) {
         Mac mac = mac(key);
         mac.update(label.getBytes(StandardCharsets.US_ASCII));

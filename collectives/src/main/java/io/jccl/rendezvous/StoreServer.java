@@ -24,41 +24,40 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Serves a {@link Store} to the processes of a run over TCP, until it is closed. One thread does it
- * all and never waits for a client. Who does not prove within five seconds to know the secret is
- * disconnected, and costs at most a kilobyte until then.
+ * Serves a {@link Store} to the processes of a run over TCP, until it is closed. A single thread
+ * serves all clients and never blocks on one. A client that does not prove knowledge of the secret
+ * within five seconds is disconnected; until then it occupies at most a kilobyte.
  *
- * <p>What it holds lives as long as it does: a run whose server ended has to start again.
+ * <p>Values are only kept in memory: if the server ends, the run has to be restarted.
  *
  * <p><b>Threads:</b> any.
  */
 public final class StoreServer implements AutoCloseable {
     private static final long GREETING_NANOS = TimeUnit.SECONDS.toNanos(5);
 
-    /** Clients say something every 15 seconds. */
+    /** Clients send at least a ping every 15 seconds. */
     private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(60);
 
-    /** How long a client may be away and still come back to what it had begun. */
+    /** How long a disconnected client may take to reconnect and resume its session. */
     private static final long SESSION_NANOS = TimeUnit.MINUTES.toNanos(10);
 
     /** The same, while the server only waits for its clients to leave. */
     private static final long GONE_NANOS = TimeUnit.SECONDS.toNanos(1);
 
-    /** Who reads this little of what it asked for is asked to read before it asks for more. */
+    /**
+     * Requests of a client with more unread bytes than this are not read until it has received
+     * them.
+     */
     private static final long MOST_PENDING = 8L << 20;
 
-    /** Strangers that are waited for at once; beyond it the oldest goes. */
+    /** Most clients that have not authenticated yet; beyond it the oldest is disconnected. */
     private static final int MOST_STRANGERS = 4096;
 
     private static final int BACKLOG = 4096;
     private static final long TICK_MILLIS = 1000;
-
-    /** Whether this process has said that a store has no secret. */
-    private static final AtomicBoolean WARNED = new AtomicBoolean();
 
     private final ServerSocketChannel channel;
     private final Selector selector;
@@ -68,19 +67,19 @@ public final class StoreServer implements AutoCloseable {
     private final SecureRandom random = new SecureRandom();
     private volatile boolean closing;
 
-    // All below belong to the thread; the sessions are also counted by others.
+    // The fields below belong to the server's thread; other threads read the number of sessions.
     private final MemoryStore values = new MemoryStore();
     private final Map<String, LinkedHashMap<Waiter, Boolean>> waiters = new HashMap<>();
     private final Map<ByteBuffer, Session> sessions = new HashMap<>();
     private final LinkedHashMap<Client, Boolean> strangers = new LinkedHashMap<>();
     private long ticked = System.nanoTime();
 
-    /** Who waits for a value, with which request. */
+    /** A client and its request that wait for a value. */
     private record Waiter(Client client, long id) {}
 
-    /** What one client has begun, over all its connections. */
+    /** State of one client across its connections. */
     private static final class Session {
-        /** Answers of requests that change something, until the client has them. */
+        /** Responses to requests that change values, until the client has received them. */
         final TreeMap<Long, byte[]> answers = new TreeMap<>();
 
         volatile @Nullable Client client;
@@ -118,11 +117,11 @@ public final class StoreServer implements AutoCloseable {
      * StoreSecret#fromEnvironment}), the first server of a process prints one warning line on
      * standard error.
      *
-     * @param host the name or address of this machine to listen on, and on no other; {@code
-     *     0.0.0.0}, {@code ::} or null for all
-     * @param port where to listen; 0 for any free one
-     * @param secret what clients have to know
-     * @return the server, which accepts clients already
+     * @param host the name or address of this machine to listen on, exclusively; {@code 0.0.0.0},
+     *     {@code ::} or null for all
+     * @param port port to listen on; 0 for any free one
+     * @param secret secret that clients must know
+     * @return the server, already accepting clients
      * @throws JcclException if it cannot listen there
      */
     public static StoreServer open(@Nullable String host, int port, StoreSecret secret) {
@@ -133,14 +132,14 @@ public final class StoreServer implements AutoCloseable {
                     new InetSocketAddress(host == null ? null : own(host, port), port);
             channel = ServerSocketChannel.open();
             channel.configureBlocking(false);
-            // Otherwise a run that starts again has to wait for connections of the last one.
+            // Otherwise a restarted run has to wait for connections of the previous one.
             channel.setOption(StandardSocketOptions.SO_REUSEADDR, true);
             channel.bind(at, BACKLOG);
             selector = Selector.open();
             channel.register(selector, SelectionKey.OP_ACCEPT);
             StoreServer server = new StoreServer(channel, selector, secret);
             server.thread.start();
-            warn(secret, server.address);
+            secret.warnIfGuessable(server.address);
             return server;
         } catch (IOException e) {
             closeQuietly(channel);
@@ -176,30 +175,17 @@ public final class StoreServer implements AutoCloseable {
                         + "; give one of its addresses, or 0.0.0.0 for all of them");
     }
 
-    private static void warn(StoreSecret secret, InetSocketAddress address) {
-        if (secret.isGuessable() && WARNED.compareAndSet(false, true)) {
-            // In one piece: other threads print too.
-            System.err.println(
-                    "jccl: warning: the store at "
-                            + TcpAddress.text(
-                                    address.getAddress().getHostAddress(), address.getPort())
-                            + " has no secret, so others who reach it and guess the job's id can"
-                            + " join the job: set JCCL_STORE_SECRET on all ranks to what openssl"
-                            + " rand -hex 32 prints, once for each job");
-        }
-    }
-
     /**
-     * Where it listens.
+     * The address that it listens on.
      *
-     * @return the address, with the port that was found if 0 was asked for
+     * @return the address, with the actual port if 0 was requested
      */
     public InetSocketAddress address() {
         return address;
     }
 
     /**
-     * Where it listens.
+     * The port that it listens on.
      *
      * @return the port
      */
@@ -207,7 +193,7 @@ public final class StoreServer implements AutoCloseable {
         return address.getPort();
     }
 
-    /** Disconnects all clients and forgets all values, at once. */
+    /** Disconnects all clients immediately and discards all values. */
     @Override
     public void close() {
         closing = true;
@@ -215,7 +201,7 @@ public final class StoreServer implements AutoCloseable {
         Waits.join(thread, Duration.ofSeconds(5));
     }
 
-    /** Waits until all clients have said goodbye, or are gone for more than a moment. */
+    /** Waits until all clients have disconnected properly or have been gone for a while. */
     void awaitClients(Duration timeout) {
         long deadline = System.nanoTime() + Deadline.nanos(timeout);
         while (thread.isAlive() && System.nanoTime() - deadline < 0 && hasClients()) {
@@ -242,7 +228,7 @@ public final class StoreServer implements AutoCloseable {
                 }
             }
         } catch (IOException e) {
-            // The selector is of no use any more: end, and clients learn by that.
+            // The selector cannot be used any more: end, which disconnects the clients.
         } finally {
             selector.keys().forEach(k -> closeQuietly(k.channel()));
             closeQuietly(selector);
@@ -290,7 +276,7 @@ public final class StoreServer implements AutoCloseable {
             }
             flush(client);
         } catch (IOException | BufferUnderflowException | IllegalArgumentException e) {
-            // Garbage, or the end: neither is the others' business.
+            // An invalid message or the end of the connection: other clients are not affected.
             drop(client);
         }
     }
@@ -314,13 +300,14 @@ public final class StoreServer implements AutoCloseable {
         } catch (IOException e) {
             closeQuietly(accepted);
             if (accepted == null) {
-                // Such as too many open files: that would come at once again. Until the next tick.
+                // For example too many open files, which would fail again at once: retry at the
+                // next tick.
                 key.interestOps(0);
             }
         }
     }
 
-    /** What a stranger says to become a client. */
+    /** Handles the handshake of a client that has not authenticated yet. */
     private void greet(Client client, byte[] message) throws IOException {
         ByteBuffer m = ByteBuffer.wrap(message);
         if (!Wire.isMagic(Wire.bytes(m, Wire.MAGIC.length))) {
@@ -363,7 +350,7 @@ public final class StoreServer implements AutoCloseable {
         client.session = session;
         session.client = client;
         if (before != null) {
-            // Its end of the connection is gone, whatever it looks like from here.
+            // The client has reconnected, so its previous connection is dead.
             drop(before);
         }
     }
@@ -393,7 +380,7 @@ public final class StoreServer implements AutoCloseable {
         }
     }
 
-    /** The answer, or null if there is none yet. */
+    /** The response, or null if there is none yet. */
     private byte @Nullable [] execute(
             Client client, Session session, Wire.Op op, long id, ByteBuffer request) {
         String key = Wire.key(request);
@@ -490,7 +477,7 @@ public final class StoreServer implements AutoCloseable {
             try {
                 closeable.close();
             } catch (Exception e) {
-                // Nothing more can be done about it.
+                // Nothing else to do.
             }
         }
     }

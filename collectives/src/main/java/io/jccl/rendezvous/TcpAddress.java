@@ -8,15 +8,15 @@ import java.net.UnknownHostException;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Where a store is.
+ * Address of a store.
  *
  * @param host a name or an address; IPv6 without brackets
- * @param port 1 to 65535, or 0 for any to serve on
+ * @param port 1 to 65535, or 0 to serve on any free port
  */
 record TcpAddress(String host, int port) {
     private static final String SCHEME = "tcp://";
 
-    /** Reads {@code tcp://host:port}, or without {@code tcp://}; IPv6 addresses in brackets. */
+    /** Parses {@code host:port}, with or without {@code tcp://}; IPv6 addresses in brackets. */
     static TcpAddress parse(String name, String text) {
         String t = text.strip();
         t = t.startsWith(SCHEME) ? t.substring(SCHEME.length()) : t;
@@ -46,11 +46,11 @@ record TcpAddress(String host, int port) {
     }
 
     /**
-     * The address to listen on for a name: one of this machine's that other machines can reach if
-     * there is one, otherwise a loopback address.
+     * The address of this machine to listen on for a name: preferably one that other machines can
+     * reach, otherwise a loopback address.
      *
-     * @return null if the name has no address of this machine
-     * @throws UnknownHostException if the name has no address at all
+     * @return null if the name does not resolve to this machine
+     * @throws UnknownHostException if the name does not resolve
      */
     static @Nullable InetAddress own(String host) throws UnknownHostException {
         InetAddress loopback = null;

@@ -6,53 +6,43 @@ import io.jccl.internal.Deadline;
 import io.jccl.internal.Waits;
 import java.io.IOException;
 import java.net.ConnectException;
-import java.net.InetAddress;
-import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
-import java.net.StandardSocketOptions;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
-import java.security.MessageDigest;
-import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A client of a {@link StoreServer}. A thread of its own does the talking, so that no caller ever
- * waits longer than it wants to. If the connection is lost it makes another, and asks again for
- * what has not been answered: the server knows by the numbers what it has done already.
+ * A client of a {@link StoreServer}. Its own thread does all I/O, so no caller waits longer than
+ * its timeout. If the connection is lost, it reconnects and repeats the requests without a
+ * response; the server recognizes by their numbers those that it has already executed.
  */
 final class TcpStore implements Store {
-    /** How long a connected client goes on looking for a server that does not answer. */
+    /** How long a client tries to reconnect to a server that does not respond. */
     private static final long AWAY_NANOS = TimeUnit.SECONDS.toNanos(30);
 
-    /** The same, while its machine says that nobody listens: the process has ended. */
+    /** The same, while its machine refuses connections: the process has ended. */
     private static final long REFUSED_NANOS = TimeUnit.SECONDS.toNanos(3);
 
-    /** A connection on which a ping has no answer for so long is given up. */
+    /** A connection on which a ping has had no response for this long is closed. */
     private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(4);
 
     private static final long BUSY_PING_NANOS = TimeUnit.SECONDS.toNanos(1);
     private static final long IDLE_PING_NANOS = TimeUnit.SECONDS.toNanos(15);
-    private static final long CONNECT_NANOS = TimeUnit.SECONDS.toNanos(2);
-    private static final long GREETING_NANOS = TimeUnit.SECONDS.toNanos(5);
     private static final long FIRST_PAUSE_MILLIS = 20;
     private static final long LONGEST_PAUSE_MILLIS = 500;
 
-    private static final SecureRandom RANDOM = new SecureRandom();
-
     private final TcpAddress address;
-    private final StoreSecret secret;
-    private final byte[] session = new byte[Wire.SESSION_BYTES];
+    private final StoreConnector connector;
     private final Selector selector;
     private final Thread thread;
 
-    /** Requests without an answer, by number. Guarded by itself, as are the fields below it. */
+    /** Requests without a response, by number. Guarded by itself, as are the fields below. */
     private final TreeMap<Long, Call> open = new TreeMap<>();
 
     private long lastId;
@@ -61,10 +51,10 @@ final class TcpStore implements Store {
     private boolean closed;
     private @Nullable RuntimeException broken;
 
-    /** Why there is no connection now, for messages. */
+    /** Why there is currently no connection, for messages. */
     private volatile @Nullable String trouble = "no connection has been made";
 
-    /** A request and what becomes of it. */
+    /** A request and its result. */
     private static final class Call {
         final byte[] request;
         byte @Nullable [] answer;
@@ -74,24 +64,14 @@ final class TcpStore implements Store {
         }
     }
 
-    /** What no further attempt would change. */
-    private static final class FatalException extends IOException {
-        private static final long serialVersionUID = 1L;
-
-        FatalException(String message) {
-            super(message);
-        }
-    }
-
     private TcpStore(TcpAddress address, StoreSecret secret) {
         this.address = address;
-        this.secret = secret;
-        RANDOM.nextBytes(session);
         try {
             selector = Selector.open();
         } catch (IOException e) {
             throw new JcclException("no connection to " + address + " can be made: " + e, e);
         }
+        connector = new StoreConnector(address, secret, selector, this::isClosed);
         this.thread =
                 Thread.ofPlatform()
                         .daemon()
@@ -100,7 +80,7 @@ final class TcpStore implements Store {
                         .unstarted(this::run);
     }
 
-    /** Connects; the server may come later than this. */
+    /** Connects; the server may be started later. */
     static TcpStore connect(TcpAddress address, StoreSecret secret, Duration timeout) {
         if (address.port() == 0) {
             throw new IllegalArgumentException(
@@ -146,7 +126,7 @@ final class TcpStore implements Store {
     private void throwIfBroken() {
         RuntimeException b = broken;
         if (b != null) {
-            // A new one, as each has a stack trace and suppressed errors of its own.
+            // A new exception, since each has its own stack trace and suppressed errors.
             throw new JcclException(String.valueOf(b.getMessage()), b);
         }
         if (closed) {
@@ -154,7 +134,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** Asks, and waits for the answer; null if there is none in time. */
+    /** Sends a request and waits for the response; null if there is none in time. */
     private byte @Nullable [] ask(byte[] request, long nanos) {
         long deadline = System.nanoTime() + nanos;
         Call call = new Call(request);
@@ -184,7 +164,7 @@ final class TcpStore implements Store {
     }
 
     private byte[] answer(byte[] request, String what) {
-        // The thread gives up before this does.
+        // The I/O thread gives up earlier.
         byte[] answer = ask(request, 2 * AWAY_NANOS);
         if (answer == null) {
             throw new JcclException(this + " did not " + what + " in time" + because());
@@ -237,7 +217,7 @@ final class TcpStore implements Store {
     public void close() {
         synchronized (open) {
             if (!closed && connected && broken == null && trouble == null) {
-                // So that the server knows that this one does not come back.
+                // Tells the server that this client will not reconnect.
                 Call bye = new Call(Wire.request(Wire.Op.BYE, ""));
                 open.put(++lastId, bye);
                 selector.wakeup();
@@ -252,7 +232,7 @@ final class TcpStore implements Store {
         selector.wakeup();
         Waits.join(thread, Duration.ofSeconds(5));
         if (!thread.isAlive()) {
-            closeQuietly(selector);
+            StoreConnector.closeQuietly(selector);
         }
     }
 
@@ -261,7 +241,7 @@ final class TcpStore implements Store {
         long refused = away;
         long pause = FIRST_PAUSE_MILLIS;
         while (!isClosed()) {
-            try (SocketChannel channel = greeted()) {
+            try (SocketChannel channel = connector.connect(isConnected())) {
                 Link link = (Link) channel.keyFor(selector).attachment();
                 synchronized (open) {
                     connected = true;
@@ -276,7 +256,7 @@ final class TcpStore implements Store {
                     away = System.nanoTime();
                     refused = away;
                 }
-            } catch (FatalException e) {
+            } catch (StoreConnector.FatalException e) {
                 fail(String.valueOf(e.getMessage()), e);
                 return;
             } catch (IOException | BufferUnderflowException e) {
@@ -297,7 +277,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** The same words on all ranks. */
+    /** The same text on all ranks. */
     private String lost(boolean gone) {
         return "the store at "
                 + address
@@ -342,129 +322,7 @@ final class TcpStore implements Store {
         }
     }
 
-    /** Connects to the first of the host's addresses that answers as a store. */
-    private SocketChannel greeted() throws IOException {
-        IOException last = null;
-        for (InetAddress a : InetAddress.getAllByName(address.host())) {
-            SocketChannel channel = SocketChannel.open();
-            boolean done = false;
-            try {
-                channel.configureBlocking(false);
-                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-                greet(channel, new InetSocketAddress(a, address.port()));
-                done = true;
-                return channel;
-            } catch (FatalException e) {
-                throw e;
-            } catch (IOException e) {
-                last = e;
-            } finally {
-                if (!done) {
-                    closeQuietly(channel);
-                }
-            }
-        }
-        throw last == null ? new IOException(address.host() + " has no address") : last;
-    }
-
-    private void greet(SocketChannel channel, InetSocketAddress to) throws IOException {
-        SelectionKey key = channel.register(selector, SelectionKey.OP_CONNECT);
-        long deadline = System.nanoTime() + CONNECT_NANOS;
-        if (!channel.connect(to)) {
-            while (!channel.finishConnect()) {
-                select(deadline, to + " does not answer");
-            }
-        }
-        Link link = new Link(channel);
-        key.attach(link);
-        key.interestOps(SelectionKey.OP_READ);
-        deadline = System.nanoTime() + GREETING_NANOS;
-        ByteBuffer hello = ByteBuffer.wrap(receive(link, deadline, to));
-        byte[] magic = Wire.bytes(hello, Math.min(hello.remaining(), Wire.MAGIC.length));
-        if (!Wire.isMagic(magic)) {
-            throw stranger(to);
-        }
-        byte[] theirs = Wire.bytes(hello, Wire.NONCE_BYTES);
-        byte[] mine = new byte[Wire.NONCE_BYTES];
-        RANDOM.nextBytes(mine);
-        byte[] resume = {(byte) (isConnected() ? 1 : 0)};
-        byte[] proof = secret.prove("client", theirs, mine, session, resume);
-        link.send(Wire.join(Wire.MAGIC, mine, session, resume, proof));
-        link.flush();
-        ByteBuffer reply = ByteBuffer.wrap(receive(link, deadline, to));
-        byte[] said = Wire.bytes(reply, 1);
-        Wire.Verdict verdict = Wire.Verdict.of(said[0]);
-        byte[] expected = secret.prove("server", mine, theirs, session, said);
-        boolean proved = MessageDigest.isEqual(expected, Wire.rest(reply));
-        if (verdict == null || (!proved && verdict != Wire.Verdict.WRONG_SECRET)) {
-            throw stranger(to);
-        }
-        if (verdict == Wire.Verdict.WRONG_SECRET) {
-            throw new FatalException(
-                    "the store at "
-                            + address
-                            + " was started with another secret than this process's, which is"
-                            + " from "
-                            + secret.origin()
-                            + "; give all processes of the run the same "
-                            + StoreSecret.VARIABLE
-                            + " or "
-                            + StoreSecret.FILE_VARIABLE);
-        }
-        if (verdict == Wire.Verdict.UNKNOWN_SESSION) {
-            throw new FatalException(
-                    "the store at "
-                            + address
-                            + " has been started anew and lost what it held; start the run again");
-        }
-        link.secure(
-                secret.prove("to client", theirs, mine), secret.prove("to server", theirs, mine));
-    }
-
-    private FatalException stranger(InetSocketAddress to) {
-        return new FatalException(
-                "what listens at "
-                        + to
-                        + " is no store of this version of JCCL: is the port of "
-                        + address
-                        + " another program's, or do the ranks have different jars?");
-    }
-
-    private byte[] receive(Link link, long deadline, InetSocketAddress to) throws IOException {
-        while (true) {
-            byte[] message;
-            try {
-                message = link.next();
-            } catch (IOException e) {
-                throw stranger(to);
-            }
-            if (message != null) {
-                return message;
-            }
-            select(deadline, to + " accepts the connection but does not talk as a store does");
-            link.fill();
-        }
-    }
-
-    /** Waits until the connection is ready, not for a caller's wakeup. */
-    private void select(long deadline, String otherwise) throws IOException {
-        while (true) {
-            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-            if (left <= 0) {
-                throw new SocketTimeoutException(otherwise);
-            }
-            if (isClosed()) {
-                throw new IOException("closed");
-            }
-            int[] ready = new int[1];
-            selector.select(k -> ready[0]++, left);
-            if (ready[0] > 0) {
-                return;
-            }
-        }
-    }
-
-    /** Sends requests and takes answers until the connection fails or the store is closed. */
+    /** Sends requests and receives responses until the connection fails or the store is closed. */
     private void talk(Link link) throws IOException {
         SelectionKey key = link.channel().keyFor(selector);
         long heard = System.nanoTime();
@@ -479,7 +337,7 @@ final class TcpStore implements Store {
                     link.send(Wire.stamp(e.getValue().request, e.getKey(), open.firstKey()));
                     lastSent = e.getKey();
                 }
-                // Nobody answers these.
+                // These have no response.
                 open.values().removeIf(c -> c.request[0] == Wire.Op.CANCEL.ordinal());
                 busy = !open.isEmpty();
             }
@@ -491,7 +349,7 @@ final class TcpStore implements Store {
                             "no answer for " + TimeUnit.NANOSECONDS.toSeconds(now - heard) + " s");
                 }
             } else if (now - heard > every) {
-                // Its number is 0: nobody waits for it.
+                // Its number is 0: no caller waits for it.
                 link.send(Wire.stamp(Wire.request(Wire.Op.PING, ""), 0, lowestOpen()));
                 pinged = now;
             }
@@ -526,14 +384,6 @@ final class TcpStore implements Store {
                 open.remove(id);
                 open.notifyAll();
             }
-        }
-    }
-
-    private static void closeQuietly(AutoCloseable closeable) {
-        try {
-            closeable.close();
-        } catch (Exception e) {
-            // Nothing more can be done about it.
         }
     }
 

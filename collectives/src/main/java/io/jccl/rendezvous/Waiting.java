@@ -5,7 +5,7 @@ import io.jccl.internal.Deadline;
 import io.jccl.internal.Waits;
 import java.time.Duration;
 
-/** Waits for a value by looking again, ever less often. */
+/** Waits for a value by polling with increasing intervals. */
 final class Waiting {
     private static final long FIRST_NANOS = 100_000;
     private static final long LONGEST_NANOS = 50_000_000;

@@ -7,10 +7,10 @@ import java.util.Arrays;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What the ends of a store's connection say. First the server: {@code MAGIC, nonce}; then the
- * client: {@code MAGIC, nonce, session, RESUME or not, proof}; then the server: {@code verdict,
- * proof}. After that requests {@code op, id, lowest id still open, key, arguments} and answers
- * {@code id, result}. Numbers are big endian.
+ * The wire protocol of a store. Handshake: the server sends {@code MAGIC, nonce}; the client {@code
+ * MAGIC, nonce, session, RESUME or not, proof}; the server {@code verdict, proof}. Then follow
+ * requests {@code op, id, lowest id still open, key, arguments} and responses {@code id, result}.
+ * Numbers are big endian.
  */
 final class Wire {
     /** The last character is the protocol's version. */
@@ -20,14 +20,14 @@ final class Wire {
     static final int SESSION_BYTES = 16;
     static final int PROOF_BYTES = 32;
 
-    /** What a request asks for. */
+    /** Operations of requests. */
     enum Op {
         SET,
         GET,
         AWAIT,
         ADD,
         COMPARE_AND_SET,
-        /** Wait no longer for the request whose number is the argument. */
+        /** Cancels the request whose number is the argument. */
         CANCEL,
         PING,
         BYE;
@@ -38,13 +38,13 @@ final class Wire {
             return b >= 0 && b < ALL.length ? ALL[b] : null;
         }
 
-        /** Whether doing it twice differs from doing it once. */
+        /** Whether executing it twice differs from executing it once. */
         boolean changes() {
             return this == SET || this == ADD || this == COMPARE_AND_SET;
         }
     }
 
-    /** What the server makes of a client. */
+    /** The server's response to a client's handshake. */
     enum Verdict {
         WELCOME,
         WRONG_SECRET,
@@ -59,7 +59,7 @@ final class Wire {
 
     private Wire() {}
 
-    /** A request but for its number, which {@link #stamp} fills in. */
+    /** A request without its number, which {@link #stamp} fills in. */
     static byte[] request(Op op, String key, byte[]... arguments) {
         byte[] k = key.getBytes(StandardCharsets.UTF_8);
         int length = 1 + 2 * Long.BYTES + Integer.BYTES + k.length;
@@ -84,7 +84,7 @@ final class Wire {
         return ByteBuffer.allocate(Long.BYTES).putLong(0, n).array();
     }
 
-    /** A value that may be missing, with its length before it. */
+    /** A value that may be null, with a length prefix. */
     static byte[] optional(byte @Nullable [] value) {
         ByteBuffer b = ByteBuffer.allocate(Integer.BYTES + (value == null ? 0 : value.length));
         return value == null ? b.putInt(-1).array() : b.putInt(value.length).put(value).array();

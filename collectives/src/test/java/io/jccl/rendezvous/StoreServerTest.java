@@ -157,7 +157,7 @@ class StoreServerTest {
                                             "127.0.0.1:" + impostor.getLocalPort(),
                                             SECRET,
                                             PATIENCE));
-            assertTrue(message(e).contains("is no store"), e::toString);
+            assertTrue(message(e).contains("is not a store"), e::toString);
             thread.join();
         }
     }
@@ -417,7 +417,7 @@ class StoreServerTest {
             // A server of the same secret and address, but an empty one.
             try (StoreServer other = StoreServer.open("127.0.0.1", port, SECRET)) {
                 JcclException e = assertThrows(JcclException.class, () -> store.get("key"));
-                assertTrue(message(e).contains("started anew"), e::toString);
+                assertTrue(message(e).contains("was restarted"), e::toString);
                 assertThrows(JcclException.class, () -> store.set("key", bytes("value")));
                 assertEquals(port, other.port());
             }

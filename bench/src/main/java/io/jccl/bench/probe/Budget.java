@@ -1,6 +1,6 @@
 package io.jccl.bench.probe;
 
-/** A span of time, shared out among what is left to do: what one leaves goes to the others. */
+/** A time budget, divided among the remaining measurements: unused time goes to later ones. */
 final class Budget {
     private static final double NANOS = 1e9;
 
@@ -10,12 +10,12 @@ final class Budget {
         end = System.nanoTime() + (long) (seconds * NANOS);
     }
 
-    /** Seconds left; 0 when it is over. */
+    /** Seconds left; 0 once it is exceeded. */
     double left() {
         return Math.max(0, (end - System.nanoTime()) / NANOS);
     }
 
-    /** Seconds for the next of so many, all alike. */
+    /** Seconds for the next one of a number of equal measurements. */
     double share(int rest) {
         return left() / Math.max(1, rest);
     }

@@ -12,7 +12,7 @@ import org.jspecify.annotations.Nullable;
 
 /** Copies between host and devices, by the cases of {@code jccl bandwidth}. */
 final class CopyProbe {
-    /** Bytes of a sample: enough for the clock. */
+    /** Bytes per sample: enough for the resolution of the clock. */
     private static final long SAMPLE_BYTES = 64L << 20;
 
     private static final int MOST_COPIES = 200;
@@ -47,7 +47,7 @@ final class CopyProbe {
     /**
      * Measures a case.
      *
-     * @return a row for each pair that it has; one that says why if it has none
+     * @return one row per pair; if there are no pairs, a row with the reason
      */
     List<ProbeResult.Copy> measure(BandwidthCase c, long bytes, double share) {
         int copies = Math.clamp(SAMPLE_BYTES / bytes, 1, MOST_COPIES);
@@ -107,7 +107,7 @@ final class CopyProbe {
         return name(devices.get(index));
     }
 
-    /** As in the option that chooses a device. */
+    /** The device's name, as in the option that selects it. */
     static String name(Device device) {
         return device.kind() == Device.Kind.HOST ? "host" : "cuda:" + device.index();
     }

@@ -12,10 +12,10 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
 /**
- * Products of the types that {@link io.jccl.gemm.Matmul} leaves out: TF32, float16 and float64. Not
- * yet run on a GPU.
+ * Matrix products of types that {@link io.jccl.gemm.Matmul} does not support: TF32, float16 and
+ * float64. Not yet run on a GPU.
  *
- * <p><b>Threads:</b> one does everything, as the current device is the thread's.
+ * <p><b>Threads:</b> a single one, since the current device is a property of the thread.
  */
 final class CublasProducts implements AutoCloseable {
     private final CublasApi api = NativeLibraries.cublas();
@@ -27,8 +27,8 @@ final class CublasProducts implements AutoCloseable {
     private final long handle;
 
     /**
-     * Makes a handle. The device stays current until this is closed: cuBLAS demands that of every
-     * call.
+     * Creates a handle. The device remains current until this is closed: cuBLAS requires it for
+     * every call.
      */
     CublasProducts(Device device) {
         MemorySegment slot = arena.allocate(ValueLayout.JAVA_LONG);
@@ -59,8 +59,8 @@ final class CublasProducts implements AutoCloseable {
     }
 
     /**
-     * Enqueues {@code c = a b} on the default stream. cuBLAS stores by columns, so it is asked for
-     * the transpose, which is that of b times that of a.
+     * Enqueues {@code c = a b} on the default stream. cuBLAS is column-major, so it computes the
+     * transpose, which is the transpose of b times that of a.
      */
     void multiply(MatrixType type, int n, Buffer a, Buffer b, Buffer c) {
         boolean wide = type == MatrixType.FLOAT64;

@@ -13,14 +13,14 @@ import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** Products of square matrices of every type that a device has, with inputs and a check. */
+/** Products of square matrices of all types that a device supports, with inputs and a check. */
 final class DeviceProducts implements AutoCloseable {
     private static final MatmulInputs INPUTS = new MatmulInputs(1);
 
     /** Elements that are filled or read at a time. */
     private static final int CHUNK = 1 << 20;
 
-    /** A product that takes milliseconds even if interpreted. */
+    /** Size of a product that takes milliseconds even if interpreted. */
     private static final int SMALL = 48;
 
     private final Device device;
@@ -30,11 +30,11 @@ final class DeviceProducts implements AutoCloseable {
     private @Nullable CublasProducts cublas;
 
     /**
-     * Prepares.
+     * Creates an instance.
      *
-     * @param device where
-     * @param threads that compute on the host
-     * @param afterProduct sees each product before it is checked; for tests that spoil it
+     * @param device device to compute on
+     * @param threads threads that compute on the host
+     * @param afterProduct called with each product before it is checked; for tests that corrupt it
      */
     DeviceProducts(Device device, int threads, Consumer<Buffer> afterProduct) {
         this.device = device;
@@ -43,7 +43,7 @@ final class DeviceProducts implements AutoCloseable {
         this.afterProduct = afterProduct;
     }
 
-    /** Why there is no product of a type; null if there is one. */
+    /** Why a type is not supported; null if it is. */
     static @Nullable String lack(Device device, MatrixType type) {
         return device.kind() == Device.Kind.CUDA
                         || type == MatrixType.FLOAT32
@@ -52,7 +52,7 @@ final class DeviceProducts implements AutoCloseable {
                 : "the host's products take float32 and bfloat16";
     }
 
-    /** Lets the JVM compile what products of a type run, for so many seconds at most. */
+    /** Lets the JVM compile the code for products of a type, for at most the given seconds. */
     void compile(MatrixType type, double most) {
         on(
                 type,
@@ -64,9 +64,9 @@ final class DeviceProducts implements AutoCloseable {
     }
 
     /**
-     * Measures one.
+     * Measures one product.
      *
-     * @return the outcome: wrong if an element of the product is
+     * @return the outcome, which is wrong if an element is
      */
     Outcome measure(MatrixType type, int n, double share) {
         return Objects.requireNonNull(
@@ -117,7 +117,7 @@ final class DeviceProducts implements AutoCloseable {
         return () -> all.multiply(type, n, a, b, c);
     }
 
-    /** Whole numbers from -3 to 3: exact in every type, as are their sums in float32. */
+    /** Integers from -3 to 3: exact in every type, as are their sums in float32. */
     private static void fill(Buffer to, int n, int which) {
         int rows = Math.max(1, CHUNK / n);
         for (int at = 0; at < n; at += rows) {
@@ -133,7 +133,7 @@ final class DeviceProducts implements AutoCloseable {
     }
 
     private static MemorySegment chunk(Buffer of, long count) {
-        // Heap memory, which the device's copy takes as it takes any.
+        // Heap memory, which copies of the device accept.
         return switch (of.dataType().size()) {
             case 2 -> MemorySegment.ofArray(new short[Math.toIntExact(count)]);
             case 4 -> MemorySegment.ofArray(new float[Math.toIntExact(count)]);
@@ -156,10 +156,10 @@ final class DeviceProducts implements AutoCloseable {
     }
 
     /**
-     * Compares {@code c x} with {@code a (b x)} for a vector of small whole numbers (Freivalds,
-     * MFCS 1979), exactly: a wrong row goes unseen once in some thousands.
+     * Compares {@code c x} with {@code a (b x)} for a vector of small integers (Freivalds, MFCS
+     * 1979), exactly: a wrong row is missed once in several thousand times.
      *
-     * @return what is wrong; null if nothing is
+     * @return the error; null if none
      */
     private static @Nullable String wrong(Buffer c, int n) {
         double[] x = new double[n];

@@ -15,22 +15,24 @@ import java.util.function.Consumer;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
-/** What a trainer does to whole tensors, by size: a sum on one thread, a step of Adam on all. */
+/**
+ * Elementwise operations of a trainer by size: a sum on one thread, an Adam step on all threads.
+ */
 final class ElementwiseProbe {
     private static final long SMALLEST = 4 << 10;
     private static final int FACTOR = 16;
     private static final double RATE = 1e-3;
 
-    /** For each operation. */
+    /** Share of the time for compilation, per operation. */
     private static final double COMPILE_SHARE = 0.15;
 
-    /** An operation, by bytes and operations of an element. */
+    /** An operation, with bytes and floating-point operations per element. */
     private enum Operation {
         /** {@code c = a + b}. */
         ADD(3 * Float.BYTES, 1),
         /**
-         * A step: gradient, parameter and two moments read, the last three written. Operations as
-         * its formula has them: 3 for each moment, 5 for the parameter.
+         * An Adam step: reads gradient, parameter and two moments, writes the last three.
+         * Floating-point operations by its formula: 3 per moment, 5 for the parameter.
          */
         ADAM(7 * Float.BYTES, 11);
 
@@ -76,7 +78,7 @@ final class ElementwiseProbe {
         for (Operation o : Operation.values()) {
             for (long count : counts) {
                 progress.accept(o + " of " + count + " elements");
-                // The first one has the compiler's time as well.
+                // The first one includes compilation.
                 double compile = count == counts.getFirst() ? budget.left() * COMPILE_SHARE : 0;
                 double share = budget.share(rest--);
                 int threads = o == Operation.ADD ? 1 : config.threads();
@@ -147,7 +149,8 @@ final class ElementwiseProbe {
                             adam.step(workers, state, 0, gradients, null, ++step[0], RATE, 1);
                         }
                     };
-            // With one gradient for ever both moments' estimates are 1: each step is the rate.
+            // With a constant gradient of 1 both bias-corrected moments are 1, so each step equals
+            // the learning rate.
             Timing timing = meter.apply(work);
             double expected = -RATE * step[0];
             return outcome(

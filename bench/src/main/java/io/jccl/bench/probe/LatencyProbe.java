@@ -22,19 +22,19 @@ import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
 
-/** How long a cache line takes from core to core, and a few bytes from device to device. */
+/** Latency of a cache line between cores, and of a few bytes between devices. */
 final class LatencyProbe {
     private static final int BYTES = 8;
 
-    /** In the middle of memory that nothing else uses. */
+    /** Index of the cell, surrounded by unused memory. */
     private static final int CELL = 32;
 
     private static final int STOP = -1;
 
-    /** Then the other thread has no core of its own. */
+    /** After this many spins the other thread evidently shares the core. */
     private static final int SPINS = 10_000;
 
-    /** Two threads that answer each other through one cache line. */
+    /** Two threads that exchange messages through one cache line. */
     private static final class PingPong {
         private final AtomicIntegerArray cell = new AtomicIntegerArray(2 * CELL);
         private int sent;
@@ -53,7 +53,7 @@ final class LatencyProbe {
             }
         }
 
-        /** Returns whether the value came. */
+        /** Waits; returns whether the value arrived. */
         private boolean await(int value) {
             for (int spin = 0; ; spin++) {
                 int found = cell.getAcquire(CELL);
@@ -63,24 +63,24 @@ final class LatencyProbe {
                 if (spin < SPINS) {
                     Thread.onSpinWait();
                 } else {
-                    // Even values are what the measuring thread waits for: only it counts.
+                    // The measuring thread waits for even values: only its spins count.
                     yields += value % 2 == 0 ? 1 : 0;
                     Thread.yield();
                 }
             }
         }
 
-        /** What is wrong with the last answer; null if nothing is. */
+        /** The error in the last message; null if none. */
         @Nullable String wrong() {
             int found = cell.getAcquire(CELL);
             return found == sent ? null : "the cell holds " + found + ", expected " + sent;
         }
     }
 
-    /** Two CPUs, and what they share. */
+    /** Two CPUs and their relation. */
     private record Pair(Cpu from, Cpu to, String relation) {}
 
-    /** One pair of each kind that this process may use: the nearer, the earlier. */
+    /** One pair of each kind that this process may use, nearest first. */
     private static List<Pair> pairs() {
         BitSet allowed = Cpus.ofProcess();
         List<Cpu> cpus = Cpus.all().stream().filter(c -> allowed.get(c.id())).toList();
@@ -102,8 +102,8 @@ final class LatencyProbe {
     }
 
     /**
-     * Between CPUs: a pair of each kind that there is, with a thread bound to each; where threads
-     * cannot be bound, between two threads wherever the scheduler puts them.
+     * Between CPUs: one pair of each existing kind, with threads bound to the CPUs; if threads
+     * cannot be bound, between two unbound threads.
      */
     List<ProbeResult.Latency> cores(double seconds) {
         List<Pair> pairs = ThreadAffinity.isAvailable() ? pairs() : List.of();
@@ -168,7 +168,7 @@ final class LatencyProbe {
         Outcome outcome =
                 Objects.requireNonNullElseGet(
                         result.get(), () -> Outcome.lacking("its thread ended with an error"));
-        // There and back.
+        // A round trip.
         return row(from, to, how, outcome, 2);
     }
 

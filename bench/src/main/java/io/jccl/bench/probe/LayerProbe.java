@@ -18,7 +18,7 @@ import java.util.Locale;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** A Transformer layer forward and backward, by width. */
+/** Forward and backward pass of a Transformer layer by width. */
 final class LayerProbe {
     private static final int CONTEXT = 128;
     private static final int SEQUENCES = 4;
@@ -26,7 +26,7 @@ final class LayerProbe {
     private static final int HEAD = 64;
     private static final double COMPILE_SHARE = 0.15;
 
-    /** Float32's share of a difference of sums over all outputs. */
+    /** Tolerance for float32 rounding in a difference of sums over all outputs. */
     private static final double TOLERANCE = 0.05;
 
     private static final String PRODUCTS_ALONE =
@@ -37,7 +37,7 @@ final class LayerProbe {
     private final long room;
     private final Consumer<String> progress;
 
-    /** Operations a second of the fastest batch so far. */
+    /** Floating-point operations per second of the fastest batch so far. */
     private double rate;
 
     LayerProbe(ProbeConfig config, long room, Consumer<String> progress) {
@@ -83,7 +83,7 @@ final class LayerProbe {
                                     + " that may be used"),
                     null);
         }
-        // Two passes forward and two backward, each of which has twice the operations; the check.
+        // Two forward and two backward passes, the latter with twice the operations, and the check.
         double flops = 24.0 * hidden * hidden * ROWS;
         double seconds = rate == 0 ? 0 : (config.cuda() ? 6 : 12) * flops / rate;
         if (seconds > share) {
@@ -138,7 +138,7 @@ final class LayerProbe {
         }
     }
 
-    /** The four products of a layer, on a device that has nothing else of it. */
+    /** The four products of a layer, on a device without the layer's other kernels. */
     private ProbeResult.Layer products(int hidden, int heads, double share) {
         Device device = config.device();
         Stream stream = device.defaultStream();

@@ -15,12 +15,12 @@ import org.jspecify.annotations.Nullable;
 
 /** Products of square matrices by size and type. */
 final class MatmulProbe {
-    /** A product whose rate says how long larger ones take. */
+    /** Size of a product whose rate predicts the time of larger ones. */
     private static final int SMALL = 256;
 
     private static final double SMALL_SECONDS = 0.2;
 
-    /** For each type. */
+    /** Share of the time for compilation, per type. */
     private static final double COMPILE_SHARE = 0.15;
 
     private final ProbeConfig config;
@@ -28,13 +28,13 @@ final class MatmulProbe {
     private final Consumer<Buffer> afterProduct;
     private final Consumer<String> progress;
 
-    /** Operations a second of the fastest batch so far. */
+    /** Floating-point operations per second of the fastest batch so far, by type. */
     private final Map<MatrixType, Double> rates = new EnumMap<>(MatrixType.class);
 
     /**
-     * Prepares.
+     * Creates the probe.
      *
-     * @param room bytes that matrices may take
+     * @param room bytes available to matrices
      */
     MatmulProbe(
             ProbeConfig config,
@@ -115,13 +115,13 @@ final class MatmulProbe {
         return outcome;
     }
 
-    /** Why a product is left out; null if it is not. */
+    /** Why a product is skipped; null if it is not. */
     private @Nullable String excess(MatrixType type, int n, double share) {
         long bytes = type.bytes(n);
         if (bytes > room) {
             return "needs " + bytes + " bytes, more than the " + room + " that may be used";
         }
-        // Twice: once to warm, once to be measured. Small ones take no time, whatever was measured.
+        // Twice: warm-up and measurement. Small ones are fast enough in any case.
         Double rate = rates.get(type);
         double seconds = rate == null || n <= SMALL ? 0 : 2 * flops(n) / rate;
         return seconds > share

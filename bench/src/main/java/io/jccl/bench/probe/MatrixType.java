@@ -3,7 +3,7 @@ package io.jccl.bench.probe;
 import io.jccl.device.DataType;
 import java.util.Locale;
 
-/** Types of products that hardware is judged by. */
+/** Data types of matrix products in hardware comparisons. */
 public enum MatrixType {
     /** float32 throughout. */
     FLOAT32(DataType.FLOAT32),
@@ -22,12 +22,12 @@ public enum MatrixType {
         this.factors = factors;
     }
 
-    /** Of the factors. */
+    /** Element type of the factors. */
     DataType factors() {
         return factors;
     }
 
-    /** Of the result. */
+    /** Element type of the result. */
     DataType result() {
         return this == FLOAT64 ? DataType.FLOAT64 : DataType.FLOAT32;
     }
@@ -37,7 +37,7 @@ public enum MatrixType {
         return n * n * (2L * factors.size() + result().size());
     }
 
-    /** As on the command line and in JSON. */
+    /** The name on the command line and in JSON. */
     @Override
     public String toString() {
         return name().toLowerCase(Locale.ROOT);

@@ -3,46 +3,44 @@ package io.jccl.bench.probe;
 import java.util.Arrays;
 
 /**
- * Times an operation: warm until successive windows agree, then the median of batches.
+ * Times an operation: warm-up until successive windows agree, then the median of batches.
  *
- * <p><b>Threads:</b> those of the work.
+ * <p><b>Threads:</b> the threads of the work.
  */
 final class Meter {
-    /** Shorter batches would measure the clock. */
+    /** Shorter batches would be limited by the clock's resolution. */
     private static final double BATCH_SECONDS = 2e-3;
 
-    /** Shorter windows agree before the compiler has begun. */
+    /** Shorter windows would agree before compilation has started. */
     private static final double WINDOW_SECONDS = 10e-3;
 
     private static final int FEWEST_BATCHES = 5;
     private static final int MOST_BATCHES = 101;
 
-    /** Enough for a median; longer only where the operation is. */
+    /** Enough for a median; longer only if the operation is. */
     private static final double SAMPLE_SECONDS = 0.15;
 
     private static final double MOST_WARM_SECONDS = 1.5;
     private static final double WARM_SHARE = 0.4;
 
-    /**
-     * The compiler's time for code that has not run before: interpreted vector code is very slow.
-     */
+    /** Time for compiling new code: interpreted vector code is very slow. */
     private static final double COMPILE_SECONDS = 0.5;
 
     private static final double MOST_COMPILE_SECONDS = 3;
     private static final double COMPILE_WINDOW_SECONDS = 50e-3;
 
-    /** How much windows may differ. */
+    /** Relative difference of windows that agree. */
     private static final double AGREEMENT = 0.05;
 
     private static final int WINDOWS = 3;
 
-    /** What is timed. */
+    /** The timed operation. */
     @FunctionalInterface
     interface Work {
         /**
          * Runs the operation and returns when the last one has ended.
          *
-         * @param times how often
+         * @param times number of runs
          */
         void run(int times);
     }
@@ -50,7 +48,7 @@ final class Meter {
     private final Work work;
     private final long start = System.nanoTime();
 
-    /** Seconds of an operation, by the last batch. */
+    /** Seconds per operation in the last batch. */
     private double once;
 
     private Meter(Work work) {
@@ -59,11 +57,11 @@ final class Meter {
     }
 
     /**
-     * Lets the JVM compile what other operations will run too: at least half a second, then until
+     * Lets the JVM compile code shared with other operations: at least half a second, then until
      * windows agree.
      *
      * @param work a small operation
-     * @param most seconds that may be spent; never more than three
+     * @param most maximum seconds; never more than three
      */
     static void compile(Work work, double most) {
         double limit = Math.min(most, MOST_COMPILE_SECONDS);
@@ -71,10 +69,10 @@ final class Meter {
     }
 
     /**
-     * Measures within a share of time. An operation that takes longer than all of it runs twice:
-     * once to warm, once to be measured.
+     * Measures within a time limit. An operation that takes longer than the limit runs twice:
+     * warm-up and measurement.
      *
-     * @param work what is timed
+     * @param work the timed operation
      * @param share seconds
      * @return times of one operation
      */
@@ -85,13 +83,13 @@ final class Meter {
         return meter.sample(share, steady);
     }
 
-    /** Runs until windows agree; returns whether they did before the time was over. */
+    /** Runs until windows agree; returns whether they did before the time limit. */
     private boolean settle(double window, double least, double most) {
         double[] windows = new double[WINDOWS];
         int seen = 0;
         boolean steady = false;
         while ((!steady || since(start) < least) && since(start) + once < most) {
-            // By the times so far, which may be those of code that is not yet compiled.
+            // Based on the times so far, possibly of code that is not compiled yet.
             windows[seen++ % WINDOWS] = run(times(window));
             steady = seen >= WINDOWS && spread(windows) < AGREEMENT;
         }
@@ -111,12 +109,12 @@ final class Meter {
         return Timing.of(Arrays.copyOf(batches, count), each, steady);
     }
 
-    /** How many operations fill so many seconds. */
+    /** Number of operations that fill the given seconds. */
     private int times(double seconds) {
         return (int) Math.clamp(Math.ceil(seconds / once), 1, Integer.MAX_VALUE / 2.0);
     }
 
-    /** Runs a batch; returns the seconds of one operation. */
+    /** Runs a batch; returns seconds per operation. */
     private double run(int times) {
         long began = System.nanoTime();
         work.run(times);

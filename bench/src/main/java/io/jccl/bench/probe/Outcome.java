@@ -4,27 +4,27 @@ import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /**
- * How a measurement ended.
+ * The outcome of a measurement.
  *
- * @param status how
- * @param note why there is no figure, or what limits it; null if there is nothing to say
+ * @param status status
+ * @param note why there is no figure, or what limits it; null if none
  * @param timing the times; null if there are none
  */
 public record Outcome(Status status, @Nullable String note, @Nullable Timing timing) {
-    /** How a measurement ended. */
+    /** Status of a measurement. */
     public enum Status {
-        /** There is a figure, and what was computed is right. */
+        /** Measured, and the result is correct. */
         MEASURED,
-        /** It does not fit memory or the time budget. */
+        /** Skipped: exceeds memory or the time budget. */
         SKIPPED,
-        /** The engine or the device has no such operation. */
+        /** Not supported by the engine or the device. */
         LACKING,
-        /** What was computed is wrong. */
+        /** The result is wrong. */
         WRONG,
-        /** It ended with an error. */
+        /** An error occurred. */
         FAILED;
 
-        /** As in JSON. */
+        /** The name in JSON. */
         @Override
         public String toString() {
             return name().toLowerCase(Locale.ROOT);
@@ -64,12 +64,12 @@ public record Outcome(Status status, @Nullable String note, @Nullable Timing tim
         return new Outcome(status, text, timing);
     }
 
-    /** Whether the probe has to end with a failure. */
+    /** Whether the probe must report failure. */
     boolean isBad() {
         return status == Status.WRONG || status == Status.FAILED;
     }
 
-    /** Some unit per second, for so many of them in an operation; null without a time. */
+    /** Units per second, given the units per operation; null without a time. */
     @Nullable Double rate(double perOperation) {
         return timing == null ? null : Double.valueOf(perOperation / timing.medianSeconds());
     }

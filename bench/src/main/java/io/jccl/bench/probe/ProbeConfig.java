@@ -5,16 +5,16 @@ import java.util.List;
 import java.util.Set;
 
 /**
- * What a probe is to do, checked.
+ * The checked settings of a probe.
  *
- * @param device what is measured
- * @param sections which parts
+ * @param device the measured device
+ * @param sections parts to run
  * @param sizes n of the products, in ascending order
  * @param types of the products
  * @param hidden widths of the layers, in ascending order
- * @param maxBytes most bytes of a tensor, a working set, a copy and a message
- * @param threads that compute on the host
- * @param seconds for all of it, about
+ * @param maxBytes maximum bytes of a tensor, a working set, a copy and a message
+ * @param threads threads that compute on the host
+ * @param seconds approximate total time
  * @param arguments the command line, for the record
  */
 public record ProbeConfig(

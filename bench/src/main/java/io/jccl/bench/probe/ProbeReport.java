@@ -7,7 +7,8 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A probe's result as charts of plain numbers, for whatever draws them. All axes are logarithmic.
+ * A probe's result as charts of plain numbers, independent of the renderer. All axes are
+ * logarithmic.
  *
  * @param charts lines over a size
  * @param roofline ceilings and points: operations per byte across, TFLOP/s up
@@ -16,10 +17,10 @@ public record ProbeReport(List<Chart> charts, ProbeResult.Roofline roofline) {
     /**
      * Lines that share their axes.
      *
-     * @param title what is shown
-     * @param x what lies across, with its unit
-     * @param y what lies up, with its unit
-     * @param lines by name
+     * @param title title
+     * @param x label of the x axis, with unit
+     * @param y label of the y axis, with unit
+     * @param lines lines by name
      */
     public record Chart(String title, String x, String y, Map<String, List<Point>> lines) {}
 
@@ -34,10 +35,9 @@ public record ProbeReport(List<Chart> charts, ProbeResult.Roofline roofline) {
     public record Point(double x, double y, double low, double high) {}
 
     /**
-     * Sorts a result into charts. What was not measured is left out, and so are charts that have
-     * nothing.
+     * Arranges a result in charts. Missing measurements and empty charts are omitted.
      *
-     * @param result what was found
+     * @param result the result
      * @return its charts
      */
     public static ProbeReport of(ProbeResult result) {
@@ -73,7 +73,7 @@ public record ProbeReport(List<Chart> charts, ProbeResult.Roofline roofline) {
         return new ProbeReport(charts, result.roofline());
     }
 
-    /** Lines of one chart. */
+    /** The lines of a chart. */
     private static final class Lines {
         private final Map<String, List<Point>> all = new LinkedHashMap<>();
 

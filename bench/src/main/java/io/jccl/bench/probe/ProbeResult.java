@@ -6,20 +6,21 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * All that a probe found. Component names, in snake case, are the field names of its JSON, which
+ * The result of a probe. Component names, in snake case, are the field names of its JSON, which
  * {@code docs/probe.md} explains.
  *
- * @param schema version of this structure; it rises when a field goes away or changes its meaning
- * @param jcclVersion which JCCL measured
- * @param startTime when, as ISO-8601 in UTC
+ * @param schema version of this structure; it increases when a field is removed or changes its
+ *     meaning
+ * @param jcclVersion version of JCCL
+ * @param startTime start, as ISO-8601 in UTC
  * @param arguments the command line
  * @param seconds how long the probe took
  * @param loadBefore mean number of running threads in the minute before; null if it is not known
  * @param loadAfter the same at the end, the probe's own threads included
  * @param warnings why figures may be too low
  * @param machine the machine
- * @param device what was measured
- * @param gpus GPUs that this process sees
+ * @param device the measured device
+ * @param gpus GPUs visible to this process
  * @param matmul products of square matrices
  * @param elementwise operations that read and write each element once
  * @param memory bandwidth by working set
@@ -27,7 +28,7 @@ import org.jspecify.annotations.Nullable;
  * @param copies between host and devices
  * @param allReduce sums over ranks
  * @param layers a Transformer layer
- * @param roofline ceilings and what lies under them
+ * @param roofline ceilings and measured operations
  */
 public record ProbeResult(
         int schema,
@@ -53,7 +54,7 @@ public record ProbeResult(
     public static final int SCHEMA = 1;
 
     /**
-     * What was measured.
+     * The measured device.
      *
      * @param kind host or cuda
      * @param index its number among those of its kind
@@ -74,9 +75,9 @@ public record ProbeResult(
             int index, String model, String pci, String computeCapability, long memoryBytes) {}
 
     /**
-     * The product of two n x n matrices: 2 n^3 operations.
+     * The product of two n x n matrices: 2 n^3 floating-point operations.
      *
-     * @param type of the factors
+     * @param type type of the factors
      * @param size n
      * @param teraflops 10^12 operations a second
      */
@@ -107,8 +108,8 @@ public record ProbeResult(
      * Memory bandwidth.
      *
      * @param access read, write, triad or copy
-     * @param bytes all memory that is gone through, of all threads
-     * @param threads that went through it, each through a part of its own
+     * @param bytes size of the working set, over all threads
+     * @param threads number of threads, each with its own part
      * @param level the nearest memory that holds a thread's share: L1, L2, L3, RAM or device
      * @param gigabytesPerSecond read and written, 10^9 bytes a second
      */
@@ -123,10 +124,10 @@ public record ProbeResult(
     /**
      * Latency.
      *
-     * @param from one end
-     * @param to the other
-     * @param how what went between them
-     * @param nanoseconds one way between cores, from call to end with devices
+     * @param from source
+     * @param to destination
+     * @param how what is transferred
+     * @param nanoseconds one-way latency between cores; from call to completion for devices
      */
     public record Latency(
             String from, String to, String how, Outcome outcome, @Nullable Double nanoseconds) {}
@@ -166,7 +167,8 @@ public record ProbeResult(
             @Nullable Double busGigabytesPerSecond) {}
 
     /**
-     * A layer of a Transformer: causal self-attention, then two matrices four times as wide inside.
+     * A layer of a Transformer: causal self-attention, then a feed-forward part of four times the
+     * width.
      *
      * @param hidden width
      * @param heads attention heads
@@ -176,7 +178,7 @@ public record ProbeResult(
      * @param part {@code layer}, or {@code products}: its products of matrices alone
      * @param forwardFlops operations of a forward pass
      * @param forward the pass
-     * @param backward the pass that gives gradients by inputs and weights
+     * @param backward the pass that computes the gradients of inputs and weights
      * @param forwardTeraflops 10^12 operations a second
      * @param backwardTeraflops the same of the backward pass, which has twice as many
      */
@@ -251,9 +253,9 @@ public record ProbeResult(
     }
 
     /**
-     * What was wrong or failed.
+     * Wrong results and failures.
      *
-     * @return a line each; empty if nothing
+     * @return one line each; empty if none
      */
     public List<String> faults() {
         List<String> all = new ArrayList<>();
@@ -274,7 +276,7 @@ public record ProbeResult(
         }
     }
 
-    /** Everything that was timed, for what holds for all of it. */
+    /** All timings of the result. */
     List<Timing> timings() {
         List<Outcome> all = new ArrayList<>();
         matmul.forEach(r -> all.add(r.outcome));

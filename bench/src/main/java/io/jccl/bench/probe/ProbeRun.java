@@ -17,12 +17,12 @@ import java.util.Set;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
-/** Runs the parts of a probe one after the other, each within its share of the time. */
+/** Runs the parts of a probe sequentially, each within its share of the time. */
 public final class ProbeRun {
-    /** Copies and working sets of a gigabyte tell no more than these. */
+    /** Larger copies give the same bandwidth. */
     private static final long COPY_BYTES = 256L << 20;
 
-    /** How busy a machine may be, in threads per CPU, before its figures are doubted. */
+    /** Load, in threads per CPU, above which the results get a warning. */
     private static final double IDLE = 0.25;
 
     /** Measures sums over ranks. */
@@ -32,7 +32,7 @@ public final class ProbeRun {
          * Runs.
          *
          * @param config what to measure
-         * @return a row for each size, or one that says why there is none
+         * @return one row per size, or a single row with the reason why there is none
          */
         List<ProbeResult.AllReduce> run(ProbeConfig config);
     }
@@ -44,14 +44,14 @@ public final class ProbeRun {
     private final Progress progress;
 
     /**
-     * Prepares.
+     * Creates a probe.
      *
      * @param config what to measure
-     * @param machine where
+     * @param machine the machine
      * @param sums measures allReduce
-     * @param afterProduct sees each product of matrices before it is checked; for tests that spoil
-     *     it
-     * @param progress says what runs
+     * @param afterProduct called with each matrix product before it is checked; for tests that
+     *     corrupt it
+     * @param progress receives progress messages
      */
     public ProbeRun(
             ProbeConfig config,
@@ -69,7 +69,7 @@ public final class ProbeRun {
     /**
      * Measures.
      *
-     * @return all that was found; errors of single measurements stand in their rows
+     * @return the result; errors of single measurements are in their rows
      */
     public ProbeResult run() {
         long start = System.nanoTime();
@@ -163,7 +163,7 @@ public final class ProbeRun {
         return all;
     }
 
-    /** Half of what is free: the other half is somebody's. */
+    /** Half of the free memory, leaving the rest to other programs. */
     private long room() {
         if (config.cuda()) {
             return Cuda.info(config.device()).memoryBytes() / 2;

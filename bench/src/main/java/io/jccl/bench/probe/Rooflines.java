@@ -9,7 +9,7 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The roofline of what was measured (Williams, Waterman, Patterson: "Roofline: An Insightful Visual
+ * The roofline of the measurements (Williams, Waterman, Patterson: "Roofline: An Insightful Visual
  * Performance Model", CACM 52:4, 2009). Ceilings are measured ones, not the vendor's.
  */
 final class Rooflines {
@@ -55,7 +55,7 @@ final class Rooflines {
         }
         for (ProbeResult.Layer l : layers) {
             add(points, l, "forward", l.forwardTeraflops(), l.forwardFlops(), 1);
-            // It reads the weights, and writes as many gradients.
+            // The backward pass reads the weights and writes as many gradients.
             add(points, l, "backward", l.backwardTeraflops(), 2 * l.forwardFlops(), 2);
         }
         return new Roofline(
@@ -68,7 +68,7 @@ final class Rooflines {
                 points);
     }
 
-    /** The least that a pass moves: weights, input and output. */
+    /** The minimum data movement of a pass: weights, input and output. */
     private static void add(
             List<Roofline.Point> to,
             ProbeResult.Layer l,

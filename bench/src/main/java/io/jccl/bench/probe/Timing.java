@@ -3,15 +3,15 @@ package io.jccl.bench.probe;
 import java.util.Arrays;
 
 /**
- * Seconds that one operation took, over batches.
+ * Seconds per operation over batches.
  *
  * @param medianSeconds median of the batches' means
  * @param minSeconds the fastest batch
  * @param maxSeconds the slowest batch
- * @param batches how many were timed
- * @param operations operations of each
- * @param steady whether three windows before them agreed within 5 per cent; always true of figures
- *     that another benchmark warmed
+ * @param batches number of timed batches
+ * @param operations operations per batch
+ * @param steady whether the last three warm-up windows agreed within 5 percent; always true for
+ *     results of another benchmark with its own warm-up
  */
 public record Timing(
         double medianSeconds,

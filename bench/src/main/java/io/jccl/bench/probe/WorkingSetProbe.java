@@ -11,7 +11,7 @@ final class WorkingSetProbe {
     private static final long SMALLEST = 16 << 10;
     private static final int FACTOR = 4;
 
-    /** For each loop, with one thread and with all. */
+    /** Share of the time for compilation, per loop, with one thread and with all. */
     private static final double COMPILE_SHARE = 0.04;
 
     private final ProbeConfig config;
@@ -34,7 +34,7 @@ final class WorkingSetProbe {
         return config.cuda() ? device(sizes, budget) : host(sizes, budget);
     }
 
-    /** Arrays lie on the heap, since loops over those are the ones that the JIT vectorises. */
+    /** Arrays are on the heap, since the JIT vectorizes loops over these. */
     private long largest() {
         long heap = config.cuda() ? Long.MAX_VALUE : Runtime.getRuntime().maxMemory() / 2;
         return Math.min(config.maxBytes(), Math.min(room, heap));
@@ -78,10 +78,10 @@ final class WorkingSetProbe {
                 access, size, threads, level, outcome, outcome.rate(moved / 1e9));
     }
 
-    /** The nearest memory that holds what one thread goes through. */
+    /** The nearest level of memory that holds one thread's share. */
     private String level(long bytes, int threads) {
         for (Hardware.Cache cache : machine.caches()) {
-            // The outermost one is shared by all threads of its list; others belong to a core.
+            // The last level is shared by all threads of its list; others belong to a core.
             long share = cache.level() < 3 ? bytes / threads : bytes;
             if (cache.holdsData() && share <= cache.bytes()) {
                 return "L" + cache.level();
@@ -100,7 +100,7 @@ final class WorkingSetProbe {
         CopyProbe copies = new CopyProbe(List.of(config.device()));
         for (long size : sizes) {
             progress.accept("device memory, copy of " + size + " bytes");
-            // One half of the bytes to the other: each is read or written once.
+            // One half is copied to the other: each byte is read or written once.
             long half = Math.max(1, size / 2);
             for (ProbeResult.Copy c :
                     copies.measure(BandwidthCase.LOCAL, half, budget.share(rest--))) {

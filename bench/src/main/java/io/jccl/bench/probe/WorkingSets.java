@@ -6,20 +6,20 @@ import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Loops over arrays of a given size, on some threads, each with arrays of its own. The loops are
- * those that the JIT turns into vector code; the third is STREAM's triad (McCalpin, 1995).
+ * Loops over arrays of a given size, on several threads, each with its own arrays. The JIT
+ * vectorizes these loops; the third is STREAM's triad (McCalpin, 1995).
  */
 final class WorkingSets implements AutoCloseable {
-    /** How memory is gone through. */
+    /** Access patterns. */
     enum Loop {
-        /** Two equal arrays, compared: a loop that the JVM has ready-made in vector code. */
+        /** Compares two equal arrays: a vectorized intrinsic of the JVM. */
         READ(2),
-        /** One array, filled. */
+        /** Fills one array. */
         WRITE(1),
         /** {@code a = b + s c}: two arrays read, one written. */
         TRIAD(3);
 
-        /** Arrays that share the working set. */
+        /** Number of arrays in the working set. */
         final int arrays;
 
         Loop(int arrays) {
@@ -34,7 +34,7 @@ final class WorkingSets implements AutoCloseable {
 
     private static final float FACTOR = 3;
 
-    /** Longs of a cache line and the one that is fetched with it. */
+    /** Longs in two cache lines, since adjacent lines are prefetched together. */
     private static final int PAD = 16;
 
     private final Loop loop;
@@ -52,9 +52,9 @@ final class WorkingSets implements AutoCloseable {
     /**
      * Fills the arrays.
      *
-     * @param loop what is done
-     * @param bytes of all arrays of all threads
-     * @param threads how many
+     * @param loop access pattern
+     * @param bytes bytes of all arrays of all threads
+     * @param threads number of threads
      */
     WorkingSets(Loop loop, long bytes, int threads) {
         this.loop = loop;
@@ -64,7 +64,7 @@ final class WorkingSets implements AutoCloseable {
         a = new float[threads][loop == Loop.TRIAD ? count : 0];
         b = new float[threads][a[0].length];
         c = new float[threads][a[0].length];
-        // Apart from each other, so that threads do not share a cache line.
+        // Padded, so that threads do not share a cache line.
         differences = new long[threads * PAD];
         for (int t = 0; t < threads; t++) {
             Arrays.fill(whole[t], t + 1);
@@ -80,7 +80,7 @@ final class WorkingSets implements AutoCloseable {
         return (long) count * Float.BYTES * loop.arrays * whole.length;
     }
 
-    /** Goes through all of it so often. */
+    /** Runs the loop over the whole working set a number of times. */
     void run(int howOften) {
         times = howOften;
         Throwable failure = team.run();
@@ -107,7 +107,7 @@ final class WorkingSets implements AutoCloseable {
         }
     }
 
-    /** What is wrong with what the loops left; null if nothing is. */
+    /** The error in the loops' results; null if none. */
     @Nullable String wrong() {
         for (int t = 0; t < whole.length; t++) {
             double found;

@@ -33,7 +33,7 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** Runs what every engine has to do on the devices that are there, and prints a table. */
+/** Runs the engine contract on the available devices and prints a table. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -124,7 +124,7 @@ public final class SelfTestCommand implements Callable<Integer> {
         return print(out, cases, failures);
     }
 
-    /** This process is one rank of several; the first one prints the table of its own results. */
+    /** Runs as one rank of several; rank 0 prints the table of its own results. */
     private int oneRank(CommunicatorOptions options) {
         try (Communicator comm = Communicator.mpi(options);
                 Buffer number = comm.device().allocate(DataType.INT64, 1)) {

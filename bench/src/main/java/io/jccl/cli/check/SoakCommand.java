@@ -30,7 +30,7 @@ import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
-/** Very many mixed operations, and whether anything grows meanwhile. */
+/** Runs very many random operations and checks that no resource usage grows. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -45,13 +45,16 @@ public final class SoakCommand implements Callable<Integer> {
     /** Readings in a run. */
     private static final int READINGS = 10;
 
-    /** How often progress is shown between two of them. */
+    /** Progress updates between two readings. */
     private static final int PARTS = 20;
 
-    /** From this reading on nothing may grow: code is compiled, pools and rings are full. */
+    /**
+     * From this reading on nothing may grow: code is compiled, pools and rings have their final
+     * size.
+     */
     private static final int WARM = 4;
 
-    /** Memory may grow by so much all the same: the JVM goes on compiling and collecting. */
+    /** Memory may still grow by this much: the JVM continues to compile and collect. */
     private static final long SLACK = 16L << 20;
 
     @Spec private @Nullable CommandSpec spec;
@@ -110,7 +113,8 @@ public final class SoakCommand implements Callable<Integer> {
     /**
      * Runs one rank.
      *
-     * @param together where the threads of this process meet for a reading; null if there is one
+     * @param together barrier of this process's threads for a reading; null if there is a single
+     *     thread
      */
     private void rank(Communicator comm, @Nullable CyclicBarrier together) throws Exception {
         long agreed;
@@ -140,7 +144,7 @@ public final class SoakCommand implements Callable<Integer> {
                     progress.at("soak", next, operations, "operations");
                 }
                 done = to;
-                // One thread of the process reads while the others do nothing.
+                // One thread of the process takes the reading while the others wait.
                 if (together == null || together.await(10, TimeUnit.MINUTES) == 0) {
                     readings.add(Soak.Reading.take(done));
                 }
@@ -152,7 +156,7 @@ public final class SoakCommand implements Callable<Integer> {
         }
     }
 
-    /** What is more at the end than it was when all was warm. */
+    /** Resources whose usage grew after warm-up. */
     static List<String> grown(List<Soak.Reading> readings) {
         Soak.Reading end = readings.getLast();
         long resident = 0;

@@ -15,7 +15,7 @@ import java.util.Map;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
-/** Finds what went wrong in the recordings of one communicator. */
+/** Finds errors in the recordings of one communicator. */
 final class Analysis {
     private static final int LINKS = 10;
 
@@ -43,9 +43,9 @@ final class Analysis {
     }
 
     /**
-     * Looks at everything.
+     * Runs the analysis.
      *
-     * @param align whether to set clocks by the ends of collectives
+     * @param align whether to align clocks by the ends of collectives
      */
     static Findings of(World world, boolean align) {
         Analysis a = new Analysis(world, align);
@@ -86,7 +86,7 @@ final class Analysis {
                 }
                 boolean here = at[k] < t.size && t.sequence[at[k]] == s;
                 all &= here;
-                // A later one shows that this one was called but is not recorded.
+                // A later operation shows that this one was called but not recorded.
                 missing |= at[k] == t.size;
                 next = at[k] < t.size ? Math.min(next, t.sequence[at[k]]) : next;
             }
@@ -100,7 +100,7 @@ final class Analysis {
             } else if (missing && divergence == null) {
                 divergence = divergence(s, at, "missing");
             } else if (!missing) {
-                // Those that no recording has, at once: a damaged file may claim any number.
+                // Skips those that no recording has: a damaged file may contain any number.
                 long lost = Math.max(1, next - s);
                 gaps += lost;
                 s += lost - 1;
@@ -262,7 +262,7 @@ final class Analysis {
         return found;
     }
 
-    /** The shorter of both sides' times: who comes first waits, which is not the link's doing. */
+    /** The shorter of both sides' times: the side that comes first also waits for the other. */
     private void sum(
             Map<Long, Link> sums,
             Track sender,

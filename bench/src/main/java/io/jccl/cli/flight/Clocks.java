@@ -7,18 +7,18 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Brings the clocks of ranks together. A collective in which all wait for all ends on all ranks at
- * about the same moment, so the median difference of those ends is what their clocks differ by. It
- * is taken in up to {@value #WINDOWS} windows, with straight lines between their middles, since
- * clocks drift. What is left is about the time that such a collective takes to end everywhere.
+ * Aligns the clocks of ranks. A synchronizing collective ends on all ranks at about the same time,
+ * so the median difference of those ends estimates the clocks' offset. It is computed in up to
+ * {@value #WINDOWS} windows and interpolated linearly between their centres, since clocks drift.
+ * The remaining error is about the time that such a collective takes to end on all ranks.
  */
 final class Clocks {
     private static final int WINDOWS = 32;
 
-    /** Collectives in a window at least. */
+    /** Minimum number of collectives per window. */
     private static final int FEWEST = 16;
 
-    /** Middles of the windows by the rank's own clock, and what to add there. */
+    /** Centres of the windows by the rank's own clock, and the offset there. */
     private record Line(long[] at, long[] add) {}
 
     private final Map<Integer, Line> lines = new HashMap<>();
@@ -45,7 +45,7 @@ final class Clocks {
         return lines.isEmpty();
     }
 
-    /** A time of a rank's clock by the first rank's. */
+    /** Converts a time of a rank's clock to the first rank's clock. */
     long aligned(int rank, long time) {
         return time + offset(rank, time);
     }
@@ -106,7 +106,7 @@ final class Clocks {
             median[k] = part[part.length / 2];
             middle[k] = at[(from + to) / 2];
         }
-        // Ends come in the order of the collectives, but equal ones would divide by nothing.
+        // Ends are in the order of the collectives, but equal ones would cause a division by zero.
         for (int k = 1; k < windows; k++) {
             middle[k] = Math.max(middle[k], middle[k - 1] + 1);
         }

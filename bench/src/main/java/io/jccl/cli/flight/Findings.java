@@ -4,18 +4,18 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What the recordings of a communicator show. Times are in microseconds.
+ * The findings of a communicator's recordings. Times are in microseconds.
  *
- * @param communicator which
- * @param engine what carried its data
+ * @param communicator its id
+ * @param engine its communication backend
  * @param size number of ranks
  * @param operations operations recorded, of all ranks
  * @param missing ranks without a recording
- * @param aligned whether clocks were set by the ends of collectives
+ * @param aligned whether clocks were aligned by the ends of collectives
  * @param divergence the first collective that ranks called differently; null if there is none
- * @param ranks what each recorded rank did
- * @param slowest the slowest links first
- * @param notes what limits all this
+ * @param ranks findings per recorded rank
+ * @param slowest links, slowest first
+ * @param notes limitations of the analysis
  */
 record Findings(
         String communicator,
@@ -29,36 +29,36 @@ record Findings(
         List<Link> slowest,
         List<String> notes) {
     /**
-     * The first collective that not all ranks called alike.
+     * The first collective that ranks called differently.
      *
-     * @param sequence its place among the collectives
+     * @param sequence its number among the collectives
      * @param kind "different" or "missing"
-     * @param calls what each recorded rank did
-     * @param behind ranks that are named first: those that differ from most, or have not come
+     * @param calls the call of each recorded rank
+     * @param behind ranks to name first: those that differ from the majority or are missing
      */
     record Divergence(long sequence, String kind, List<Call> calls, List<Integer> behind) {}
 
     /**
      * A rank's part in a divergence.
      *
-     * @param rank which
-     * @param call what it called; null if it has not come that far
-     * @param last what it called last, if that was before
+     * @param rank the rank
+     * @param call its call; null if it has not reached the collective
+     * @param last its last call, if that was earlier
      */
     record Call(int rank, @Nullable String call, @Nullable String last) {}
 
     /**
-     * One rank.
+     * The findings of one rank.
      *
-     * @param rank which
-     * @param process its machine and process, where known
-     * @param operations how many are recorded
-     * @param forgotten how many came before
-     * @param offset what was added to its clock
+     * @param rank the rank
+     * @param process its machine and process, if known
+     * @param operations number of recorded operations
+     * @param forgotten number of earlier, overwritten ones
+     * @param offset offset added to its clock
      * @param last its last collective
      * @param unfinished the first operation that failed or had not completed; null if none
-     * @param site where its thread was; null if unknown
-     * @param lateness how long after the first rank it came to collectives; null if not known
+     * @param site position of its thread; null if unknown
+     * @param lateness its delay after the first rank at collectives; null if unknown
      */
     record RankFindings(
             int rank,
@@ -72,14 +72,14 @@ record Findings(
             @Nullable Lateness lateness) {}
 
     /**
-     * How late a rank came to those collectives that all ranks have.
+     * Delay of a rank at the collectives that all ranks have recorded.
      *
-     * @param collectives how many
+     * @param collectives number of collectives
      * @param p50 median
-     * @param p90 nine of ten came no later
-     * @param p99 99 of 100 came no later
-     * @param max the latest
-     * @param lastShare share of collectives to which it came last, 0 to 1
+     * @param p90 90th percentile
+     * @param p99 99th percentile
+     * @param max maximum
+     * @param lastShare fraction of collectives at which it was the last, 0 to 1
      */
     record Lateness(
             long collectives, double p50, double p90, double p99, double max, double lastShare) {}
@@ -89,9 +89,9 @@ record Findings(
      *
      * @param from sender
      * @param to receiver
-     * @param messages how many
-     * @param bytes their sum
-     * @param micros the sum of their times
+     * @param messages number of messages
+     * @param bytes their total size
+     * @param micros their total time
      * @param gbPerSecond bytes by time, in 10^9 bytes per second
      */
     record Link(int from, int to, long messages, long bytes, double micros, double gbPerSecond) {}

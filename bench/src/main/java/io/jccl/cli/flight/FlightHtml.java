@@ -10,17 +10,18 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** One page with a timeline of all ranks, which needs nothing but itself. */
+/** A self-contained HTML page with a timeline of all ranks. */
 final class FlightHtml {
     private FlightHtml() {}
 
     /**
-     * Makes the page.
+     * Creates the page.
      *
-     * @param worlds what was recorded
-     * @param findings what came of it, in the same order
-     * @param align whether to set clocks
-     * @param most operations of a rank on the page: those around the first divergence, or the last
+     * @param worlds the recordings
+     * @param findings their findings, in the same order
+     * @param align whether to align clocks
+     * @param most maximum operations per rank on the page: those around the first divergence, or
+     *     the last ones
      */
     static String page(List<World> worlds, List<Findings> findings, boolean align, int most)
             throws IOException {

@@ -9,7 +9,7 @@ import java.io.PrintWriter;
 import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
-/** Findings for people. */
+/** Findings as text. */
 final class FlightText {
     private FlightText() {}
 
@@ -58,7 +58,7 @@ final class FlightText {
                         + d.sequence()
                         + (d.kind().equals("missing") ? " is missing" : " differs")
                         + (d.behind().isEmpty() ? "" : " on rank(s) " + d.behind()));
-        // Who is behind comes first.
+        // Ranks that are behind come first.
         d.calls().stream().filter(c -> d.behind().contains(c.rank())).forEach(c -> call(c, out));
         d.calls().stream().filter(c -> !d.behind().contains(c.rank())).forEach(c -> call(c, out));
     }

@@ -31,7 +31,7 @@ import jdk.jfr.consumer.RecordedEvent;
 import jdk.jfr.consumer.RecordingFile;
 import org.jspecify.annotations.Nullable;
 
-/** Reads recordings of Java's flight recorder, and histories that ranks left. */
+/** Reads recordings of JDK Flight Recorder and histories written by failing ranks. */
 final class Reader {
     private static final String COLLECTIVE = "io.jccl.Collective";
     private static final String PROGRESS = "io.jccl.Progress";
@@ -41,15 +41,15 @@ final class Reader {
     private static final Pattern OPERATION =
             Pattern.compile("(\\w+)(?:\\((\\w+)(?:, (\\w+))?\\))? by ([\\w-]+)");
 
-    /** What the numbers of operations are below, whatever a damaged file says. */
+    /** Upper limit of operation numbers, as a damaged file may contain any. */
     private static final long MOST_OPERATIONS = 1L << 39;
 
     private static final int MOST_RANKS = 1 << 20;
 
-    /** Characters of a name that is not known. */
+    /** Characters of an unknown name that a message shows. */
     private static final int MOST_SHOWN = 60;
 
-    /** A file that does not serve; the message names it. */
+    /** An unusable file; the message names it. */
     private static final class UnfitException extends IllegalArgumentException {
         private static final long serialVersionUID = 1L;
 
@@ -61,9 +61,9 @@ final class Reader {
     private Reader() {}
 
     /**
-     * Reads files, and what a folder holds of them.
+     * Reads files and the files in folders.
      *
-     * @param warn hears of files in folders that are something else, and left out
+     * @param warn called for other files in folders, which are skipped
      * @return the communicators in them, all of one job
      */
     static List<World> read(List<Path> given, Consumer<String> warn) throws IOException {
@@ -209,7 +209,7 @@ final class Reader {
         } catch (UnfitException e) {
             throw e;
         } catch (IOException | RuntimeException | VirtualMachineError e) {
-            // The JDK's reader trusts what it reads, so damage surfaces as any of these.
+            // The JDK's reader does not validate its input, so damage can cause any of these.
             throw new UnfitException(
                     "'"
                             + file
@@ -278,7 +278,7 @@ final class Reader {
         return w.track(rank);
     }
 
-    /** A number or sequence of an operation. */
+    /** Checks a number or sequence of an operation. */
     private static long number(Path file, long number) {
         if (number > MOST_OPERATIONS || number < -1) {
             throw noRecording(file, "an operation of number " + number + " cannot be");
@@ -358,8 +358,8 @@ final class Reader {
     // ---- one job
 
     /**
-     * Files belong together if communicators that they share link them all. One without any, such
-     * as that of a launcher, belongs to all.
+     * Files belong to the same job if shared communicators connect them. A file without
+     * communicators, such as a launcher's, belongs to any job.
      */
     private static void checkOneJob(List<Path> files, List<World> worlds) {
         Map<Path, Integer> group = new HashMap<>();

@@ -3,7 +3,8 @@ package io.jccl.cli.flight;
 import java.util.Set;
 
 /**
- * What an operation was, as far as all ranks must agree on it; for send and recv with the peer.
+ * The properties of an operation on which all ranks must agree; for send and recv including the
+ * peer.
  *
  * @param operation name of the method
  * @param type type of the elements
@@ -11,7 +12,7 @@ import java.util.Set;
  * @param root root or peer; -1 for none
  */
 record Signature(String operation, String type, String reduction, int root) {
-    /** None can end before all have begun. */
+    /** Operations in which no rank can finish before all have started. */
     private static final Set<String> SYNCHRONISING =
             Set.of(
                     "allReduce",
@@ -27,7 +28,7 @@ record Signature(String operation, String type, String reduction, int root) {
         return other == root ? this : new Signature(operation, type, reduction, other);
     }
 
-    /** Whether its end is about the same moment on all ranks, so that clocks can be set by it. */
+    /** Whether it ends on all ranks at about the same time, so that clocks can be aligned by it. */
     boolean synchronising() {
         return SYNCHRONISING.contains(operation);
     }
@@ -44,7 +45,7 @@ record Signature(String operation, String type, String reduction, int root) {
         return operation.equals("recv");
     }
 
-    /** Whether ranks may have counts of their own. */
+    /** Whether ranks may have different counts. */
     boolean vector() {
         return operation.endsWith("v") && !receives();
     }

@@ -3,10 +3,10 @@ package io.jccl.cli.flight;
 import java.util.Arrays;
 
 /**
- * The recorded operations of one rank of one communicator, in order of their numbers. About 50
- * bytes each, whatever their names.
+ * The recorded operations of one rank of one communicator, in order of their numbers. Takes about
+ * 50 bytes per operation.
  *
- * <p><b>Threads:</b> one fills it; after {@link #sort} any read.
+ * <p><b>Threads:</b> filled by one; any may read after {@link #sort}.
  */
 final class Track {
     /** State of an operation. */
@@ -16,7 +16,7 @@ final class Track {
     static final byte FAILED = 2;
     static final byte PENDING = 3;
 
-    /** An end that nobody recorded. */
+    /** An end that was not recorded. */
     static final long UNKNOWN = Long.MIN_VALUE;
 
     private static final int FIRST = 1024;
@@ -35,16 +35,16 @@ final class Track {
     int[] signature = new int[FIRST];
     byte[] state = new byte[FIRST];
 
-    /** All up to this number have completed, as the rank itself has seen; 0 if it did not say. */
+    /** All operations up to this number have completed, as observed by the rank; 0 if unknown. */
     long progress;
 
-    /** Where its thread was; empty if the recording does not say. */
+    /** Position of its thread; empty if unknown. */
     String site = "";
 
-    /** Its machine and process; empty if the recording does not say. */
+    /** Its machine and process; empty if unknown. */
     String process = "";
 
-    /** Operations before the first one that are no longer known. */
+    /** Number of operations before the first known one. */
     long forgotten;
 
     Track(int rank) {
@@ -94,7 +94,9 @@ final class Track {
         state = Arrays.copyOf(state, length);
     }
 
-    /** Takes over what another recording of the same rank has; {@link #sort} drops twins. */
+    /**
+     * Adds the operations of another recording of the same rank; {@link #sort} removes duplicates.
+     */
     void addAll(Track other, int[] signatures) {
         for (int i = 0; i < other.size; i++) {
             add(
@@ -112,10 +114,7 @@ final class Track {
         process = process.isEmpty() ? other.process : process;
     }
 
-    /**
-     * Puts operations in order; of several records of one keeps that with an end: recordings may
-     * overlap.
-     */
+    /** Sorts operations; of duplicates keeps the one with an end, since recordings may overlap. */
     void sort() {
         if (size == 0) {
             return;
@@ -201,7 +200,9 @@ final class Track {
         return -1;
     }
 
-    /** Index of the first operation that has not completed; -1 if all have, or none says. */
+    /**
+     * Index of the first operation that has not completed; -1 if there is none or it is unknown.
+     */
     int unfinished() {
         for (int i = 0; i < size; i++) {
             if (state[i] == FAILED || state[i] == PENDING) {

@@ -20,13 +20,13 @@ final class World {
     /** Number of ranks, recorded or not. */
     final int ranks;
 
-    /** By rank; those without a recording are missing. */
+    /** Tracks by rank; ranks without a recording are missing. */
     final Map<Integer, Track> tracks = new TreeMap<>();
 
     final List<Signature> signatures = new ArrayList<>();
     private final Map<Signature, Integer> indices = new HashMap<>();
 
-    /** The files that know it. */
+    /** The files that contain it. */
     final TreeSet<Path> files = new TreeSet<>();
 
     World(String id, String engine, int ranks) {
@@ -53,7 +53,7 @@ final class World {
         return tracks.computeIfAbsent(rank, Track::new);
     }
 
-    /** Takes over what another file says of the same communicator. */
+    /** Merges the data of another file for the same communicator. */
     void merge(World other) {
         if (other.ranks != ranks) {
             throw new IllegalArgumentException(

@@ -1,4 +1,4 @@
-/** {@code jccl flight}: the recordings of all ranks, merged and explained. */
+/** {@code jccl flight}: merges and analyses the recordings of all ranks. */
 @NullMarked
 package io.jccl.cli.flight;
 

@@ -34,7 +34,10 @@ import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 import picocli.CommandLine.TypeConversionException;
 
-/** Says what training a model needs of each tier, what fits, and the largest model that does. */
+/**
+ * Plans memory: what training a model needs per tier, whether it fits, and the largest model that
+ * does.
+ */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -48,10 +51,10 @@ import picocli.CommandLine.TypeConversionException;
                     + " does not fit.",
         })
 public final class PlanCommand implements Callable<Integer> {
-    /** Suggestions shown. */
+    /** Number of suggestions shown. */
     private static final int NEXT = 5;
 
-    /** Beyond it nobody wants to know how many machines it takes. */
+    /** Larger numbers of machines are not considered. */
     private static final int MACHINES = 1 << 14;
 
     @Spec private @Nullable CommandSpec spec;
@@ -59,17 +62,20 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(
             names = "--model",
             paramLabel = "<name>",
-            description = "A well-known one, such as gpt3-175b; an unknown name lists them.")
+            description = "A known model, such as gpt3-175b; an unknown name lists them.")
     private @Nullable String model;
 
     @Option(
             names = "--params",
             paramLabel = "<count>",
             converter = Amounts.Count.class,
-            description = "Or its parameters, such as 1.3B; the shape is then GPT-3's.")
+            description = "Or its number of parameters, such as 1.3B, with a shape like GPT-3's.")
     private @Nullable Long parameters;
 
-    @Option(names = "--layers", paramLabel = "<count>", description = "Or its shape: layers.")
+    @Option(
+            names = "--layers",
+            paramLabel = "<count>",
+            description = "Or its shape: number of layers.")
     private @Nullable Integer layers;
 
     @Option(names = "--hidden", paramLabel = "<size>", description = "Hidden size.")
@@ -84,10 +90,10 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(
             names = "--ffn",
             paramLabel = "<factor>",
-            description = "Width of the MLP by hidden size (default: 4).")
+            description = "Width of the MLP divided by the hidden size (default: 4).")
     private @Nullable Double ffn;
 
-    @Option(names = "--untied", description = "The output matrix is not the embedding's.")
+    @Option(names = "--untied", description = "The output matrix is not tied to the embedding.")
     private boolean untied;
 
     @Option(
@@ -105,13 +111,13 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(
             names = "--micro-batch",
             paramLabel = "<samples>",
-            description = "Samples that a GPU takes at once (default: 1).")
+            description = "Samples per GPU and micro-batch (default: 1).")
     private int micro = 1;
 
     @Option(
             names = "--accumulate",
             paramLabel = "<count>",
-            description = "Micro-batches a step (default: 1).")
+            description = "Micro-batches per step (default: 1).")
     private int accumulation = 1;
 
     @Option(
@@ -160,7 +166,7 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(
             names = "--machines",
             paramLabel = "<count>",
-            description = "Machines, all alike (default: 1).")
+            description = "Identical machines (default: 1).")
     private int machines = 1;
 
     @Option(
@@ -176,7 +182,7 @@ public final class PlanCommand implements Callable<Integer> {
             paramLabel = "<tier>",
             converter = TierOf.class,
             description =
-                    "Where optimizer state, gradients and parameters live: none (on the device),"
+                    "Where optimizer state, gradients and parameters are stored: none (on the device),"
                             + " host or nvme (default: none).")
     private @Nullable Tier offload;
 
@@ -184,28 +190,28 @@ public final class PlanCommand implements Callable<Integer> {
             names = "--offload-optimizer",
             paramLabel = "<tier>",
             converter = TierOf.class,
-            description = "The same of optimizer state alone.")
+            description = "The same for optimizer state only.")
     private @Nullable Tier offloadOptimizer;
 
     @Option(
             names = "--offload-gradients",
             paramLabel = "<tier>",
             converter = TierOf.class,
-            description = "The same of gradients alone.")
+            description = "The same for gradients only.")
     private @Nullable Tier offloadGradients;
 
     @Option(
             names = "--offload-parameters",
             paramLabel = "<tier>",
             converter = TierOf.class,
-            description = "The same of parameters alone.")
+            description = "The same for parameters only.")
     private @Nullable Tier offloadParameters;
 
     @Option(
             names = "--offload-activations",
             paramLabel = "<tier>",
             converter = TierOf.class,
-            description = "The same of the activations kept for the way back.")
+            description = "The same for the activations kept for the backward pass.")
     private @Nullable Tier offloadActivations;
 
     @Option(
@@ -213,7 +219,7 @@ public final class PlanCommand implements Callable<Integer> {
             paramLabel = "<what>",
             converter = RecomputationOf.class,
             description =
-                    "Activations computed again: none, selective (the attention) or full (default:"
+                    "Recomputed activations: none, selective (the attention) or full (default:"
                             + " none).")
     private @Nullable Recomputation recomputation;
 
@@ -264,7 +270,7 @@ public final class PlanCommand implements Callable<Integer> {
     @Option(
             names = "--prefetch",
             paramLabel = "<layers>",
-            description = "Layers fetched ahead (default: 1).")
+            description = "Layers prefetched (default: 1).")
     private int prefetch = Overheads.DEFAULT.prefetch();
 
     @Option(
@@ -278,7 +284,7 @@ public final class PlanCommand implements Callable<Integer> {
             names = "--fragmentation",
             paramLabel = "<part>",
             description =
-                    "Part of device and host memory that allocators cannot hand out (default: 0.05).")
+                    "Fraction of device and host memory lost to fragmentation (default: 0.05).")
     private double fragmentation = Overheads.POOL_WASTE;
 
     @Option(
@@ -292,7 +298,7 @@ public final class PlanCommand implements Callable<Integer> {
             names = "--nvme-copies",
             paramLabel = "<1|2>",
             description =
-                    "Versions of parameters and state on NVMe; with 2 the last whole step survives a"
+                    "Versions of parameters and state on NVMe; with 2 the last complete step survives a"
                             + " crash, which is what ZeroOptimizer keeps (default: 2).")
     private int nvmeCopies = Overheads.DEFAULT.nvmeCopies();
 
@@ -339,9 +345,7 @@ public final class PlanCommand implements Callable<Integer> {
         return require && !plan.fits() ? 4 : 0;
     }
 
-    /**
-     * The first plan that fits on two, four, and so on times as many machines; null if none does.
-     */
+    /** The first plan that fits on 2, 4, 8, ... times as many machines; null if none does. */
     private static @Nullable Plan onMore(
             Job job, Techniques techniques, MemoryPlanner.Space space) {
         Machine m = job.machine();
@@ -432,7 +436,7 @@ public final class PlanCommand implements Callable<Integer> {
                             + " largest one");
         }
         if (layers == null && hidden == null && heads == null) {
-            // Checked here, since a rule takes any.
+            // Checked here, since a rule accepts any number.
             Model unit = Model.of(96, 12_288, 96, v, s, f, !untied);
             ScalingRule rule = ScalingRule.like(unit);
             return parameters == null ? unit : rule.model(parameters);
@@ -480,7 +484,7 @@ public final class PlanCommand implements Callable<Integer> {
         }
         Tier state = offload == null ? Tier.DEVICE : offload;
         Tier forOptimizer = offloadOptimizer == null ? state : offloadOptimizer;
-        // Gradients follow an optimizer that was brought nearer.
+        // Gradients follow an optimizer moved to a faster tier.
         Tier near = forOptimizer.compareTo(state) < 0 ? forOptimizer : state;
         Tier forGradients = offloadGradients == null ? near : offloadGradients;
         Tier forParameters = offloadParameters == null ? state : offloadParameters;

@@ -19,9 +19,12 @@ import io.jccl.offload.memplan.Usage;
 import java.io.UncheckedIOException;
 import java.util.List;
 
-/** What the planner found, as JSON. Apart, so that nothing else loads Jackson. */
+/** The planner's result as JSON. A separate class, so that nothing else loads Jackson. */
 final class PlanJson {
-    /** Rises when a field goes away or changes its meaning; new fields may come at any time. */
+    /**
+     * Increases when a field is removed or changes its meaning; new fields may be added at any
+     * time.
+     */
     private static final int SCHEMA = 1;
 
     private PlanJson() {}

@@ -17,7 +17,7 @@ import java.util.Locale;
 import java.util.function.ToLongFunction;
 import org.jspecify.annotations.Nullable;
 
-/** What the planner found, for people. */
+/** The planner's result as text. */
 final class PlanText {
     /** Width of a bar. */
     private static final int BAR = 30;
@@ -29,14 +29,14 @@ final class PlanText {
     }
 
     /**
-     * What was found about one model.
+     * The result for one model.
      *
-     * @param name its name, or nothing
-     * @param plan what it needs
+     * @param name its name, may be empty
+     * @param plan its memory plan
      * @param largest the largest model with its techniques; it may not fit
-     * @param most the largest model with any; null if none fits
-     * @param next what to switch on, if it does not fit
-     * @param onMore the same on more machines; null if it is not needed or none fits
+     * @param most the largest model with any techniques; null if none fits
+     * @param next techniques to enable, if it does not fit
+     * @param onMore a plan on more machines; null if not needed or none fits
      */
     record Answer(
             String name,
@@ -200,7 +200,7 @@ final class PlanText {
         out.append('\n');
     }
 
-    /** State, buffers, what is reserved, and what is free. */
+    /** State, buffers, reserved and free memory. */
     private void bar(String name, Usage usage) {
         double capacity = (double) Math.max(1, usage.capacity());
         long state = usage.parameters() + usage.gradients() + usage.optimizer();

@@ -1,4 +1,4 @@
-/** The memory planner on the command line. */
+/** Command {@code plan}: the memory planner. */
 @NullMarked
 package io.jccl.cli.plan;
 

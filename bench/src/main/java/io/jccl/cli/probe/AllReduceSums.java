@@ -21,8 +21,8 @@ import java.util.Map;
 import picocli.CommandLine;
 
 /**
- * Sums over ranks by {@code jccl all_reduce} itself, so that the figures are those that its table
- * shows.
+ * Measures allReduce by running {@code jccl all_reduce} itself, so that the results are those of
+ * its table.
  */
 final class AllReduceSums implements ProbeRun.Sums {
     private static final long SMALLEST = 8;
@@ -34,7 +34,7 @@ final class AllReduceSums implements ProbeRun.Sums {
     /**
      * Measures.
      *
-     * @param seam where a test may spoil results
+     * @param seam lets a test corrupt results
      */
     AllReduceSums(PerfRun.Seam seam) {
         this.seam = seam;
@@ -64,7 +64,7 @@ final class AllReduceSums implements ProbeRun.Sums {
         StringWriter out = new StringWriter();
         StringWriter err = new StringWriter();
         int status =
-                // Whatever a launcher says, all ranks are threads of this process.
+                // All ranks are threads of this process, regardless of a launcher's variables.
                 new CommandLine(new PerfCommand(Collective.ALL_REDUCE, Map.of(), seam))
                         .setOut(new PrintWriter(out))
                         .setErr(new PrintWriter(err))
@@ -118,7 +118,7 @@ final class AllReduceSums implements ProbeRun.Sums {
                                 wrong > 0 ? null : side.path("bus_bw").asDouble()));
             }
         } catch (IOException e) {
-            rows.clear(); // reported below, as every failure is
+            rows.clear(); // reported below, like every failure
         }
         if (rows.isEmpty()
                 || (status != 0 && rows.stream().allMatch(r -> r.outcome().timing() != null))) {

@@ -39,7 +39,7 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** Measures what compute, memory and links of this machine do. */
+/** Measures compute, memory and links of this machine. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -53,7 +53,7 @@ import picocli.CommandLine.Spec;
                     + " the command line.",
         })
 public final class ProbeCommand implements Callable<Integer> {
-    /** More than any device holds: n^2 elements are counted by an int. */
+    /** Limit of n, since n^2 elements must fit into an int. */
     private static final int LARGEST = 32_768;
 
     private static final int LARGEST_HIDDEN = 16_384;
@@ -146,9 +146,9 @@ public final class ProbeCommand implements Callable<Integer> {
     /**
      * Creates the command.
      *
-     * @param environment in which launchers say what they started
-     * @param afterProduct sees each product of matrices before it is checked; for tests that spoil
-     *     it
+     * @param environment environment variables, including those of launchers
+     * @param afterProduct called with each matrix product before it is checked; for tests that
+     *     corrupt it
      */
     public ProbeCommand(Map<String, String> environment, Consumer<Buffer> afterProduct) {
         this.environment = environment;
@@ -191,7 +191,7 @@ public final class ProbeCommand implements Callable<Integer> {
 
     private void checkAlone(CommandSpec s) {
         Map<String, String> launch = new HashMap<>(environment);
-        // Slurm sets these in a batch script too, where nothing was started per rank.
+        // Slurm also sets these in a batch script, where no ranks were started.
         launch.keySet().removeIf(name -> name.startsWith("SLURM_"));
         int ranks = LaunchEnvironment.of(launch).size();
         if (ranks > 1) {
@@ -237,7 +237,7 @@ public final class ProbeCommand implements Callable<Integer> {
         return values.stream().sorted().distinct().toList();
     }
 
-    /** Constants by the names of their {@code toString}; all if there are none. */
+    /** Constants by the names of their {@code toString}; all if none are given. */
     private static <E extends Enum<E>> Set<E> named(
             CommandSpec s, String option, List<String> names, Class<E> type) {
         EnumSet<E> all = EnumSet.noneOf(type);

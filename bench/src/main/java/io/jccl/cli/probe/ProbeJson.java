@@ -11,23 +11,23 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 
-/** A probe's result as JSON, and back. Fields are the components of {@link ProbeResult}. */
+/** Converts a probe's result to JSON and back. Fields are the components of {@link ProbeResult}. */
 public final class ProbeJson {
     private static final ObjectMapper MAPPER =
             new ObjectMapper()
                     .enable(SerializationFeature.INDENT_OUTPUT)
                     .enable(SerializationFeature.WRITE_ENUMS_USING_TO_STRING)
                     .enable(DeserializationFeature.READ_ENUMS_USING_TO_STRING)
-                    // New fields may come at any time.
+                    // New fields may be added at any time.
                     .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES)
                     .setPropertyNamingStrategy(PropertyNamingStrategies.SNAKE_CASE);
 
     private ProbeJson() {}
 
     /**
-     * Writes.
+     * Writes a result.
      *
-     * @param result what was found
+     * @param result the result
      * @return one JSON object
      */
     public static String of(ProbeResult result) {
@@ -42,9 +42,9 @@ public final class ProbeJson {
      * Reads what {@code jccl probe --json=FILE} wrote.
      *
      * @param file the file
-     * @return what was found
-     * @throws IOException if it cannot be read, or holds something else; the message says what to
-     *     do
+     * @return the result
+     * @throws IOException if it cannot be read or contains something else; the message tells what
+     *     to do
      */
     public static ProbeResult read(Path file) throws IOException {
         String text = Files.readString(file);

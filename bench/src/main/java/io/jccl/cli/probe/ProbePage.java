@@ -18,17 +18,17 @@ import java.util.Locale;
 import java.util.stream.DoubleStream;
 import picocli.CommandLine;
 
-/** A probe's result as a page: the roofline, then a chart for each part. */
+/** A probe's result as a page: the roofline, then one chart per part. */
 final class ProbePage {
     private static final double GIGA_IN_TERA = 1e-3;
 
     private ProbePage() {}
 
     /**
-     * Draws.
+     * Draws the page.
      *
-     * @param result what was found
-     * @param line the command's
+     * @param result the result
+     * @param line the command line
      * @return HTML
      */
     static String of(ProbeResult result, CommandLine line) {

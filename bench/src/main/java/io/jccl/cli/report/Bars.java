@@ -17,7 +17,7 @@ import java.util.Map;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
-/** Commands whose results are a few values: a bar for each, one colour for each run. */
+/** Bar charts for commands with few result values: one bar per value, one colour per run. */
 final class Bars {
     private static final Map<String, String> OFFLOAD = new LinkedHashMap<>();
 
@@ -29,7 +29,7 @@ final class Bars {
         OFFLOAD.put("ideal_ms", "ideal: the longer of copies and work");
     }
 
-    /** Values of several runs under the same names. */
+    /** Values of several runs by name. */
     private static final class Chosen {
         private final List<Run> runs;
         private final Map<String, List<Bar>> groups = new LinkedHashMap<>();
@@ -95,7 +95,7 @@ final class Bars {
                     double low = run.number(c, "min");
                     double high = run.number(c, "max");
                     boolean time = name.contains("_latency_");
-                    // One pair of devices has no spread.
+                    // A single pair of devices has no spread.
                     (time ? latency : speed)
                             .add(
                                     run,
@@ -230,7 +230,7 @@ final class Bars {
         return new Table(title, all, List.of());
     }
 
-    /** Values under their names in the JSON, a column for each run. */
+    /** Values with their names in the JSON, one column per run. */
     private static Table values(List<Run> runs, Function<Run, JsonNode> of, List<String> keys) {
         List<String> header = new ArrayList<>(List.of("value"));
         runs.forEach(r -> header.add(r.name().isEmpty() ? "" : r.name()));

@@ -8,9 +8,9 @@ import java.util.function.BiConsumer;
 import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 
-/** The documents that pages are made of. */
+/** Kinds of JSON documents that reports are made from. */
 enum Kind {
-    /** Of a collective. */
+    /** A collective. */
     COLLECTIVE(
             d -> d.path("config").path("collective").isTextual() && d.path("results").isArray(),
             Sweeps::add),
@@ -33,7 +33,7 @@ enum Kind {
         this.add = add;
     }
 
-    /** The command that makes such documents; for collectives there are several. */
+    /** The command that writes such documents; for collectives one of several. */
     String command() {
         return this == TOPOLOGY ? "topo" : name().toLowerCase(Locale.ROOT);
     }

@@ -14,21 +14,21 @@ import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 
 /**
- * Where a document comes from.
+ * The origin of a document.
  *
  * @param command the command line
  * @param machine processor and system; for collectives also the hosts
  * @param versions of JCCL and Java
- * @param time when it was made, in UTC
+ * @param time time of the measurement, in UTC
  */
 record Origin(String command, String machine, String versions, String time) {
     private static final String KEY = "run";
 
     /**
-     * Notes this process in a document.
+     * Records this process in a document.
      *
      * @param document the whole document
-     * @param command the command's words, from jccl on
+     * @param command the command's words, starting with jccl
      */
     static void put(ObjectNode document, List<String> command) {
         ObjectNode run = document.putObject(KEY);
@@ -41,7 +41,7 @@ record Origin(String command, String machine, String versions, String time) {
         run.put("processors", Cpus.processors());
     }
 
-    /** What a document says of itself; documents of earlier versions say less. */
+    /** Reads the origin from a document; documents of earlier versions contain less. */
     static Origin of(JsonNode document) {
         JsonNode run = document.path(KEY);
         String command = run.path("command").asText("");

@@ -15,7 +15,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** What {@code bench/peers/run} measured: a chart for each operation and number of ranks. */
+/** Results of {@code bench/peers/run}: one chart per operation and number of ranks. */
 final class Peers {
     private static final Axis SIZE = new Axis("size", Axis.Scale.BYTES);
     private static final Axis TIME = new Axis("time, us", Axis.Scale.DECADES);

@@ -20,7 +20,7 @@ import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Parameters;
 import picocli.CommandLine.Spec;
 
-/** {@code jccl report}: lays runs over each other. */
+/** {@code jccl report}: overlays the results of several runs. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -80,7 +80,7 @@ public final class ReportCommand implements Callable<Integer> {
         return 0;
     }
 
-    /** Names of files without folders, where that tells them apart. */
+    /** File names, without folders if they are unique. */
     private List<String> names() {
         if (files.size() == 1) {
             return List.of("");

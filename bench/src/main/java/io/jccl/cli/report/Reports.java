@@ -15,7 +15,7 @@ public final class Reports {
     private Reports() {}
 
     /**
-     * Notes command, machine and versions in a document, under {@code run}.
+     * Records command, machine and versions in a document, under {@code run}.
      *
      * @param document the whole document
      * @param line the command's
@@ -25,10 +25,10 @@ public final class Reports {
     }
 
     /**
-     * What was typed.
+     * The command line as typed.
      *
-     * @param line the command's
-     * @return its words, from jccl on
+     * @param line the command line
+     * @return its words, starting with jccl
      */
     public static List<String> words(CommandLine line) {
         List<String> words = new ArrayList<>(List.of(line.getCommandName().split(" ", -1)));
@@ -37,7 +37,7 @@ public final class Reports {
     }
 
     /**
-     * Notes command, machine and versions in a document, under {@code run}.
+     * Records command, machine and versions in a document, under {@code run}.
      *
      * @param document the whole document
      * @param command the command's words, from jccl on
@@ -47,10 +47,10 @@ public final class Reports {
     }
 
     /**
-     * Begins a page with command, machine, versions and time.
+     * Creates a page with command, machine, versions and time.
      *
-     * @param title of the page
-     * @param document that was signed
+     * @param title title of the page
+     * @param document a signed document
      * @return the page, without figures
      */
     public static Page begin(String title, JsonNode document) {
@@ -60,7 +60,7 @@ public final class Reports {
     }
 
     /**
-     * Writes the page of one command, if it was asked for.
+     * Writes the page of one command, if requested.
      *
      * @param html the command's option
      * @param document what {@code --json} writes
@@ -70,7 +70,7 @@ public final class Reports {
         html.write(() -> page(List.of(Run.here(document))).html());
     }
 
-    /** Runs laid over each other, those of a kind in one figure. */
+    /** Overlays runs; those of the same kind share a figure. */
     static Page page(List<Run> runs) {
         Run first = runs.getFirst();
         Page page;
@@ -84,7 +84,7 @@ public final class Reports {
             page.add(origins(runs));
         }
         for (Kind kind : Kind.values()) {
-            // Predictions stand beside the measured collectives.
+            // Predictions are shown with the measured collectives.
             List<Run> some =
                     runs.stream()
                             .filter(r ->

@@ -13,10 +13,10 @@ import java.nio.file.Path;
 /**
  * A document of a measuring command.
  *
- * @param name what legends call it; empty where it is the only one
- * @param file for messages; empty if it comes from this process
- * @param kind which command made it
- * @param root all of it
+ * @param name name in legends; empty if it is the only one
+ * @param file file name for messages; empty if it was made by this process
+ * @param kind kind of document
+ * @param root the whole document
  */
 record Run(String name, String file, Kind kind, JsonNode root) {
     private static final String GIVE =
@@ -26,10 +26,10 @@ record Run(String name, String file, Kind kind, JsonNode root) {
     /**
      * Reads a file.
      *
-     * @param file what --json wrote
-     * @param name what legends call it
+     * @param file file written by --json
+     * @param name name in legends
      * @return the document, of a known kind
-     * @throws IllegalArgumentException if it is something else; the message says what to give
+     * @throws IllegalArgumentException if it is something else; the message tells what to pass
      */
     static Run read(Path file, String name) {
         if (!Files.exists(file)) {
@@ -46,7 +46,7 @@ record Run(String name, String file, Kind kind, JsonNode root) {
                             .readTree(file.toFile());
         } catch (JsonProcessingException e) {
             String message = e.getOriginalMessage();
-            // Not always as an exception of its own.
+            // Not always reported by a specific exception.
             boolean cut = e instanceof JsonEOFException || message.contains("end-of-input");
             throw new IllegalArgumentException(
                     "'"
@@ -76,7 +76,7 @@ record Run(String name, String file, Kind kind, JsonNode root) {
         return new Run(name, file.toString(), kind, root);
     }
 
-    /** What a command of this process made. */
+    /** A document made by this process. */
     static Run here(JsonNode root) {
         Kind kind = Kind.of(root);
         if (kind == null) {
@@ -85,12 +85,12 @@ record Run(String name, String file, Kind kind, JsonNode root) {
         return new Run("", "", kind, root);
     }
 
-    /** A name with that of the run before it, if it has one. */
+    /** A name, prefixed by the run's name if it has one. */
     String named(String what) {
         return name.isEmpty() ? what : what.isEmpty() ? name : name + ", " + what;
     }
 
-    /** A number that has to be there. */
+    /** A required number. */
     double number(JsonNode in, String key) {
         JsonNode n = in.path(key);
         if (!n.isNumber()) {
@@ -99,7 +99,7 @@ record Run(String name, String file, Kind kind, JsonNode root) {
         return n.asDouble();
     }
 
-    /** A list that has to be there. */
+    /** A required list. */
     JsonNode list(JsonNode in, String key) {
         JsonNode n = in.path(key);
         if (!n.isArray()) {

@@ -27,19 +27,19 @@ import java.util.stream.DoubleStream;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
-/** Collectives: bus bandwidth and time over size, and what a plan predicts. */
+/** Charts of collectives: bus bandwidth and time over size, with a plan's predictions. */
 final class Sweeps {
     private static final Axis SIZE = new Axis("size", Axis.Scale.BYTES);
     private static final Axis TIME = new Axis("time, us", Axis.Scale.DECADES);
     private static final Axis BUS = new Axis("bus bandwidth, GB/s", Axis.Scale.DECADES);
 
     /**
-     * One way of one row, in microseconds.
+     * One direction of a row, in microseconds.
      *
-     * @param time the median, or the mean where there is none
+     * @param time the median, or the mean if there is none
      * @param low least of the spread; NaN if none was measured
      * @param high most of the spread; NaN if none was measured
-     * @param work bus bandwidth by time, so that each time has its bandwidth
+     * @param work bus bandwidth times time, to convert times to bandwidths
      */
     private record Side(double time, double low, double high, double work) {
         double bus() {
@@ -55,7 +55,7 @@ final class Sweeps {
      * A line of a run's table.
      *
      * @param size bytes
-     * @param out out of place; null where it was not measured
+     * @param out out of place; null if it was not measured
      * @param in in place; null where that is undefined
      * @param predicted by a plan; null without one
      */
@@ -65,7 +65,7 @@ final class Sweeps {
     /**
      * Rows of one run, type, operation and root.
      *
-     * @param name what distinguishes it; may be empty
+     * @param name distinguishing name, may be empty
      * @param rows by size
      */
     private record Curve(String name, List<Row> rows) {}
@@ -159,7 +159,7 @@ final class Sweeps {
         return curves;
     }
 
-    /** One row for each size: a run of several cycles has more. */
+    /** Merges rows of the same size, of which a run with several cycles has more than one. */
     private static List<Row> merged(List<Row> rows) {
         Map<Double, List<Row>> bySize = new TreeMap<>();
         rows.forEach(r -> bySize.computeIfAbsent(r.size, s -> new ArrayList<>()).add(r));
@@ -282,7 +282,7 @@ final class Sweeps {
 
     private static List<Series> series(List<Curve> curves, int index, boolean bus) {
         Curve c = curves.get(index);
-        // A single run has a colour for each way as well.
+        // A single run also has one colour per direction.
         int more = curves.size() == 1 ? 1 : 0;
         List<Series> all = new ArrayList<>();
         add(all, c, "out of place", index, Line.SOLID, bus, Row::out);

@@ -46,38 +46,38 @@ import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
-/** From a text to all that can be said about it. */
+/** Analyses a topology, from its text to the findings. */
 public final class Analysis {
-    /** No dump is as large; a disk image named by mistake is. */
+    /** Larger than any dump; rejects files passed by mistake. */
     private static final int MOST_BYTES = 64 << 20;
 
-    /** A chunk of a simulation, unless there would be more than this many. */
+    /** Chunk size of a simulation, unless it leads to more than this many chunks. */
     private static final long CHUNK = 256 << 10;
 
     private static final long MOST_CHUNKS = 1024;
 
-    /** What is played if no size was asked for. */
+    /** Simulated size if none was requested. */
     private static final long SIMULATED = 256L << 20;
 
     private static final String HOW =
             "; make one on the machine with: nvidia-smi topo -m > dump.txt";
 
     /**
-     * What was asked for.
+     * The request.
      *
-     * @param format of the text
-     * @param lenient whether damage is forgiven
-     * @param gpuModel what the GPUs are, if told
-     * @param nvlinkGbps of a link, 0 if not told
-     * @param nicGbps of a NIC, 0 if not told
-     * @param nvlinkStatus file with the output of nvidia-smi nvlink -s, if told
+     * @param format format of the text
+     * @param lenient whether damaged input is accepted
+     * @param gpuModel model of the GPUs, if given
+     * @param nvlinkGbps GB/s of an NVLink, 0 if not given
+     * @param nicGbps GB/s of a NIC, 0 if not given
+     * @param nvlinkStatus file with the output of nvidia-smi nvlink -s, if given
      * @param gpus list of GPUs, as typed; null for all
-     * @param operation what is planned
+     * @param operation operation to plan
      * @param root number of a GPU; null for the first
      * @param sizes to predict
-     * @param sizesGiven whether somebody asked for these sizes
-     * @param machines how many
-     * @param simulate whether to play the plan
+     * @param sizesGiven whether the sizes were requested explicitly
+     * @param machines number of machines
+     * @param simulate whether to simulate the plan
      */
     public record Request(
             Format format,
@@ -111,7 +111,7 @@ public final class Analysis {
         this.topology = topology;
         this.request = request;
         NvlinkStatus status = dump instanceof NvlinkStatus s ? s : null;
-        // What the reader assumes where it was told nothing is no ground for a plan.
+        // A plan must not be based on bandwidths that the reader only assumes.
         paths = !topology.links().isEmpty() && status == null && !(dump instanceof P2pMatrix);
         topology.warnings().forEach(w -> warnings.add(w.toString()));
         selected = selected();
@@ -135,12 +135,12 @@ public final class Analysis {
     }
 
     /**
-     * Analyses the machine that this runs on.
+     * Analyses this machine.
      *
-     * @param machine reads it
-     * @param request what was asked for
-     * @return what was found
-     * @throws IOException if a file that says more about it cannot be read
+     * @param machine reads the machine's topology
+     * @param request the request
+     * @return the analysis
+     * @throws IOException if an additional file cannot be read
      */
     public static Analysis of(Function<ReadOptions, Topology> machine, Request request)
             throws IOException {
@@ -150,11 +150,11 @@ public final class Analysis {
     /**
      * Analyses a file.
      *
-     * @param file what to read
-     * @param request what was asked for
-     * @return what was found
-     * @throws IOException if it cannot be read; the message says what to do
-     * @throws TopologyFormatException if it holds no topology
+     * @param file file to read
+     * @param request the request
+     * @return the analysis
+     * @throws IOException if it cannot be read; the message tells what to do
+     * @throws TopologyFormatException if it does not contain a topology
      */
     public static Analysis of(Path file, Request request) throws IOException {
         Path name = file.getFileName();
@@ -164,12 +164,12 @@ public final class Analysis {
     /**
      * Analyses a stream.
      *
-     * @param name what to call it
-     * @param in what to read
-     * @param request what was asked for
-     * @return what was found
-     * @throws IOException if it cannot be read; the message says what to do
-     * @throws TopologyFormatException if it holds no topology
+     * @param name name for messages
+     * @param in stream to read
+     * @param request the request
+     * @return the analysis
+     * @throws IOException if it cannot be read; the message tells what to do
+     * @throws TopologyFormatException if it does not contain a topology
      */
     public static Analysis of(String name, InputStream in, Request request) throws IOException {
         return of(name, text(name, in), request);
@@ -196,7 +196,7 @@ public final class Analysis {
         }
     }
 
-    /** The table in the text, of which there is a topology; null if that is XML. */
+    /** The matrix in the text; null if the text is XML. */
     private static @Nullable Dump table(String text, ReadOptions options) {
         try {
             return TopologyReader.dump(text, options);
@@ -237,12 +237,12 @@ public final class Analysis {
     }
 
     /**
-     * What a file holds.
+     * Reads a text file.
      *
      * @param option the option that names it
-     * @param file a text
+     * @param file the file
      * @return the text
-     * @throws IOException if it cannot be read; the message says why and what to do
+     * @throws IOException if it cannot be read; the message tells why and what to do
      */
     public static String read(String option, Path file) throws IOException {
         String named = option + " '" + file + "' cannot be read: ";
@@ -269,7 +269,7 @@ public final class Analysis {
         return new String(bytes, charset(bytes));
     }
 
-    /** What {@code >} of Windows PowerShell writes is UTF-16. */
+    /** Redirection in Windows PowerShell writes UTF-16. */
     private static Charset charset(byte[] bytes) {
         int mark = bytes.length < 2 ? 0 : (bytes[0] & 0xff) << 8 | (bytes[1] & 0xff);
         if (mark == 0xfffe || mark == 0xfeff) {
@@ -279,7 +279,7 @@ public final class Analysis {
     }
 
     /**
-     * All that was found.
+     * The findings.
      *
      * @return the findings
      */
@@ -288,7 +288,7 @@ public final class Analysis {
     }
 
     /**
-     * The graph, for a picture.
+     * The graph, to be drawn.
      *
      * @param option the option that needs it
      * @return the graph
@@ -307,7 +307,7 @@ public final class Analysis {
     }
 
     /**
-     * The plan as NCCL reads it.
+     * The plan in NCCL's XML format.
      *
      * @return XML
      * @throws IllegalArgumentException if there is no plan that NCCL could use
@@ -321,7 +321,7 @@ public final class Analysis {
             throw new IllegalArgumentException(
                     "--graph-xml needs a plan, and there is none: " + String.join("; ", warnings));
         }
-        // NCCL has no packed trees: it gets the rings.
+        // NCCL has no packed trees, so the rings are written.
         boolean rings = plan.channels().stream().allMatch(Channel.Ring.class::isInstance);
         return GraphXml.write(
                 rings
@@ -371,7 +371,7 @@ public final class Analysis {
                 return IntStream.rangeClosed(from, to).boxed().toList();
             }
         } catch (NumberFormatException e) {
-            // Reported below, with the other ways to be wrong.
+            // Reported below, with other errors.
         }
         throw new IllegalArgumentException(
                 "--gpus has '" + part + "', expected numbers of GPUs such as 0,2,5 or 0-3");
@@ -550,7 +550,7 @@ public final class Analysis {
                 route == null ? null : route.gbps());
     }
 
-    /** What {@code kind} of a link in JSON can be. */
+    /** Values of a link's {@code kind} in JSON. */
     static String kind(PathCode.Kind kind) {
         return switch (kind) {
             case SELF -> "self";

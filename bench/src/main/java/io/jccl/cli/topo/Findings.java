@@ -9,21 +9,21 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * All that {@code jccl topo} says.
+ * The findings of {@code jccl topo}.
  *
  * @param name of the machine or the file
  * @param gpus the GPUs, in the order of the source
  * @param nics the NICs, likewise
  * @param links every pair of GPUs, then every pair of GPU and NIC; none if the source has no paths
- * @param operation what is planned
- * @param machines how many such machines
- * @param selected places of the GPUs that take part, by rank
+ * @param operation planned operation
+ * @param machines number of machines
+ * @param selected indices of the participating GPUs, by rank
  * @param plan null if none is possible, or if there are several machines
  * @param clusterPlan null if none is possible, or if there is one machine
  * @param predictions the fastest way for each size
- * @param crossovers from which size on which way is the fastest
- * @param simulation lines of a simulation, if one was asked for
- * @param warnings what is odd
+ * @param crossovers sizes from which another algorithm is the fastest
+ * @param simulation lines of a simulation, if requested
+ * @param warnings warnings
  */
 public record Findings(
         String name,
@@ -40,7 +40,7 @@ public record Findings(
         List<String> simulation,
         List<String> warnings) {
     /**
-     * A GPU; what is not known is null, and what was printed as nothing is empty.
+     * A GPU; unknown values are null, values printed as blank are empty.
      *
      * @param index its number
      * @param name as printed
@@ -75,7 +75,7 @@ public record Findings(
     public record NicRow(String name, @Nullable String device, @Nullable Double gbps) {}
 
     /**
-     * Two devices and what lies between them.
+     * Two devices and the link between them.
      *
      * @param a name of a GPU
      * @param b name of a GPU or NIC
@@ -106,7 +106,7 @@ public record Findings(
         warnings = List.copyOf(warnings);
     }
 
-    /** Number of a GPU by its place in the graph. */
+    /** Number of a GPU by its index in the graph. */
     int index(int place) {
         return gpus.get(place).index();
     }

@@ -15,9 +15,9 @@ import java.util.List;
 import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 
-/** The findings as JSON, by docs/topo.schema.json. */
+/** The findings as JSON, see docs/topo.schema.json. */
 public final class Json {
-    /** One device, pair, channel or prediction a line. */
+    /** One device, pair, channel or prediction per line. */
     private static final class Lines extends MinimalPrettyPrinter {
         private static final long serialVersionUID = 1;
         private static final int OBJECTS = 2;
@@ -101,7 +101,7 @@ public final class Json {
     /**
      * Writes a document.
      *
-     * @param findings what was found
+     * @param findings the findings
      * @return JSON, with a line feed at its end
      */
     public static String of(Findings findings) {
@@ -110,7 +110,7 @@ public final class Json {
             g.setPrettyPrinter(new Lines());
             new Json(findings, g).document();
         } catch (IOException e) {
-            throw new UncheckedIOException(e); // a StringWriter throws none
+            throw new UncheckedIOException(e); // a StringWriter does not throw
         }
         return out.append('\n').toString();
     }
@@ -289,7 +289,7 @@ public final class Json {
         }
     }
 
-    /** To a millionth: what lies below is the noise of binary fractions. */
+    /** To a millionth: smaller digits are noise of binary fractions. */
     private static double rounded(double value) {
         return Math.abs(value) < 1e12 ? Math.round(value * 1e6) / 1e6 : value;
     }

@@ -14,14 +14,14 @@ import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** The findings for people, in at most {@value #WIDTH} columns. */
+/** The findings as text, in at most {@value #WIDTH} columns. */
 public final class TextReport {
     private static final int WIDTH = 118;
 
-    /** More channels than this are counted. */
+    /** Further channels are only counted. */
     private static final int CHANNELS = 12;
 
-    /** More lines about devices than this are counted. */
+    /** Further lines about devices are only counted. */
     private static final int DEVICES = 24;
 
     /** Most lines of an explanation. */
@@ -37,8 +37,8 @@ public final class TextReport {
     /**
      * Writes a report.
      *
-     * @param findings what was found
-     * @param explain whether to say why the plan is what it is
+     * @param findings the findings
+     * @param explain whether to explain the plan
      * @return lines
      */
     public static String of(Findings findings, boolean explain) {
@@ -93,7 +93,7 @@ public final class TextReport {
         }
     }
 
-    /** What GPUs of one line share, in columns. */
+    /** Properties that the GPUs of one line have in common, in columns. */
     private String about(int place) {
         Findings.GpuRow gpu = f.gpus().get(place);
         List<String> columns = new ArrayList<>();
@@ -142,7 +142,7 @@ public final class TextReport {
     }
 
     private void links() {
-        // By code and bandwidth, in the order in which they turn up.
+        // By code and bandwidth, in order of first occurrence.
         record Sort(String code, String kind, @Nullable Double gbps) {}
         Map<Sort, List<Findings.Pair>> sorts = new LinkedHashMap<>();
         for (Findings.Pair p : f.links()) {
@@ -268,7 +268,7 @@ public final class TextReport {
         };
     }
 
-    /** {@code 0: 1 2, 1: 3}: children behind their parents. */
+    /** {@code 0: 1 2, 1: 3}: each parent with its children. */
     private String edges(Channel.Tree tree) {
         StringBuilder b = new StringBuilder();
         int parent = -1;
@@ -360,7 +360,7 @@ public final class TextReport {
     /**
      * The predictions as a table.
      *
-     * @param f what was found
+     * @param f the findings
      * @return rows, the headings first; none if there are no predictions
      */
     public static List<List<String>> predictions(Findings f) {
@@ -464,7 +464,7 @@ public final class TextReport {
         return number + (unit == 0 ? "" : "KMGT".substring(unit - 1, unit));
     }
 
-    /** About: a crossover is nothing exact. */
+    /** Approximate: a crossover is not exact. */
     private static String approximate(long bytes) {
         int unit = 0;
         double number = bytes;
@@ -496,7 +496,7 @@ public final class TextReport {
         return text.length() <= width ? text : text.substring(0, width - 3) + "...";
     }
 
-    @SuppressWarnings("AnnotateFormatMethod") // the annotation would be a dependency
+    @SuppressWarnings("AnnotateFormatMethod") // the annotation would add a dependency
     private static String format(String pattern, Object... values) {
         return String.format(Locale.ROOT, pattern, values);
     }

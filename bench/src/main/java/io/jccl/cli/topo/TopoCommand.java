@@ -34,7 +34,7 @@ import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 import picocli.CommandLine.TypeConversionException;
 
-/** Says how the GPUs of a machine are linked, how to use that, and what to expect. */
+/** Shows how the GPUs of a machine are linked, plans collectives and predicts their performance. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -48,10 +48,10 @@ import picocli.CommandLine.TypeConversionException;
                     + " is no topology.",
         })
 public final class TopoCommand implements Callable<Integer> {
-    /** Stands for standard input or output. */
+    /** Denotes standard input or output. */
     private static final String STANDARD = "-";
 
-    /** Sizes between those that latency and those that bandwidth decides. */
+    /** Sizes from latency-bound to bandwidth-bound. */
     private static final List<Long> LADDER =
             List.of(8L, 1L << 10, 32L << 10, 1L << 20, 32L << 20, 256L << 20, 1L << 30, 8L << 30);
 
@@ -72,19 +72,19 @@ public final class TopoCommand implements Callable<Integer> {
             names = "--format",
             paramLabel = "<auto|smi|nccl-xml>",
             converter = Formats.class,
-            description = "What the file is (default: auto, which is seen from the text).")
+            description = "Format of the file (default: auto, detected from the text).")
     private Format format = Format.AUTO;
 
     @Option(
             names = "--lenient",
-            description = "Use what can be read of a damaged dump, and warn of the rest.")
+            description = "Use the readable part of a damaged dump, and warn about the rest.")
     private boolean lenient;
 
     @Option(
             names = "--gpus",
             paramLabel = "<list>",
             description =
-                    "The GPUs that take part, by rank, as numbered in the dump: 0,2,5 or 0-3"
+                    "The participating GPUs, by rank, as numbered in the dump: 0,2,5 or 0-3"
                             + " (default: all).")
     private @Nullable String gpus;
 
@@ -117,7 +117,7 @@ public final class TopoCommand implements Callable<Integer> {
     @Option(
             names = "--nodes",
             paramLabel = "<count>",
-            description = "How many such machines, joined by their NICs (default: 1).")
+            description = "Number of such machines, connected by their NICs (default: 1).")
     private int nodes = 1;
 
     @Option(
@@ -139,7 +139,7 @@ public final class TopoCommand implements Callable<Integer> {
     @Option(
             names = "--gpu-model",
             paramLabel = "<name>",
-            description = "What the GPUs are, such as H100: the dump does not tell.")
+            description = "Model of the GPUs, such as H100, which the dump does not contain.")
     private @Nullable String gpuModel;
 
     @Option(
@@ -174,12 +174,12 @@ public final class TopoCommand implements Callable<Integer> {
             description = "Write the rings as NCCL reads them (NCCL_GRAPH_FILE).")
     private @Nullable Path graphXml;
 
-    @Option(names = "--explain", description = "Say why the plan is this one and no other.")
+    @Option(names = "--explain", description = "Explain the plan.")
     private boolean explain;
 
     @Option(
             names = "--simulate",
-            description = "Play the plan, chunk by chunk, and check that the data arrives.")
+            description = "Simulate the plan, chunk by chunk, and check that the data arrives.")
     private boolean simulate;
 
     public TopoCommand() {
@@ -246,7 +246,7 @@ public final class TopoCommand implements Callable<Integer> {
             throw new ParameterException(line, wrong.getMessage(), wrong);
         }
         Findings findings = analysis.findings();
-        // All are made before the first is written.
+        // All are rendered before the first is written.
         Map<Path, String> texts = new LinkedHashMap<>();
         for (Map.Entry<String, Path> e : files.entrySet()) {
             if (texts.put(e.getValue(), text(e.getKey(), analysis)) != null) {

@@ -1,4 +1,4 @@
-/** What {@code jccl topo} finds out about a machine, and how it says it. */
+/** Command {@code topo}: analysis of a machine's topology, and its reports. */
 @NullMarked
 package io.jccl.cli.topo;
 

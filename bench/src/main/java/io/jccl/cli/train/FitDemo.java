@@ -43,7 +43,7 @@ import picocli.CommandLine.Spec;
                     + " small for one block.",
         })
 public final class FitDemo implements Callable<Integer> {
-    /** What {@code --quick} changes. */
+    /** Defaults with {@code --quick}. */
     private static final long QUICK_DEVICE = 512L << 10;
 
     private static final int QUICK_HIDDEN = 32;
@@ -58,7 +58,7 @@ public final class FitDemo implements Callable<Integer> {
     /** 330 GB for 8 GPUs of 16 GiB is 2.4 times as much, for two ranks 4.8. */
     private static final double HOST_PER_DEVICES = 2.5;
 
-    /** So that ZeRO's stages show on the drive as well: 24 bytes a parameter. */
+    /** So that ZeRO's stages differ on the drive too: 24 bytes per parameter. */
     private static final double NVME_PER_HOST = 5;
 
     @Option(
@@ -86,14 +86,14 @@ public final class FitDemo implements Callable<Integer> {
             names = "--nvme-memory",
             paramLabel = "<bytes>",
             converter = Amounts.Bytes.class,
-            description = "Room on the drive, for all ranks (default: 5 times the host memory).")
+            description = "Storage on the drive, for all ranks (default: 5 times the host memory).")
     private @Nullable Long nvmeMemory;
 
     @Option(
             names = "--nvme",
             paramLabel = "<folder>",
             description =
-                    "A folder on the drive; what is written there is removed (default: the"
+                    "A folder on the drive; files written there are removed (default: the"
                             + " folder for temporary files).")
     private @Nullable Path nvme;
 
@@ -108,7 +108,7 @@ public final class FitDemo implements Callable<Integer> {
     @Option(
             names = "--batch",
             paramLabel = "<n>",
-            description = "Samples of a step, of all ranks (default: 256; 192 with --quick).")
+            description = "Samples per step, of all ranks (default: 256; 192 with --quick).")
     private @Nullable Integer batch;
 
     @Option(
@@ -116,7 +116,7 @@ public final class FitDemo implements Callable<Integer> {
             defaultValue = "4",
             paramLabel = "<n>",
             description =
-                    "Parts that gradient accumulation cuts a rank's samples into (default:"
+                    "Micro-batches per rank for gradient accumulation (default:"
                             + " ${DEFAULT-VALUE}).")
     private int microBatches;
 
@@ -124,7 +124,7 @@ public final class FitDemo implements Callable<Integer> {
             names = "--steps",
             paramLabel = "<n>",
             description =
-                    "Steps of each size that is timed; small models take more (default: 3;"
+                    "Timed steps per size; small models run more (default: 3;"
                             + " 2 with --quick).")
     private @Nullable Integer steps;
 
@@ -146,7 +146,7 @@ public final class FitDemo implements Callable<Integer> {
             names = "--seed",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Of text, parameters and batches (default: ${DEFAULT-VALUE}).")
+            description = "Seed of text, parameters and batches (default: ${DEFAULT-VALUE}).")
     private long seed;
 
     @Option(
@@ -155,10 +155,10 @@ public final class FitDemo implements Callable<Integer> {
             arity = "1..*",
             paramLabel = "<technique>",
             completionCandidates = Names.class,
-            description = "These alone: ${COMPLETION-CANDIDATES}.")
+            description = "Run only these sets: ${COMPLETION-CANDIDATES}.")
     private List<String> only = List.of();
 
-    @Option(names = "--quick", description = "Small budgets, few steps: to see that it works.")
+    @Option(names = "--quick", description = "Small budgets and few steps, for a quick test.")
     private boolean quick;
 
     @Mixin private JsonOption json = new JsonOption();
@@ -275,7 +275,7 @@ public final class FitDemo implements Callable<Integer> {
         if (!(learningRate > 0 && learningRate < Float.MAX_VALUE)) {
             throw mistake(spec, "--lr is " + learningRate + ", expected a number above 0");
         }
-        // One slab of a pool each.
+        // Each is a single slab of a pool.
         long most = 1L << 40;
         memory(spec, "--device-memory", s.deviceBytes(), most);
         memory(spec, "--host-memory", s.hostBytes(), most);

@@ -25,7 +25,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 
-/** What {@code fit-demo} found, for people and for programs. */
+/** The result of {@code fit-demo} as text, JSON and charts. */
 final class FitReport {
     private static final String LINE = "%-32s %10s %8s %10s %10s %10s %10s  %s";
 
@@ -37,7 +37,7 @@ final class FitReport {
         this.rows = rows;
     }
 
-    /** The setting in a line. */
+    /** The settings in one line. */
     String subtitle() {
         return String.format(
                 Locale.ROOT,
@@ -53,7 +53,7 @@ final class FitReport {
                 Runtime.version());
     }
 
-    /** How large, and how fast. */
+    /** Charts of size and speed. */
     Page page(List<String> command) {
         ObjectNode signed = json();
         Reports.sign(signed, command);
@@ -89,7 +89,7 @@ final class FitReport {
                 List.of(new BarChart("Parameters of the largest model", List.of(), groups)));
     }
 
-    /** Speed by size, a chart for each set of techniques. */
+    /** Speed by size, one chart per set of techniques. */
     private Figure speeds() {
         Axis across = new Axis("parameters", Axis.Scale.DECADES);
         Axis up = new Axis("samples/s", Axis.Scale.DECADES);
@@ -184,7 +184,7 @@ final class FitReport {
         return Double.isNaN(x) ? "-" : String.format(Locale.ROOT, "%.1f", x);
     }
 
-    /** NaN if plain data parallelism did not run. */
+    /** Size relative to plain data parallelism; NaN if that did not run. */
     private double timesPlain(Experiment.Row row) {
         return rows.stream()
                 .filter(r -> r.set().equals(TechniqueSet.PLAIN))

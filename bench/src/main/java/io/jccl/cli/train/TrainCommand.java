@@ -42,7 +42,7 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 
-/** {@code jccl train}: a character-level GPT, with every technique by a flag. */
+/** {@code jccl train}: trains a character-level GPT, with an option for each technique. */
 @Command(
         mixinStandardHelpOptions = true,
         sortOptions = false,
@@ -57,7 +57,7 @@ import picocli.CommandLine.Spec;
                     + " the arguments.",
         })
 public final class TrainCommand implements Callable<Integer> {
-    /** What {@code --compare} runs where the model has no experts. */
+    /** What {@code --compare} runs if the model has no experts. */
     private static final List<String> DENSE =
             List.of(
                     "accumulate=4",
@@ -82,7 +82,7 @@ public final class TrainCommand implements Callable<Integer> {
                     "dp=2 tp=2 zero=2",
                     "tp=2 pp=2 sequence-parallel accumulate=4");
 
-    /** What it runs besides; {@code --experts} of them, or 4. */
+    /** What it runs in addition, with {@code --experts} experts, or 4. */
     private static final List<String> EXPERT =
             List.of(
                     "dp=2 ep=2",
@@ -92,7 +92,7 @@ public final class TrainCommand implements Callable<Integer> {
 
     private static final int COMPARED_EXPERTS = 4;
 
-    /** Steps before the measured ones with {@code --compare}, in runs of a few, and their time. */
+    /** Warm-up steps with {@code --compare}, in short runs, and their maximum time. */
     private static final int WARM_STEPS = 100;
 
     private static final int WARM_RUN = 10;
@@ -122,7 +122,7 @@ public final class TrainCommand implements Callable<Integer> {
     @Option(
             names = "--text",
             paramLabel = "<file>",
-            description = "What to train on (default: sentences of a small grammar).")
+            description = "Text to train on (default: sentences of a small grammar).")
     private @Nullable Path text;
 
     @Option(
@@ -136,21 +136,22 @@ public final class TrainCommand implements Callable<Integer> {
             names = "--nvme",
             paramLabel = "<folder>",
             description =
-                    "A folder on the drive for --offload nvme; what is written there is"
+                    "A folder on the drive for --offload nvme; files written there are"
                             + " removed (default: the folder for temporary files).")
     private @Nullable Path nvme;
 
     @Option(
             names = "--checkpoint",
             paramLabel = "<folder>",
-            description = "Save there, for all ranks; the two newest are kept.")
+            description = "Folder for checkpoints of all ranks; the two newest are kept.")
     private @Nullable Path checkpoint;
 
     @Option(
             names = "--checkpoint-every",
             defaultValue = "100",
             paramLabel = "<steps>",
-            description = "How often, and after the last step (default: ${DEFAULT-VALUE}).")
+            description =
+                    "Steps between checkpoints; the last step is saved too (default: ${DEFAULT-VALUE}).")
     private int every;
 
     @Option(
@@ -159,9 +160,8 @@ public final class TrainCommand implements Callable<Integer> {
             fallbackValue = "newest",
             paramLabel = "<step>",
             description =
-                    "Go on from the newest checkpoint that is whole, or that of a certain step; where"
-                            + " jccl run has started the ranks again, from the newest if there is"
-                            + " one.")
+                    "Resume from the newest complete checkpoint, or from that of a given step (after"
+                            + " a restart by jccl run: from the newest one, if any).")
     private @Nullable String resume;
 
     /** Which of several sets is trained, for progress. */
@@ -407,7 +407,8 @@ public final class TrainCommand implements Callable<Integer> {
                         }
                     });
         } catch (JcclException e) {
-            // Names a file of the checkpoint and what to do, whichever rank met it.
+            // The message names the checkpoint's file and what to do, whichever rank found the
+            // error.
             if (e.getCause() instanceof IOException io && io.getClass() == IOException.class) {
                 throw io;
             }
@@ -420,7 +421,7 @@ public final class TrainCommand implements Callable<Integer> {
         return r;
     }
 
-    /** Lines now and then, and a bar on a terminal. */
+    /** Prints occasional lines, and a progress bar on a terminal. */
     private TrainRun.Report reporter(
             RunSettings s, Corpus corpus, boolean prints, PrintWriter out, Progress progress) {
         if (prints) {
@@ -500,7 +501,7 @@ public final class TrainCommand implements Callable<Integer> {
         Map<RunSettings, TrainResult> references = new LinkedHashMap<>();
         for (RunSettings s : sets) {
             part = "set " + (sets.indexOf(s) + 1) + " of " + sets.size() + ", ";
-            // Experts' slots are counted in each micro-batch, so the reference has the same ones.
+            // Expert capacity is per micro-batch, so the reference run uses the same micro-batches.
             Techniques single =
                     s.shape().experts() == 0 ? Techniques.NONE : s.techniques().reference();
             RunSettings one = settings(corpus, single, s.shape().experts(), folder);
@@ -522,8 +523,7 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     /**
-     * Trains once what is used has been compiled, or the first sets would look slower than the
-     * last.
+     * Trains after the code has been compiled, or the first sets would seem slower than the last.
      */
     private TrainResult trainWarm(RunSettings s, Corpus corpus, PrintWriter out, Progress progress)
             throws IOException {

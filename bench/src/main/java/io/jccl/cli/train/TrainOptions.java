@@ -10,7 +10,7 @@ import java.util.Locale;
 import org.jspecify.annotations.Nullable;
 import picocli.CommandLine.Option;
 
-/** Options of {@code train} that say what is trained and with which techniques. */
+/** Options of {@code train} for the model and the techniques. */
 final class TrainOptions {
     /** Names on the command line. */
     enum Rule {
@@ -23,7 +23,7 @@ final class TrainOptions {
             names = "--dp",
             paramLabel = "<n>",
             description =
-                    "Ranks that see different samples (default: what the ranks are divided"
+                    "Ranks with different samples (default: the number of ranks divided"
                             + " by --tp and --pp).")
     @Nullable Integer data;
 
@@ -31,7 +31,7 @@ final class TrainOptions {
             names = "--tp",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Ranks that share every matrix (default: ${DEFAULT-VALUE}).")
+            description = "Ranks that split every matrix (default: ${DEFAULT-VALUE}).")
     int tensor;
 
     @Option(
@@ -46,7 +46,7 @@ final class TrainOptions {
             defaultValue = "1",
             paramLabel = "<n>",
             description =
-                    "Ranks that the experts are spread over, a divisor of --dp (default:"
+                    "Ranks that the experts are distributed over, a divisor of --dp (default:"
                             + " ${DEFAULT-VALUE}).")
     int expert;
 
@@ -61,7 +61,7 @@ final class TrainOptions {
             names = "--top-k",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Experts that a character goes to, 1 or 2 (default: ${DEFAULT-VALUE}).")
+            description = "Experts per character, 1 or 2 (default: ${DEFAULT-VALUE}).")
     int topK;
 
     @Option(
@@ -69,7 +69,7 @@ final class TrainOptions {
             defaultValue = "1.25",
             paramLabel = "<x>",
             description =
-                    "Slots of an expert, times its even share; what does not fit passes by"
+                    "Slots of an expert relative to a balanced load; overflowing tokens are dropped"
                             + " (default: ${DEFAULT-VALUE}).")
     double capacityFactor;
 
@@ -86,8 +86,8 @@ final class TrainOptions {
             defaultValue = "none",
             paramLabel = "<none|host|nvme>",
             description =
-                    "Where parameters, gradients and optimizer state are; nvme is for the"
-                            + " last alone (default: ${DEFAULT-VALUE}).")
+                    "Where parameters, gradients and optimizer state are stored; nvme only"
+                            + " holds the last (default: ${DEFAULT-VALUE}).")
     String offload = "none";
 
     @Option(
@@ -95,7 +95,7 @@ final class TrainOptions {
             defaultValue = "1",
             paramLabel = "<m>",
             description =
-                    "Micro-batches of a rank in a step; with --pp those in the pipeline"
+                    "Micro-batches per rank and step; with --pp those in the pipeline"
                             + " (default: ${DEFAULT-VALUE}).")
     int accumulate;
 
@@ -106,12 +106,14 @@ final class TrainOptions {
 
     @Option(
             names = "--recompute",
-            description = "Keep each block's input alone, and compute the rest again.")
+            description =
+                    "Keep only each block's input and recompute the rest (activation"
+                            + " checkpointing).")
     boolean recompute;
 
     @Option(
             names = "--sequence-parallel",
-            description = "Tensor ranks share the rows between the matrices too.")
+            description = "Tensor ranks also split the rows between the matrices.")
     boolean sequenceParallel;
 
     @Option(
@@ -133,8 +135,7 @@ final class TrainOptions {
             defaultValue = "none",
             paramLabel = "<none|bf16|fp16|topk:D|powersgd:R>",
             description =
-                    "In which form gradients travel between --dp ranks (default:"
-                            + " ${DEFAULT-VALUE}).")
+                    "Compression of gradients between --dp ranks (default:" + " ${DEFAULT-VALUE}).")
     String compress = "none";
 
     @Option(
@@ -197,7 +198,8 @@ final class TrainOptions {
             names = "--seed",
             defaultValue = "1",
             paramLabel = "<n>",
-            description = "Of text, initial parameters and batches (default: ${DEFAULT-VALUE}).")
+            description =
+                    "Seed of text, initial parameters and batches (default: ${DEFAULT-VALUE}).")
     long seed;
 
     Optimizer optimizer() {
@@ -208,7 +210,7 @@ final class TrainOptions {
         };
     }
 
-    /** The model, checked as far as it can be without techniques. */
+    /** The model, checked as far as possible without techniques. */
     GptShape shape(int vocabulary, int experts) {
         range("--layers", layers, 1, 1000);
         range("--hidden", hidden, 4, 1 << 14);
@@ -242,7 +244,7 @@ final class TrainOptions {
     /**
      * The techniques.
      *
-     * @param ranks the world size if it is given otherwise; 0 if the techniques decide
+     * @param ranks the world size if it is known; 0 if the techniques determine it
      */
     Techniques techniques(int ranks) {
         range("--tp", tensor, 1, 256);

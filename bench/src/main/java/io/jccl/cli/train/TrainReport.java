@@ -30,30 +30,34 @@ import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** What {@code train} did, for people and for programs. */
+/** The result of {@code train} as text, JSON and charts. */
 final class TrainReport {
     /**
-     * Losses may differ by so much. Float32: sums are added up in another order, each off by parts
-     * of 2^-24, and training doubles such differences now and then. Bfloat16: parameters and
-     * gradients have 8 bits of fraction, so every one is off by up to 2^-9 of itself.
+     * Tolerated differences of losses. Float32: sums are computed in another order, with relative
+     * errors of about 2^-24, and training amplifies such differences. Bfloat16: parameters and
+     * gradients have 8 significant bits, so each has a relative error of up to 2^-9.
      */
     static final double TOLERANCE = 1e-3;
 
     static final double NARROW_TOLERANCE = 2e-2;
 
-    /** A rounded gate may send a token to another expert. */
+    /** A rounded gate may route a token to another expert. */
     static final double NARROW_EXPERT_TOLERANCE = 0.1;
 
-    /** Rounded on the way: every mean gradient is off by up to 2^-7 of the largest contribution. */
+    /**
+     * Gradients rounded for communication: the error of a mean is up to 2^-7 of the largest
+     * contribution.
+     */
     static final double CAST_TOLERANCE = 1e-2;
 
     /**
-     * Most of a gradient comes some steps late (top-k, PowerSGD), so the loss falls later: up to
-     * 0.8 behind with one element in a hundred. Not training at all would be 2 and more behind.
+     * With top-k and PowerSGD most of a gradient is applied some steps late, so the loss falls
+     * later: up to 0.8 higher with one element in a hundred. Without training the difference would
+     * be 2 or more.
      */
     static final double LATE_TOLERANCE = 1;
 
-    /** Smaller differences are drawn here, since 0 has no logarithm. */
+    /** Smaller differences are drawn at this value, since 0 has no logarithm. */
     private static final double FLOOR = 1e-8;
 
     private static final Axis STEP = new Axis("step", Axis.Scale.LINEAR);
@@ -61,9 +65,9 @@ final class TrainReport {
     private static final String LINE = "%-44s %5s %9s %10s %10s %7s %8s  %s";
 
     /**
-     * A run, and what it is compared with.
+     * A run and its reference.
      *
-     * @param result what came out
+     * @param result the result
      * @param reference the single-rank run of the same model; null if there is none
      */
     record Run(TrainResult result, @Nullable TrainResult reference) {
@@ -109,7 +113,7 @@ final class TrainReport {
         this.entropy = entropy;
     }
 
-    /** The setting in a line. */
+    /** The settings in one line. */
     String subtitle() {
         RunSettings s = runs.getFirst().result().settings();
         return model(s, text)
@@ -120,7 +124,7 @@ final class TrainReport {
                         Runtime.version());
     }
 
-    /** The model in a line. */
+    /** The model in one line. */
     static String model(RunSettings s, String text) {
         GptShape g = s.shape();
         return String.format(
@@ -140,7 +144,7 @@ final class TrainReport {
                 s.seed());
     }
 
-    /** One run. */
+    /** Prints one run. */
     void print(PrintWriter out) {
         TrainResult r = runs.getLast().result();
         if (r.losses().isEmpty()) {
@@ -200,7 +204,7 @@ final class TrainReport {
         return all;
     }
 
-    /** All runs side by side. */
+    /** Prints a table of all runs. */
     void printTable(PrintWriter out) {
         out.println("# jccl " + Version.TEXT + " train --compare");
         out.println("# " + subtitle());
@@ -268,8 +272,8 @@ final class TrainReport {
     }
 
     /**
-     * Loss by step; with several runs a chart for each, how far each is from its reference, and how
-     * fast.
+     * Loss by step; with several runs one chart each, the difference from the reference, and the
+     * speed.
      */
     Page page(List<String> command) {
         Page page = curves(command);
@@ -279,7 +283,7 @@ final class TrainReport {
         return page.add(text());
     }
 
-    /** The losses alone, which are the same on every machine. */
+    /** The losses only, which are the same on every machine. */
     Page curves(List<String> command) {
         ObjectNode signed = json();
         Reports.sign(signed, command);

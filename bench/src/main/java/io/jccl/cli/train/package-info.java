@@ -1,4 +1,4 @@
-/** Training and the largest model that fits, on the command line. */
+/** Commands {@code train} and {@code fit-demo}. */
 @NullMarked
 package io.jccl.cli.train;
 

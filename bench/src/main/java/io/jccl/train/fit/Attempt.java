@@ -18,21 +18,21 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
 import java.util.stream.DoubleStream;
 import org.jspecify.annotations.Nullable;
 
-/** One model, trained within the budgets or refused by them. */
+/** The attempt to train one model: it trained within the budgets, or an allocation failed. */
 public sealed interface Attempt {
-    /** Models of fewer blocks take more steps. */
+    /** Models of fewer blocks run more steps. */
     int STEADY = 16;
 
     /** The model's blocks. */
     int blocks();
 
     /**
-     * It trained.
+     * The model trained.
      *
      * @param blocks of the model
      * @param parameters of the model
-     * @param losses before each step, nats a character
-     * @param samplesPerSecond by the median step but for the first
+     * @param loss before each step, nats per character
+     * @param samplesPerSecond from the median step, without the first
      * @param deviceBytes peak of the fullest device
      * @param hostBytes peak of all ranks
      * @param nvmeBytes peak of all ranks
@@ -53,26 +53,26 @@ public sealed interface Attempt {
     }
 
     /**
-     * A tier had no room.
+     * A tier was full.
      *
      * @param blocks of the model
      * @param parameters of the model
-     * @param tier where
-     * @param asked bytes of the allocation that was refused
-     * @param free bytes that were free, on that rank
+     * @param tier the full tier
+     * @param asked bytes of the failed allocation
+     * @param free free bytes on that rank
      */
     record Refused(int blocks, long parameters, Tier tier, long asked, long free)
             implements Attempt {}
 
     /**
-     * Trains a model from its beginning, and gives all memory back.
+     * Trains a model from scratch and frees all memory.
      *
      * @param s budgets and sizes
-     * @param set what is on
+     * @param set the techniques
      * @param blocks of the model
-     * @param least steps of training; small models take more, so that their speed means something
-     * @return how it went
-     * @throws JcclException if it failed otherwise
+     * @param minimum number of steps; small models run more, so that their speed is meaningful
+     * @return the outcome
+     * @throws JcclException if training failed for another reason
      */
     static Attempt run(Settings s, TechniqueSet set, int blocks, int least) {
         int steps = least == 1 ? 1 : least * Math.max(1, STEADY / blocks);
@@ -137,7 +137,7 @@ public sealed interface Attempt {
                 sum[Tier.NVME.ordinal()]);
     }
 
-    /** Whether it is so on all ranks. */
+    /** Whether it holds on all ranks. */
     private static boolean all(Communicator comm, boolean mine) {
         Stream stream = comm.device().defaultStream();
         try (Buffer flag = comm.device().allocate(DataType.INT32, 1)) {

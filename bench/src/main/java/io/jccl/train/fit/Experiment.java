@@ -8,16 +8,16 @@ import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
- * For each set of techniques the largest model that trains: twice as many blocks until one is
- * refused, then halving the gap. No formula takes part; a size fits if it ran.
+ * Finds the largest model that trains with each set of techniques: the number of blocks is doubled
+ * until an allocation fails, then bisected. No formula is involved: a size fits if it ran.
  */
 public final class Experiment {
     /**
-     * What came out for a set.
+     * The result of one set.
      *
-     * @param set what was on
+     * @param set the techniques
      * @param runs models of 1, 2, 4... blocks and the largest, each trained for all steps
-     * @param next the smallest that was refused; null if the limit of blocks was reached
+     * @param next the smallest that did not fit; null if the limit of blocks was reached
      */
     public record Row(
             TechniqueSet set, List<Attempt.Trained> runs, Attempt.@Nullable Refused next) {
@@ -32,10 +32,10 @@ public final class Experiment {
     private String part = "";
 
     /**
-     * Prepares it.
+     * Creates an experiment.
      *
      * @param settings budgets and sizes
-     * @param progress hears of each attempt
+     * @param progress called before each attempt
      */
     public Experiment(Settings settings, Consumer<String> progress) {
         this.settings = settings;
@@ -45,8 +45,8 @@ public final class Experiment {
     /**
      * Runs it.
      *
-     * @param sets which
-     * @return a row for each
+     * @param sets the sets of techniques
+     * @return one row per set
      * @throws IllegalArgumentException if a budget is too small for one block
      * @throws JcclException if training fails, or does not learn
      */
@@ -60,7 +60,7 @@ public final class Experiment {
         return rows;
     }
 
-    /** So that the first set is not the one that pays for compiling. */
+    /** So that compilation is not charged to the first set. */
     private void warmUp(List<TechniqueSet> sets) {
         progress.accept("warming up");
         for (TechniqueSet set : sets.subList(0, Math.min(2, sets.size()))) {

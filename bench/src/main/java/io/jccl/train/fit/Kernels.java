@@ -211,8 +211,8 @@ final class Kernels {
     }
 
     /**
-     * Stores float32 as the type that is kept, and reads it back: what is computed with from here
-     * on is what the way back will see.
+     * Rounds float32 to the type that is kept, so that later computations use the values that the
+     * backward pass will see.
      */
     static void keep(MemorySegment values, MemorySegment kept, DataType type, int count) {
         if (type == DataType.FLOAT32) {

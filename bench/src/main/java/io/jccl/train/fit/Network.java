@@ -16,24 +16,24 @@ import java.util.SplittableRandom;
 
 /**
  * Predicts the next character: embeddings of the last 8 characters side by side, residual blocks
- * <i>x + W2 relu(W1 norm(x))²</i> four times as wide inside, and a softmax. Blocks are those of a
- * transformer without the attention; norm is the root mean square (arXiv 1910.07467), the squared
- * relu that of arXiv 2109.08668; there are no biases.
+ * <i>x + W2 relu(W1 norm(x))²</i> of four times the width, and a softmax. The blocks are those of a
+ * transformer without attention; norm is RMSNorm (arXiv 1910.07467), squared ReLU is that of arXiv
+ * 2109.08668; there are no biases.
  *
- * <p>Arithmetic is float32. What is kept for the way back (the inputs of norm, W1, relu² and W2)
- * has the parameters' type, and each is rounded to it before it is used, so that computing it again
- * gives the same bits.
+ * <p>Arithmetic is float32. Tensors kept for the backward pass (the inputs of norm, W1, relu² and
+ * W2) have the parameters' type and are rounded to it before use, so that recomputation gives
+ * identical bits.
  *
  * <p><b>Threads:</b> one at a time.
  */
 public final class Network {
-    /** Characters that a prediction sees. */
+    /** Characters that a prediction depends on. */
     static final int CONTEXT = 8;
 
-    /** The alphabet, padded as far as matrix products want it. */
+    /** Size of the alphabet, padded for matrix products. */
     static final int TOKENS = 32;
 
-    /** The hidden width is a multiple of it. */
+    /** The hidden width must be a multiple of it. */
     public static final int MULTIPLE = 32;
 
     private static final int WIDTH = 4;
@@ -52,7 +52,7 @@ public final class Network {
     private final int[] targets;
 
     /**
-     * What a block keeps for the way back.
+     * Tensors that a block keeps for the backward pass.
      *
      * @param x its input
      * @param normed input of W1
@@ -79,7 +79,7 @@ public final class Network {
     /** Elements of {@link Kept}, as a multiple of the input's. */
     static final int KEPT = 2 + 2 * WIDTH;
 
-    /** Takes memory to work in; the caller's list closes it. */
+    /** Allocates scratch memory, which the caller's list closes. */
     Network(int hidden, int rows, DataType type, BufferPool device, Owned owned) {
         this.hidden = hidden;
         this.rows = rows;
@@ -94,7 +94,7 @@ public final class Network {
         logits = floats(device, (long) rows * TOKENS, owned);
         int longest = Math.max(WIDTH * hidden, rows);
         tile = floats(device, (long) longest * Kernels.PANEL, owned);
-        // Also the gradients of all embeddings.
+        // Also used for the gradients of all embeddings.
         sums =
                 floats(
                         device,
@@ -129,7 +129,7 @@ public final class Network {
         return 2L * TOKENS * hidden + 2L * WIDTH * hidden * hidden * blocks;
     }
 
-    /** Uniform; blocks begin small, so that depth does not matter at first. */
+    /** Uniform; blocks start small, so that depth does not matter initially. */
     static void initialize(
             long seed, int hidden, int blocks, String layer, String tensor, MemorySegment values) {
         SplittableRandom random =
@@ -195,13 +195,13 @@ public final class Network {
                 innerGradient, w, matrix(), type, x, rows, WIDTH * hidden, hidden, true, tile);
     }
 
-    /** Computes what was not kept again; only the input was. */
+    /** Recomputes everything but the input, which was kept. */
     void recompute(Buffer parameters, Kept kept) {
         Kernels.widen(kept.x, type, 0, x, 0, rows * hidden);
         within(parameters.asSegment(), kept);
     }
 
-    /** From the input to what W2 is multiplied with. */
+    /** From the input to the input of W2. */
     private void within(MemorySegment w, Kept kept) {
         Functions.norm(x, normed, rows, hidden);
         Kernels.keep(normed, kept.normed, type, rows * hidden);
@@ -223,7 +223,7 @@ public final class Network {
         Functions.reluSquaredBackward(inner, innerGradient, (long) rows * wide);
         Kernels.widen(kept.normed, type, 0, normed, 0, rows * hidden);
         Kernels.addOuter(normed, innerGradient, g, 0, type, rows, hidden, wide, tile, sums);
-        // Room that nobody needs any more; the input itself is read last.
+        // Memory that is no longer needed; the input itself is read last.
         Kernels.timesTransposed(innerGradient, w, 0, type, inner, rows, hidden, wide, tile);
         Kernels.widen(kept.x, type, 0, x, 0, rows * hidden);
         Functions.normBackward(x, inner, gradient, rows, hidden);
@@ -234,7 +234,7 @@ public final class Network {
     }
 
     /**
-     * The output: loss, and the gradient by the last block's output.
+     * The output layer: loss and gradient of the last block's output.
      *
      * @return sum over the samples, nats
      */
@@ -266,7 +266,7 @@ public final class Network {
         return Grammar.tokens(seed, 1 << 16);
     }
 
-    /** Where the samples of a step are, those of all ranks. */
+    /** Positions of the samples of a step, of all ranks. */
     static int[] samples(long seed, int step, int batch, int length) {
         SplittableRandom random = new SplittableRandom(seed * 1_000_003 + step);
         int[] at = new int[batch];

@@ -19,11 +19,11 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's memory: a device of its own and its share of the machine's host memory and drive. Each
- * pool is one slab of all its budget, so that the arena is as full as a real one would be.
+ * One rank's memory: its own device and its share of the machine's host memory and drive. Each pool
+ * is a single slab of its whole budget, like the memory of a real device.
  */
 final class RankMemory implements AutoCloseable {
-    /** What O_DIRECT wants; without a drive the pool's own alignment will do. */
+    /** Alignment that O_DIRECT requires; without a drive the pool's own alignment suffices. */
     private static final int PAGE = 4096;
 
     private static final int LINE = 64;
@@ -70,7 +70,7 @@ final class RankMemory implements AutoCloseable {
         }
     }
 
-    /** The most bytes that were out of the pools, or in the store. */
+    /** Peak of the bytes allocated from the pools or in the store. */
     long peak(Tier tier) {
         return switch (tier) {
             case DEVICE -> device.peakBytes();
@@ -80,11 +80,11 @@ final class RankMemory implements AutoCloseable {
     }
 
     /**
-     * What a tier refused. Memory was only taken until then, so the peak is what was in use; the
-     * slab has taken the budget itself, so the exception cannot know.
+     * The failed allocation of a tier. Memory was only allocated until then, so the peak is the
+     * memory in use; the exception cannot tell, since the slab occupies the whole budget.
      */
     Attempt.Refused refused(int blocks, long parameters, OffloadMemoryException e) {
-        // What a slab may lose to begin at a page.
+        // Bytes that a slab may lose to page alignment.
         long slack = e.tier() == Tier.PINNED && store != null ? PAGE : 0;
         return new Attempt.Refused(
                 blocks,

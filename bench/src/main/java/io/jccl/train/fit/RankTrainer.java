@@ -21,7 +21,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** One rank's training of one model. All memory is taken by the constructor, or none. */
+/** Trains one model on one rank. The constructor allocates all memory or none. */
 final class RankTrainer implements AutoCloseable {
     private final Communicator comm;
     private final Settings settings;
@@ -34,16 +34,17 @@ final class RankTrainer implements AutoCloseable {
     private final ZeroOptimizer zero;
     private final Network network;
 
-    /** What each block keeps, or with recomputation the last one that ran. */
+    /** Tensors kept by each block or, with recomputation, by the block that ran last. */
     private final List<Network.Kept> kept = new ArrayList<>();
 
     private final @Nullable Buffer recomputed;
 
-    /** Moves the blocks' inputs out and back; null if they stay. */
+    /** Offloads the blocks' inputs and fetches them back; null if they stay on the device. */
     private final @Nullable LayerSchedule inputs;
 
     /**
-     * Room that the optimizer needs while it is initialised; taken early, so that it is counted.
+     * Memory that the optimizer needs during initialization; allocated early, so that it is
+     * counted.
      */
     private final Buffer reserve;
 
@@ -121,7 +122,7 @@ final class RankTrainer implements AutoCloseable {
         return LayerSchedule.create(layers, tiers, ScheduleOptions.DEFAULT.withDepth(1));
     }
 
-    /** Sets the parameters; once every rank has its memory. */
+    /** Initializes the parameters, once every rank has its memory. */
     void initialize() {
         owned.release(reserve);
         zero.initialize((layer, tensor, values) ->
@@ -135,7 +136,7 @@ final class RankTrainer implements AutoCloseable {
     }
 
     /**
-     * One step of training.
+     * Runs one training step.
      *
      * @return the loss before it, the mean over the samples of all ranks
      */
@@ -198,7 +199,7 @@ final class RankTrainer implements AutoCloseable {
         return loss[0];
     }
 
-    /** The work runs on this thread, so it waits until the block's input may be used. */
+    /** The work runs on this thread, which therefore waits for the block's input. */
     private Network.Kept kept(LayerBuffers buffers, Stream compute) {
         compute.synchronize();
         if (recomputed == null) {

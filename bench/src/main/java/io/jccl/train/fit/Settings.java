@@ -3,14 +3,14 @@ package io.jccl.train.fit;
 import java.nio.file.Path;
 
 /**
- * What is the same for all techniques.
+ * Settings common to all techniques.
  *
- * @param ranks threads, each with a device of its own
+ * @param ranks number of threads, each with its own device
  * @param hidden width of the blocks, a multiple of {@link Network#MULTIPLE}
  * @param batch samples of a step, of all ranks together
- * @param microBatches parts that gradient accumulation cuts a rank's samples into
- * @param steps of a run that counts
- * @param maxBlocks no model with more blocks is tried
+ * @param microBatches micro-batches per rank for gradient accumulation
+ * @param steps steps of a counted run
+ * @param maxBlocks maximum number of blocks to try
  * @param learningRate of Adam
  * @param seed of text, initial parameters and batches
  * @param deviceBytes memory of each rank's device

@@ -6,19 +6,19 @@ import io.jccl.offload.zero.ZeroOptions;
 import java.util.List;
 
 /**
- * Which techniques are on.
+ * A set of techniques.
  *
- * @param name what {@code --only} calls it
- * @param title what people call it
+ * @param name its name for {@code --only}
+ * @param title its name in reports
  * @param stage of ZeRO (arXiv 1910.02054); a stage includes those before it
  * @param mixedPrecision bfloat16 parameters, gradients and activations, float32 master parameters
  *     (arXiv 1710.03740); else all float32
- * @param accumulation whether the batch is cut into micro-batches whose gradients are added up
- * @param recomputation whether only the input of each block is kept for the way back (arXiv
+ * @param accumulation whether the batch is split into micro-batches whose gradients are accumulated
+ * @param recomputation whether only the input of each block is kept for the backward pass (arXiv
  *     1604.06174)
- * @param cpuOffload whether parameters, gradients, optimizer state and the kept inputs live in
- *     pinned host memory (arXiv 2101.06840)
- * @param nvmeOffload whether optimizer state lives on a drive (arXiv 2104.07857)
+ * @param cpuOffload whether parameters, gradients, optimizer state and the kept inputs are stored
+ *     in pinned host memory (arXiv 2101.06840)
+ * @param nvmeOffload whether optimizer state is stored on a drive (arXiv 2104.07857)
  */
 public record TechniqueSet(
         String name,
@@ -29,16 +29,16 @@ public record TechniqueSet(
         boolean recomputation,
         boolean cpuOffload,
         boolean nvmeOffload) {
-    /** Nothing but an allReduce of gradients. */
+    /** Plain data parallelism: an allReduce of gradients. */
     public static final TechniqueSet PLAIN =
             new TechniqueSet(
                     "plain", "plain data parallelism", 0, false, false, false, false, false);
 
-    /** Everything. */
+    /** All techniques. */
     public static final TechniqueSet ALL =
             new TechniqueSet("all", "all techniques", 3, true, true, true, true, true);
 
-    /** Plain, everything, and everything but one technique. */
+    /** Plain, all techniques, and all but one of them. */
     public static final List<TechniqueSet> SETS =
             List.of(
                     PLAIN,
@@ -101,7 +101,7 @@ public record TechniqueSet(
         return mixedPrecision ? DataType.BFLOAT16 : DataType.FLOAT32;
     }
 
-    /** Where the kept inputs of blocks live. */
+    /** Whether the kept inputs of blocks are stored on the host. */
     boolean checkpointsOnHost() {
         return recomputation && cpuOffload;
     }

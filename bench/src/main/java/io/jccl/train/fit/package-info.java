@@ -1,4 +1,7 @@
-/** {@code jccl fit-demo}: how large a model trains within fixed budgets, with and without what. */
+/**
+ * {@code jccl fit-demo}: the largest model that trains within fixed memory budgets, with and
+ * without each technique.
+ */
 @NullMarked
 package io.jccl.train.fit;
 

@@ -16,11 +16,11 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
 /**
- * Products on a GPU, by {@code cublasGemmEx}. Sums are float32; TF32 is off, since cuBLAS uses it
- * only under another math mode than the default.
+ * Products on a GPU, by {@code cublasGemmEx}. Sums are float32; TF32 is not used, since cuBLAS
+ * enables it only in a non-default math mode.
  *
- * <p>cuBLAS stores matrices by columns. A matrix by rows is, to it, the transpose; so it is asked
- * for the transpose of c, which is the transpose of b times that of a.
+ * <p>cuBLAS matrices are column-major, so a row-major matrix is its transpose to cuBLAS. It
+ * therefore computes the transpose of c, which is the transpose of b times that of a.
  */
 final class CudaMatmul implements Matmul {
     private final CudaDevice device;
@@ -32,7 +32,7 @@ final class CudaMatmul implements Matmul {
     private long stream;
     private boolean closed;
 
-    /** On a device, with the cuBLAS of this process. */
+    /** Creates an instance for a device, with the cuBLAS of this process. */
     public CudaMatmul(CudaDevice device) {
         this(device, NativeLibraries.cublas());
     }
@@ -104,7 +104,7 @@ final class CudaMatmul implements Matmul {
         if (c.rows() == 0 || c.columns() == 0) {
             return;
         }
-        // c by columns is its transpose by rows.
+        // c in column-major order is its transpose in row-major order.
         if (c.columnStride() != 1 && c.columns() != 1) {
             gemm(b, true, a, true, c.rows(), c.columnStride(), c, beta, queue);
         } else {
@@ -113,10 +113,10 @@ final class CudaMatmul implements Matmul {
     }
 
     /**
-     * The product, by rows, of two matrices or of their transposes.
+     * The row-major product of two matrices or of their transposes.
      *
      * @param width columns of the result
-     * @param pitch elements from row to row of it
+     * @param pitch elements between rows of the result
      */
     private void gemm(
             Matrix left,
@@ -171,9 +171,9 @@ final class CudaMatmul implements Matmul {
     }
 
     /**
-     * Throws unless a product was launched. After an earlier kernel's error cuBLAS says no more
-     * than that a launch failed; any call of CUDA, such as this one that changes nothing, says
-     * which.
+     * Throws unless the product was launched. After an earlier kernel's error cuBLAS only reports
+     * that a launch failed; any CUDA call, such as this one without side effects, reports the
+     * actual error.
      */
     private void check(int status, long queue) {
         if (status != 0) {
@@ -189,7 +189,7 @@ final class CudaMatmul implements Matmul {
         return x.columnStride() == 1;
     }
 
-    /** At least as many as a run has: of a single run the stride may be anything. */
+    /** At least the length of a run: the stride of a single run may be anything. */
     private static long leading(Matrix x) {
         return byRows(x)
                 ? Math.max(x.rowStride(), Math.max(1, x.columns()))

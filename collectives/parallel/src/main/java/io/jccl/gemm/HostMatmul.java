@@ -10,17 +10,23 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Products on the host's cores. The result is cut into regions, which the threads take one by one;
- * each is computed with memory of the thread's own.
+ * Products on the host's cores. The result is divided into regions, which the threads take one by
+ * one; each thread computes with its own memory.
  */
 final class HostMatmul implements Matmul {
-    /** Products of fewer multiplications are not worth waking threads for: some 50 microseconds. */
+    /**
+     * Products with fewer multiplications, which take some 50 microseconds, are not worth waking
+     * threads for.
+     */
     private static final long SHARED_FROM = 1L << 21;
 
-    /** For few rows what counts is fetching the right factor: an element as so many products. */
+    /**
+     * With few rows, loading the right factor dominates: an element costs as much as this many
+     * multiplications.
+     */
     private static final int FETCH = 8;
 
-    /** Regions smaller than this are not split for the sake of more threads. */
+    /** Regions with shorter sides than this are not split to occupy more threads. */
     private static final int LEAST_SIDE = 64;
 
     private final Device device;
@@ -30,7 +36,7 @@ final class HostMatmul implements Matmul {
     private @Nullable Product free;
     private volatile boolean closed;
 
-    /** A product that is enqueued or runs; reused. */
+    /** A product that is enqueued or running; reused. */
     private final class Product implements Runnable {
         private @Nullable Matrix a;
         private @Nullable Matrix b;
@@ -49,7 +55,7 @@ final class HostMatmul implements Matmul {
         }
     }
 
-    // What the crew works on; set by the thread that has the turn.
+    // The current product of the thread team; set by the thread that holds the lock.
     private int down;
     private int across;
     private final AtomicInteger nextRegion = new AtomicInteger();
@@ -85,8 +91,8 @@ final class HostMatmul implements Matmul {
             throw new IllegalStateException("the Matmul is closed; make a new one");
         }
         Product p = take();
-        // Rows of c have to be contiguous; if its columns are, the transposes are multiplied. So
-        // that a column becomes a row, too: there are ways for few rows.
+        // Rows of c must be contiguous; if its columns are, the transposes are multiplied. This
+        // also turns a column into a row, for which there is a fast path.
         boolean swap =
                 c.columns() == 1 ? c.rowStride() == 1 && c.rows() > 1 : c.columnStride() != 1;
         p.a = swap ? b.transposed() : a;
@@ -155,7 +161,7 @@ final class HostMatmul implements Matmul {
         }
     }
 
-    /** Cuts the result into regions, as many for each thread if they are few. */
+    /** Divides the result into regions; if there are few, equally many per thread. */
     private void divide(Matrix a, Matrix b, Matrix c) {
         long m = c.rows();
         long n = c.columns();
@@ -193,7 +199,7 @@ final class HostMatmul implements Matmul {
         }
     }
 
-    /** A thread's share: regions that no other thread has begun. */
+    /** A thread's work: regions that no other thread has taken. */
     private void share(int me) {
         int i;
         while ((i = nextRegion.getAndIncrement()) < down * across) {
@@ -214,7 +220,7 @@ final class HostMatmul implements Matmul {
         return "Matmul[" + device + ", " + regions.length + " threads]";
     }
 
-    /** Element types that may be multiplied. */
+    /** Whether matrices of a type can be multiplied. */
     static boolean isFactor(DataType type) {
         return type == DataType.FLOAT32 || type == DataType.BFLOAT16;
     }

@@ -9,32 +9,31 @@ import io.jccl.device.cuda.CudaDevice;
  *
  * {@snippet class="snippets.Parallel" region="matmul"}
  *
- * <p>On the host: blocks of both factors are packed into panels that stay in the caches, and a tile
- * of the result is kept in vector registers, as in BLIS (Van Zee and van de Geijn, "BLIS: A
+ * <p>On the host: blocks of both factors are packed into panels that fit into the caches, and a
+ * tile of the result is kept in vector registers, as in BLIS (Van Zee and van de Geijn, "BLIS: A
  * Framework for Rapidly Instantiating BLAS Functionality", ACM TOMS 41:3, 2015). With {@code
- * --add-modules jdk.incubator.vector} the Vector API computes, without it plain loops several times
- * as slow. An element of the result has the same bits for any number of threads, and whatever other
- * rows and columns are computed with it: its products are added in the order of k, in blocks of
- * 256.
+ * --add-modules jdk.incubator.vector} the Vector API is used, otherwise plain loops, which are
+ * several times slower. Each element of the result is bitwise independent of the number of threads
+ * and of the other rows and columns: its products are added in the order of k, in blocks of 256.
  *
- * <p>On a GPU cuBLAS computes, with float32 sums and without TF32; not yet run on a GPU. Both
- * factors have to be of one type there.
+ * <p>On a GPU cuBLAS is used, with float32 sums and without TF32. There, both factors must have the
+ * same type.
  *
- * <p>Nothing is allocated per product once the largest has been computed.
+ * <p>Products allocate nothing once the largest has been computed.
  *
- * <p><b>Threads:</b> any thread may call; products are computed one at a time, others wait. For
- * products side by side make a Matmul each.
+ * <p><b>Threads:</b> any thread may call; products are computed one at a time. For concurrent
+ * products create one Matmul each.
  */
 public interface Matmul extends AutoCloseable {
     /**
-     * Makes what computes products on a device.
+     * Creates a Matmul for a device.
      *
-     * @param device the host's or a CUDA device
-     * @param threads how many threads compute a product on the host, the stream's own included: 1
-     *     to 1024. Ignored on a GPU
-     * @return products on that device, which the caller closes
+     * @param device the host or a CUDA device
+     * @param threads threads per product on the host, including that of the stream: 1 to 1024.
+     *     Ignored on a GPU
+     * @return a Matmul, which the caller closes
      * @throws IllegalArgumentException if threads is out of range
-     * @throws io.jccl.error.JcclException if cuBLAS is not there, or cannot be set up
+     * @throws io.jccl.error.JcclException if cuBLAS is missing or cannot be initialized
      */
     static Matmul of(Device device, int threads) {
         return device instanceof CudaDevice cuda
@@ -48,8 +47,7 @@ public interface Matmul extends AutoCloseable {
      * @param a m x k, float32 or bfloat16
      * @param b k x n, float32 or bfloat16
      * @param c m x n, float32; it shares no element with a or b. Sums are float32 throughout
-     * @param beta what c is multiplied by first; with 0 its old elements are not read, so that they
-     *     may be anything
+     * @param beta factor of the old elements of c; if 0, they are not read and may be anything
      * @param stream where to enqueue; a stream of the device
      * @throws IllegalArgumentException if shapes, types or devices do not fit
      * @throws IllegalStateException if this is closed, or a buffer is
@@ -69,7 +67,7 @@ public interface Matmul extends AutoCloseable {
         multiply(a, b, c, 0, stream);
     }
 
-    /** Ends the threads, after the product in progress. Closing twice does nothing. */
+    /** Ends the threads, after the product in progress. Closing twice has no effect. */
     @Override
     void close();
 }

@@ -5,13 +5,13 @@ import io.jccl.device.DataType;
 import java.util.Objects;
 
 /**
- * A view of a {@link Buffer} as a matrix, by rows: element (i, j) is the buffer's element {@code
- * offset + i * rowStride + j * columnStride}. Parts and the transpose are views too; nothing is
- * copied. Make views once and use them in every step: making one allocates.
+ * A view of a {@link Buffer} as a row-major matrix: element (i, j) is the buffer's element {@code
+ * offset + i * rowStride + j * columnStride}. Submatrices and the transpose are views too; nothing
+ * is copied. Create views once and reuse them in every step, since creating one allocates.
  *
  * {@snippet class="snippets.Parallel" region="matmul"}
  *
- * <p><b>Threads:</b> immutable; the elements have the buffer's rule.
+ * <p><b>Threads:</b> immutable; access to elements follows the rules of the buffer.
  */
 public final class Matrix {
     private final Buffer buffer;
@@ -37,7 +37,7 @@ public final class Matrix {
     }
 
     /**
-     * All of a buffer as a matrix, row after row.
+     * A whole buffer as a row-major matrix.
      *
      * @param buffer the elements
      * @param rows number of rows, 0 or more
@@ -63,15 +63,15 @@ public final class Matrix {
     }
 
     /**
-     * A matrix within a buffer, whose rows need not follow each other at once.
+     * A matrix within a buffer, with any distance between rows.
      *
      * @param buffer the elements
      * @param offset index of element (0, 0)
      * @param rows number of rows, 0 or more
      * @param columns number of columns, 0 or more
-     * @param rowStride elements from the start of a row to that of the next, at least columns
+     * @param rowStride elements between the starts of consecutive rows, at least columns
      * @return the view
-     * @throws IllegalArgumentException if rows overlap, or the matrix does not lie in the buffer
+     * @throws IllegalArgumentException if rows overlap, or the matrix exceeds the buffer
      */
     public static Matrix of(Buffer buffer, long offset, long rows, long columns, long rowStride) {
         checkShape(rows, columns);
@@ -129,12 +129,12 @@ public final class Matrix {
     }
 
     /**
-     * Some of the rows.
+     * A range of rows.
      *
      * @param from index of the first
-     * @param count how many
+     * @param count number of rows
      * @return the view
-     * @throws IndexOutOfBoundsException if they do not lie within the matrix
+     * @throws IndexOutOfBoundsException if the range exceeds the matrix
      */
     public Matrix rows(long from, long count) {
         Objects.checkFromIndexSize(from, count, rows);
@@ -143,12 +143,12 @@ public final class Matrix {
     }
 
     /**
-     * Some of the columns.
+     * A range of columns.
      *
      * @param from index of the first
-     * @param count how many
+     * @param count number of columns
      * @return the view
-     * @throws IndexOutOfBoundsException if they do not lie within the matrix
+     * @throws IndexOutOfBoundsException if the range exceeds the matrix
      */
     public Matrix columns(long from, long count) {
         Objects.checkFromIndexSize(from, count, columns);
@@ -175,9 +175,9 @@ public final class Matrix {
     }
 
     /**
-     * The memory.
+     * The underlying buffer.
      *
-     * @return the buffer that this is a view of
+     * @return the buffer
      */
     public Buffer buffer() {
         return buffer;
@@ -186,7 +186,7 @@ public final class Matrix {
     /**
      * Element type.
      *
-     * @return the buffer's
+     * @return the type of the buffer's elements
      */
     public DataType dataType() {
         return buffer.dataType();
@@ -202,28 +202,28 @@ public final class Matrix {
     }
 
     /**
-     * Distance of an element from the one below it.
+     * Distance between consecutive rows.
      *
-     * @return in elements
+     * @return number of elements
      */
     public long rowStride() {
         return rowStride;
     }
 
     /**
-     * Distance of an element from the one to the right of it.
+     * Distance between consecutive columns.
      *
-     * @return in elements
+     * @return number of elements
      */
     public long columnStride() {
         return columnStride;
     }
 
     /**
-     * One element, on the host.
+     * Reads one element, on the host.
      *
-     * @param row which row
-     * @param column which column
+     * @param row index of the row
+     * @param column index of the column
      * @return its value
      */
     public double get(long row, long column) {
@@ -233,8 +233,8 @@ public final class Matrix {
     /**
      * Sets one element, on the host.
      *
-     * @param row which row
-     * @param column which column
+     * @param row index of the row
+     * @param column index of the column
      * @param value its new value
      */
     public void set(long row, long column, double value) {

@@ -3,8 +3,8 @@ package io.jccl.gemm;
 import io.jccl.internal.Bfloat16;
 
 /**
- * In plain Java, for where there is no Vector API: C2 turns the inner loops into vector
- * instructions by itself if they are long enough.
+ * In plain Java, if the Vector API is not available: C2 vectorizes the inner loops if they are long
+ * enough.
  */
 final class PlainTile extends Tile {
     private static final int ROWS = 4;

@@ -10,33 +10,33 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Computes regions of a result: packs what it needs of the factors block by block of k, adds up in
- * memory of its own, and writes at the end. One thread uses it.
+ * Computes regions of a result: packs the factors by blocks of k, accumulates in its own memory,
+ * and writes at the end. Used by one thread.
  *
  * <p>Sizes, for cores with 32 KiB of first-level and 512 KiB or more of second-level cache: a panel
- * of the left factor (12 KiB) stays in the first while the right one's block passes, which is in
- * the second. All is in float arrays: matrices may be native memory or arrays of the Java heap, and
- * what the compiler makes of loops over memory of several kinds is slow.
+ * of the left factor (12 KiB) stays in L1 while the block of the right factor is streamed from L2.
+ * All packed data is in float arrays: matrices may be native memory or arrays on the Java heap, and
+ * compiled loops over several kinds of memory are slow.
  */
 final class Region {
-    /** Rows of a region at most. */
+    /** Most rows of a region. */
     static final int ROWS = 768;
 
-    /** Columns of a region at most; a multiple of all tiles' columns. */
+    /** Most columns of a region; a multiple of all tiles' columns. */
     static final int COLUMNS = 512;
 
     private static final int DEPTH = Tile.DEPTH;
 
-    /** A result of so many rows is not worth packing the right factor for. */
+    /** Up to this many rows, packing the right factor does not pay. */
     private static final int FEW = 8;
 
-    /** The same where the right factor's columns are contiguous. */
+    /** The same if the right factor's columns are contiguous. */
     private static final int FEWER = 2;
 
-    /** Columns of a region of few rows at most; a multiple of all tiles' columns. */
+    /** Most columns of a region with few rows; a multiple of all tiles' columns. */
     private static final int FEW_COLUMNS = 1 << 14;
 
-    /** Columns of the right factor at a time for few rows: 16 KiB, within the first level. */
+    /** Columns of the right factor per step with few rows: 16 KiB, within L1. */
     private static final int PIECE = 512;
 
     private static final int PLAIN = 4;
@@ -44,7 +44,7 @@ final class Region {
 
     private final Tile tile;
 
-    // Grow with the largest product; afterwards nothing is allocated.
+    // Sized by the largest product so far; afterwards nothing is allocated.
     private float[] left = {};
     private float[] right = {};
     private float[] sums = {};
@@ -60,7 +60,7 @@ final class Region {
         this.tile = tile;
     }
 
-    /** What to compute; rows of c are contiguous. */
+    /** Sets the product to compute; rows of c must be contiguous. */
     void set(Matrix a, Matrix b, Matrix c, float beta) {
         this.a = a;
         this.b = b;
@@ -75,15 +75,15 @@ final class Region {
     }
 
     /**
-     * Whether the right factor goes through the caches once, unpacked: there are few rows of the
-     * left one, and it is contiguous along rows or columns. The bits are the same either way.
+     * Whether the right factor is streamed once without packing: the left factor has few rows, and
+     * the right one is contiguous along rows or columns. The result is bitwise the same either way.
      */
     static boolean streams(Matrix b, Matrix c) {
         return (b.columnStride() == 1 && b.columns() > 1 && c.rows() <= FEW)
                 || (b.rowStride() == 1 && b.rows() > 1 && c.rows() <= FEWER);
     }
 
-    /** Columns of a region at most. */
+    /** Most columns of a region. */
     static int columns(Matrix b, Matrix c) {
         return streams(b, c) ? FEW_COLUMNS : COLUMNS;
     }
@@ -104,7 +104,7 @@ final class Region {
         }
     }
 
-    /** Where a part begins: at a multiple of the unit. */
+    /** Start of a part: a multiple of the unit. */
     private static long part(long all, int number, int parts, int unit) {
         long units = (all + unit - 1) / unit;
         return Math.min(all, (units / parts * number + Math.min(number, units % parts)) * unit);
@@ -130,7 +130,9 @@ final class Region {
         write(z, top, m, leftEdge, n, wide);
     }
 
-    /** Few rows: adds rows of the right factor, a few at a time, to those of the result. */
+    /**
+     * Few rows: adds multiples of the right factor's rows, a few at a time, to those of the result.
+     */
     private void stream(long top, int m, long leftEdge, int n) {
         Matrix x = Objects.requireNonNull(a);
         Matrix y = Objects.requireNonNull(b);
@@ -186,7 +188,7 @@ final class Region {
             }
         }
         for (int j = 0; j < n; j += Tile.STREAM_COLUMNS) {
-            // Behind the last column is what was there: those sums are dropped.
+            // Columns after the last one hold stale data: those sums are discarded.
             for (int i = 0; i < Math.min(Tile.STREAM_COLUMNS, n - j); i++) {
                 long from = first + (j + i) * y.columnStride();
                 load(s, y.dataType(), from, line, i * DEPTH, d);
@@ -209,7 +211,7 @@ final class Region {
         }
     }
 
-    /** A row of the result out of sums that follow each other. */
+    /** Writes a row of the result from contiguous sums. */
     private void writeRow(MemorySegment s, long to, int from, int n) {
         if (beta == 0) {
             MemorySegment.copy(sums, from, s, JAVA_FLOAT_UNALIGNED, to, n);
@@ -264,7 +266,9 @@ final class Region {
         }
     }
 
-    /** All panels of the left factor. If its columns are contiguous they are read in one run. */
+    /**
+     * Packs all panels of the left factor. If its columns are contiguous they are read in one run.
+     */
     private void packLeft(Matrix x, long top, int m, long p, int d, int deep) {
         if (x.rowStride() == 1 && m > 1) {
             MemorySegment s = x.buffer().asSegment();
@@ -290,8 +294,8 @@ final class Region {
     }
 
     /**
-     * Packs d of k by count of the other dimension into panels: those of the right factor, whose
-     * rows follow k, or one of the left factor.
+     * Packs d steps of k by count elements of the other dimension into panels: those of the right
+     * factor, or one of the left factor.
      */
     private void pack(
             Matrix from,
@@ -332,7 +336,7 @@ final class Region {
         }
     }
 
-    /** Copies elements that follow each other, widened. */
+    /** Copies contiguous elements, widened. */
     private void load(MemorySegment s, DataType type, long from, float[] to, int at, int count) {
         if (type == DataType.FLOAT32) {
             MemorySegment.copy(s, JAVA_FLOAT_UNALIGNED, from * PLAIN, to, at, count);

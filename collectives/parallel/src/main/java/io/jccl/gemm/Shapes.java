@@ -3,7 +3,7 @@ package io.jccl.gemm;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 
-/** What has to hold for the matrices of a product on any device. */
+/** Checks of the matrices of a product, for any device. */
 final class Shapes {
     private Shapes() {}
 
@@ -49,8 +49,8 @@ final class Shapes {
     }
 
     /**
-     * Whether elements are shared: exact where the rows are as far apart in both, as in parts of
-     * one matrix, and where both are without gaps.
+     * Whether the matrices share elements: exact if their rows are equally far apart, as in parts
+     * of one matrix, or both are contiguous.
      */
     private static boolean overlap(Matrix x, Matrix c) {
         if (x.buffer().device() != c.buffer().device() || isEmpty(x) || isEmpty(c)) {
@@ -66,7 +66,7 @@ final class Shapes {
         if (pitch(x) != pitch || x.dataType() != c.dataType() || (from - at) % size != 0) {
             return dense(x) && dense(c);
         }
-        // As rectangles in rows of the common length, the first of which starts with c.
+        // As rectangles in rows of the common pitch, the first of which starts with c.
         long apart = (from - at) / size;
         long row = Math.floorDiv(apart, pitch);
         long column = Math.floorMod(apart, pitch);
@@ -90,12 +90,12 @@ final class Shapes {
         return start(x) + (last + 1) * x.dataType().size();
     }
 
-    /** Elements between the starts of runs of elements. */
+    /** Distance between the starts of runs, in elements. */
     private static long pitch(Matrix x) {
         return Math.max(1, x.columnStride() == 1 ? x.rowStride() : x.columnStride());
     }
 
-    /** Elements in a run. */
+    /** Length of a run in elements. */
     private static long line(Matrix x) {
         return x.columnStride() == 1 ? x.columns() : x.rows();
     }
@@ -104,7 +104,7 @@ final class Shapes {
         return x.columnStride() == 1 ? x.rows() : x.columns();
     }
 
-    /** Addresses of arrays on the Java heap are offsets, each in its own array. */
+    /** Addresses of arrays on the Java heap are offsets within the array. */
     private static boolean sameMemory(Matrix x, Matrix c) {
         return x.buffer() == c.buffer() || (isNative(x) && isNative(c));
     }

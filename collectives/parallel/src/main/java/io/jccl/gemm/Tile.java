@@ -3,10 +3,10 @@ package io.jccl.gemm;
 import java.lang.foreign.MemorySegment;
 
 /**
- * The innermost loops of a product, over packed panels. All memory is float arrays of the caller's:
- * unlike memory segments of several kinds they cost the same wherever the matrices lie.
+ * The innermost loops of a product, over packed panels. All memory is float arrays: unlike memory
+ * segments of several kinds, they are equally fast wherever the matrices are stored.
  *
- * <p>A panel of width w holds for each k the w elements side by side.
+ * <p>A panel of width w stores, for each k, its w elements contiguously.
  */
 abstract class Tile {
     /**
@@ -19,19 +19,19 @@ abstract class Tile {
                     .map(vector -> Tile.class.getModule().addReads(vector))
                     .isPresent();
 
-    /** How much of k is packed at a time. */
+    /** Depth of k that is packed at a time. */
     static final int DEPTH = 256;
 
-    /** Rows of the right factor that are added at a time where there are few of the left one. */
+    /** Rows of the right factor that are added at a time if the left one has few rows. */
     static final int STREAM_ROWS = 8;
 
-    /** The same of columns; divides {@link #columns}. */
+    /** The same for columns; divides {@link #columns}. */
     static final int STREAM_COLUMNS = 8;
 
     /** Rows of the main tile: the width of the left factor's panels. */
     final int rows;
 
-    /** Rows of the tile for what is left; divides {@link #rows}. */
+    /** Rows of the tile for the remainder; divides {@link #rows}. */
     final int fewRows;
 
     /** Columns of either tile: the width of the right factor's panels. */
@@ -43,12 +43,12 @@ abstract class Tile {
         this.columns = columns;
     }
 
-    /** The fastest that this JVM has. */
+    /** The fastest implementation that this JVM supports. */
     static Tile best() {
         return VECTOR ? new VectorTile() : new PlainTile();
     }
 
-    /** {@code c[rows, columns] += a[rows, k] b[k, columns]}; rows of c follow each other. */
+    /** {@code c[rows, columns] += a[rows, k] b[k, columns]}; rows of c are contiguous. */
     abstract void multiply(float[] a, int aAt, float[] b, int bAt, int k, float[] c, int cAt);
 
     /** The same with {@link #fewRows}. */
@@ -56,7 +56,7 @@ abstract class Tile {
 
     /**
      * {@code c[count] += a[depth] b[depth, count]}: one row, added in the order of k. The rows of b
-     * are bStride apart. Works on whole vectors: up to {@link #columns} elements behind count are
+     * are bStride apart. Works on whole vectors: up to {@link #columns} elements after count are
      * read and written.
      *
      * @param aStride elements from one k to the next in a
@@ -72,13 +72,13 @@ abstract class Tile {
             float[] c,
             int cAt);
 
-    /** {@code a b + c} with the roundings of this tile's products. */
+    /** {@code a b + c} with the rounding of this tile's products. */
     abstract float add(float a, float b, float c);
 
     /**
-     * {@code c[STREAM_COLUMNS] += a[depth] b[depth, STREAM_COLUMNS]}: one row, where it is the
-     * columns of b that are contiguous, {@link #DEPTH} apart. Element by element, since sums in the
-     * lanes of a vector would be added in another order.
+     * {@code c[STREAM_COLUMNS] += a[depth] b[depth, STREAM_COLUMNS]}: one row, if the columns of b
+     * are contiguous, {@link #DEPTH} apart. Element by element, since sums in vector lanes would be
+     * added in another order.
      */
     final void addColumns(float[] a, int aAt, float[] b, int depth, float[] c, int at) {
         float x0 = c[at];
@@ -110,17 +110,17 @@ abstract class Tile {
         c[at + 7] = x7;
     }
 
-    /** Columns of {@link #addNative}: as many of some as it takes. */
+    /** How many of a number of columns {@link #addNative} can process. */
     int nativeColumns(int count) {
         return 0;
     }
 
     /**
-     * The same as {@link #addRows} for {@link #STREAM_ROWS} rows of b in native memory, which need
-     * not be copied first. Only {@link #nativeColumns} of the columns may be asked for.
+     * The same as {@link #addRows} for {@link #STREAM_ROWS} rows of b in native memory, without
+     * copying it first. Supports only {@link #nativeColumns} columns.
      *
-     * @param bAt where b begins, in bytes
-     * @param bStride bytes from row to row
+     * @param bAt start of b in bytes
+     * @param bStride bytes between rows
      */
     void addNative(
             float[] a,
@@ -135,7 +135,10 @@ abstract class Tile {
         throw new UnsupportedOperationException("addNative");
     }
 
-    /** Copies the elements of one k to the panels of the right factor: count is a multiple. */
+    /**
+     * Copies the elements of one k to the panels of the right factor; count is a multiple of {@link
+     * #columns}.
+     */
     abstract void spread(float[] from, int count, float[] to, int at, int panelStride);
 
     /** {@code to[i] = factor to[i] + from[i]}. */
@@ -144,7 +147,7 @@ abstract class Tile {
     /** Widens bfloat16. */
     abstract void widen(short[] from, float[] to, int at, int count);
 
-    /** Rows of length k, stride elements apart, to a panel of some width. */
+    /** Interleaves rows of length k, stride elements apart, into a panel of the given width. */
     void interleave(float[] from, int stride, int width, int k, float[] to, int at) {
         for (int r = 0; r < width; r += 4) {
             int x = r * stride;

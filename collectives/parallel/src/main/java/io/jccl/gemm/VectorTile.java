@@ -11,10 +11,10 @@ import jdk.incubator.vector.VectorShape;
 import jdk.incubator.vector.VectorSpecies;
 
 /**
- * On the Vector API; loaded only where its module is resolved. Sums are local variables one by one,
- * since the compiler keeps no array of vectors in registers. Two vectors wide, so that one element
- * of the left factor serves two instructions; the main tile has 24 sums, for machines with 32
- * vector registers.
+ * On the Vector API; loaded only if its module is resolved. Each sum is a local variable, since the
+ * compiler does not keep an array of vectors in registers. Two vectors wide, so that one element of
+ * the left factor serves two instructions; the main tile has 24 sums, for machines with 32 vector
+ * registers.
  */
 final class VectorTile extends Tile {
     private static final VectorSpecies<Float> F = FloatVector.SPECIES_PREFERRED;

@@ -1,4 +1,4 @@
-/** Products of matrices that may be larger than one device, split over ranks and streamed. */
+/** Matrix products on the host and on GPUs, over views of buffers. */
 @NullMarked
 package io.jccl.gemm;
 

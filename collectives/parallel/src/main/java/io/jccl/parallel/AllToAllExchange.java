@@ -7,18 +7,18 @@ import java.lang.foreign.MemorySegment;
 import java.util.List;
 
 /**
- * Ranks that do not see each other's memory: rows for other ranks are staged in the order of the
- * assignments, and one allToAllv for each local expert, all in one group, puts them where they
- * belong, so that nothing is sorted after arrival. Those of a rank's own experts are copied once.
+ * Exchange between ranks without shared memory: rows for other ranks are staged in the order of the
+ * assignments, and one allToAllv per local expert, all in one group, delivers them to their final
+ * positions, so that nothing is sorted on arrival. Rows for a rank's own experts are copied once.
  */
 final class AllToAllExchange extends TokenExchange {
     private static final int HERE = 0;
     private static final int AWAY = 1;
 
-    /** Rows to be sent to other ranks, or that came back from them, in the order of assignments. */
+    /** Rows to send to other ranks, or returned by them, in the order of assignments. */
     private final Buffer staged;
 
-    /** What other ranks' experts made of this rank's tokens, kept for backward. */
+    /** Outputs of other ranks' experts for this rank's tokens, kept for the backward pass. */
     private final Buffer returned;
 
     /** The rows of one expert of each rank, in elements. */
@@ -38,22 +38,22 @@ final class AllToAllExchange extends TokenExchange {
 
     private final Part[] parts;
 
-    /** By block: that of this rank, and what is elsewhere. */
+    /** By block: the memory of this rank's experts, then the staging buffer. */
     private final MemorySegment[][] out;
 
     private final MemorySegment[][] in;
 
-    // What the group in progress moves; fields, since a lambda that captures them is garbage.
+    // State of the group in progress; fields, since a capturing lambda would be allocated per call.
     private final Runnable exchange = this::exchangeAll;
     private Buffer moved;
     private Buffer target;
     private boolean outward;
 
     /**
-     * Rows that are moved.
+     * Creates an exchange.
      *
-     * @param staged as many rows as there can be assignments
-     * @param returned as many; the same buffer if there is no backward pass
+     * @param staged as many rows as the maximum number of assignments
+     * @param returned a buffer of the same size; the same buffer if there is no backward pass
      */
     AllToAllExchange(
             Communicator comm,
@@ -120,7 +120,7 @@ final class AllToAllExchange extends TokenExchange {
 
     @Override
     void release() {
-        // Other ranks have their own copies.
+        // Other ranks work on their own copies.
     }
 
     @Override
@@ -140,7 +140,7 @@ final class AllToAllExchange extends TokenExchange {
         stream.synchronize();
     }
 
-    /** One exchange for each local expert puts rows of all ranks where they belong at once. */
+    /** One exchange per local expert delivers the rows of all ranks to their final positions. */
     private void exchangeAll() {
         for (Part p : parts) {
             if (outward) {

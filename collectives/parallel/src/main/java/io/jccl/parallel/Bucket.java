@@ -13,12 +13,12 @@ import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 
-/** Gradients that travel together, in one run of memory. */
+/** Gradients in one contiguous buffer, reduced by one collective. */
 final class Bucket implements AutoCloseable {
-    /** Where a gradient starts: what a cache line and a GPU's widest access are aligned to. */
+    /** Alignment of each gradient in bytes, that of a cache line and of a GPU's widest access. */
     private static final long ALIGNMENT = 64;
 
-    /** Which parameters are in a bucket. */
+    /** The parameters of a bucket. */
     record Plan(DataType type, List<Integer> members, List<Long> offsets, long count) {
         int last() {
             return members.getLast();
@@ -26,8 +26,9 @@ final class Bucket implements AutoCloseable {
     }
 
     /**
-     * Puts the parameters into buckets from the last to the first, as that is the order in which
-     * backward makes gradients. Buckets are in the order in which they will be complete.
+     * Assigns parameters to buckets from the last to the first, the order in which the backward
+     * pass computes gradients. The buckets are returned in the order in which they will be
+     * complete.
      */
     static List<Plan> plan(List<Parameter> parameters, ReducerOptions options) {
         Map<DataType, List<Integer>> open = new EnumMap<>(DataType.class);
@@ -73,12 +74,12 @@ final class Bucket implements AutoCloseable {
     final Plan plan;
     final Buffer memory;
 
-    /** How it is reduced; set once, by the reducer. */
+    /** How the bucket is reduced; set once, by the reducer. */
     final Exchange exchange;
 
     private final Device device;
 
-    /** Streams on which gradients of this step are made, each with an event of its own. */
+    /** Streams on which gradients of this step are computed, each with its own event. */
     private final List<Stream> streams = new ArrayList<>();
 
     private final List<Event> events = new ArrayList<>();
@@ -92,12 +93,15 @@ final class Bucket implements AutoCloseable {
         this.exchange = exchange;
     }
 
-    /** A pass begins, in which all gradients are to come. */
+    /** Begins a pass in which all gradients are expected. */
     void begin() {
         pending = plan.members.size();
     }
 
-    /** Notes where a gradient is made. Work on the host's default stream is done already. */
+    /**
+     * Records the stream on which a gradient is computed. Work on the host's default stream has
+     * already completed.
+     */
     void madeOn(Stream stream) {
         if (device.kind() == Device.Kind.HOST && stream == device.defaultStream()) {
             return;
@@ -113,10 +117,10 @@ final class Bucket implements AutoCloseable {
         }
     }
 
-    /** A gradient has come, or will not. */
+    /** A gradient is ready, or will not be computed in this pass. */
     void arrived() {
         if (--pending == 0) {
-            // Only now, so that each stream is marked once a step.
+            // Only now, so that each stream's event is recorded once per step.
             for (int i = 0; i < streams.size(); i++) {
                 events.get(i).record(streams.get(i));
             }
@@ -127,7 +131,7 @@ final class Bucket implements AutoCloseable {
         return pending == 0;
     }
 
-    /** Enqueues the exchange behind the work that makes the gradients. */
+    /** Enqueues the exchange after the work that computes the gradients. */
     void launch(Stream stream) {
         for (int i = 0; i < streams.size(); i++) {
             stream.waitFor(events.get(i));
@@ -135,7 +139,7 @@ final class Bucket implements AutoCloseable {
         exchange.enqueue(stream);
     }
 
-    /** The step has ended. */
+    /** Ends the step. */
     void end() {
         streams.clear();
     }

@@ -10,44 +10,46 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A linear layer {@code Y = X W + b} whose outputs are split over ranks: each has some columns of
- * the weight, and computes those columns of Y. The first of the two layers of an MLP or an
- * attention block under tensor parallelism (Shoeybi et al., "Megatron-LM", arXiv 1909.08053,
- * section 3); {@link RowLinear} is the second.
+ * A column-parallel linear layer {@code Y = X W + b}: each rank holds some columns of the weight
+ * and computes those columns of Y. The first of the two layers of an MLP or an attention block
+ * under tensor parallelism (Shoeybi et al., "Megatron-LM", arXiv 1909.08053, section 3); {@link
+ * RowLinear} is the second.
  *
  * <table>
- * <caption>T tokens, I inputs, O outputs, n ranks; the operator f of the paper, and with the
- * sequence split its replacement (Korthikanti et al., arXiv 2205.05198, section 4.2)</caption>
+ * <caption>T tokens, I inputs, O outputs, n ranks; the operator f of the paper and, with sequence parallelism, its replacement
+ * (Korthikanti et al., arXiv 2205.05198, section 4.2)</caption>
  * <tr><th></th><th>X</th><th>forward</th><th>backward</th></tr>
  * <tr><td>plain</td><td>T x I on every rank</td><td>none</td><td>allReduce of T I</td></tr>
  * <tr><td>sequence-parallel</td><td>T/n x I</td><td>allGather of X</td><td>allGather of X again,
  * reduceScatter of T I</td></tr>
  * </table>
  *
- * <p>With {@link Options#overlap} the product for the weight's gradient runs on a stream of its own
- * beside the collective of the input's gradient, as in Megatron-LM.
+ * <p>With {@link Options#overlap} the weight gradient is computed on a separate stream,
+ * concurrently with the collective of the input gradient, as in Megatron-LM.
  *
- * <p>Layers of one shape may share an object, and with it the scratch memory. {@link Pass} holds
- * what one use of a layer works on; it is made once, and its steps allocate nothing.
+ * <p>Layers of the same shape may share an object and so its scratch memory. A {@link Pass} binds
+ * the buffers of one use of a layer; it is created once, and running it allocates nothing.
  *
- * <p><b>Threads:</b> that of the communicator.
+ * <p><b>Threads:</b> the thread of the communicator.
  */
 public final class ColumnLinear extends SplitLinear {
     /**
-     * How a layer works.
+     * Settings of the layer.
      *
-     * @param gatherOutput whether every rank gets all columns of Y; default false: its own
-     * @param sequenceParallel whether a rank's X is its own tokens alone; default false: all
-     * @param overlap whether the weight's gradient is computed beside the collective; default true
+     * @param gatherOutput whether every rank receives all columns of Y; default false: only its own
+     * @param sequenceParallel whether X is only this rank's share of the tokens; default false: all
+     *     tokens
+     * @param overlap whether the weight gradient is computed concurrently with the collective;
+     *     default true
      */
     public record Options(boolean gatherOutput, boolean sequenceParallel, boolean overlap) {
-        /** Own columns, all tokens, overlapped. */
+        /** The defaults: own columns, all tokens, overlap. */
         public static final Options DEFAULT = new Options(false, false, true);
 
         /**
-         * These options with the sequence split or not.
+         * These options with or without sequence parallelism.
          *
-         * @param value whether a rank's X is its own tokens alone
+         * @param value whether X is only this rank's share of the tokens
          * @return new options
          */
         public Options withSequenceParallel(boolean value) {
@@ -55,9 +57,9 @@ public final class ColumnLinear extends SplitLinear {
         }
 
         /**
-         * These options with the output gathered or not.
+         * These options with or without gathering of the output.
          *
-         * @param value whether every rank gets all columns of Y
+         * @param value whether every rank receives all columns of Y
          * @return new options
          */
         public Options withGatherOutput(boolean value) {
@@ -65,9 +67,9 @@ public final class ColumnLinear extends SplitLinear {
         }
 
         /**
-         * These options with overlap or not.
+         * These options with or without overlap.
          *
-         * @param value whether the weight's gradient is computed beside the collective
+         * @param value whether the weight gradient is computed concurrently with the collective
          * @return new options
          */
         public Options withOverlap(boolean value) {
@@ -98,17 +100,17 @@ public final class ColumnLinear extends SplitLinear {
     }
 
     /**
-     * Makes a layer's helper. No rank waits for another.
+     * Creates the helper of a layer, without waiting for other ranks.
      *
-     * @param comm the ranks that share the layer; they are to call the same passes in the same
-     *     order
-     * @param matmul products on the communicator's device; stays the caller's
+     * @param comm the ranks that share the layer; all must run the same passes in the same order
+     * @param matmul matrix products on the communicator's device; not closed by the helper
      * @param tokens rows of X in one pass, of all ranks together, 1 or more
      * @param inputs columns of X
      * @param outputs columns of Y, of all ranks together
-     * @param options how it works
+     * @param options settings
      * @return the helper, which the caller closes
-     * @throws IllegalArgumentException if a number is less than 1, or the device cannot do it
+     * @throws IllegalArgumentException if a number is less than 1, or the device does not support
+     *     the options
      */
     public static ColumnLinear create(
             Communicator comm,
@@ -121,7 +123,7 @@ public final class ColumnLinear extends SplitLinear {
     }
 
     /**
-     * Which columns of the weight, and elements of the bias, are this rank's.
+     * This rank's columns of the weight and elements of the bias.
      *
      * @return the share
      */
@@ -130,24 +132,24 @@ public final class ColumnLinear extends SplitLinear {
     }
 
     /**
-     * Which rows of X this rank passes in.
+     * The rows of X that this rank passes.
      *
-     * @return all, or its share if the sequence is split
+     * @return all, or its share with sequence parallelism
      */
     public Part tokensHere() {
         return options.sequenceParallel ? rows : new Part(0, tokens);
     }
 
     /**
-     * Prepares a use of the layer.
+     * Prepares one use of the layer.
      *
      * @param weights this rank's share: inputs x its outputs
-     * @param input X: this rank's tokens x inputs, float32; without the sequence split also
-     *     bfloat16. Read again in backward
+     * @param input X: this rank's tokens x inputs, float32; without sequence parallelism also
+     *     bfloat16. Read again in the backward pass
      * @param output Y: all tokens x this rank's outputs, or all outputs if gathered
-     * @param outputGradient as large as the output; null if there is no backward
-     * @param inputGradient as large as the input; null if it is not needed
-     * @return what runs it; valid as long as this helper is open
+     * @param outputGradient shape of the output; null if there is no backward pass
+     * @param inputGradient shape of the input; null if not needed
+     * @return the pass; valid as long as this helper is open
      * @throws IllegalArgumentException if a shape or type does not fit
      */
     public Pass pass(
@@ -159,7 +161,7 @@ public final class ColumnLinear extends SplitLinear {
         return new Pass(weights, input, output, outputGradient, inputGradient);
     }
 
-    /** One use of a layer, on memory given once. */
+    /** One use of a layer on fixed buffers. */
     public final class Pass {
         private final LinearWeights weights;
         private final @Nullable Matrix bias;
@@ -262,12 +264,13 @@ public final class ColumnLinear extends SplitLinear {
         }
 
         /**
-         * Computes the gradients of the weight, the bias and the input from that of Y. The input's
-         * is that of the whole layer: summed over ranks.
+         * Computes the gradients of weight, bias and input from the gradient of Y. The input
+         * gradient is summed over ranks, so it is that of the whole layer.
          *
-         * @param accumulate whether gradients of weight and bias are added to what is there
+         * @param accumulate whether the gradients of weight and bias are added to the existing
+         *     values
          * @param stream where to enqueue
-         * @throws IllegalStateException if the pass was made without gradients
+         * @throws IllegalStateException if the pass was created without gradients
          */
         public void backward(boolean accumulate, Stream stream) {
             Matrix dy = ownGradient;
@@ -279,7 +282,8 @@ public final class ColumnLinear extends SplitLinear {
             float beta = accumulate ? 1 : 0;
             Matrix dx = wholeGradient;
             if (dx != null) {
-                // The input comes again, instead of being kept, while its gradient is computed.
+                // The input is gathered again instead of being kept, while its gradient is
+                // computed.
                 Stream beside = gatherInput == null ? stream : beside(stream);
                 matmul.multiply(dy, weightTransposed, dx, 0, beside);
                 if (gatherInput != null) {

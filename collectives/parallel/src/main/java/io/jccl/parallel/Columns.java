@@ -8,8 +8,8 @@ import io.jccl.gemm.Matrix;
 import java.lang.foreign.MemorySegment;
 
 /**
- * Gives every rank all columns of a matrix in host memory, of which each has some: they are packed,
- * gathered, and put back.
+ * Gathers all columns of a matrix in host memory on every rank, each of which holds some: columns
+ * are packed, gathered and unpacked.
  */
 final class Columns implements Runnable {
     private static final int SIZE = Float.BYTES;
@@ -51,7 +51,7 @@ final class Columns implements Runnable {
         copy(comm.rank(), true);
     }
 
-    /** Puts the columns of the others in their places. */
+    /** Unpacks the columns of the other ranks. */
     @Override
     public void run() {
         for (int r = 0; r < counts.length; r++) {

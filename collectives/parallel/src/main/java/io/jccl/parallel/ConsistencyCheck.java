@@ -11,12 +11,12 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
 
-/** Whether all ranks made the same object: they tell each other its description, line by line. */
+/** Checks that all ranks create the same object, by exchanging its description line by line. */
 final class ConsistencyCheck {
     private ConsistencyCheck() {}
 
     /**
-     * Throws on every rank alike unless all ranks pass the same lines.
+     * Throws the same error on every rank unless all ranks pass the same lines.
      *
      * @param what the object, for the message
      * @param lines its description
@@ -55,7 +55,7 @@ final class ConsistencyCheck {
                         + "'; all ranks must pass the same");
     }
 
-    /** One number of every rank, in rank order. */
+    /** Gathers one number from every rank, in rank order. */
     static long[] gather(Communicator c, long... mine) {
         byte[] all = gather(c, MemorySegment.ofArray(mine), DataType.INT64);
         return MemorySegment.ofArray(all).toArray(ValueLayout.JAVA_LONG_UNALIGNED);

@@ -3,9 +3,8 @@ package io.jccl.parallel;
 import java.util.Arrays;
 
 /**
- * Indices of numbers of 0 to 1 in descending order, equal ones in their own: a radix sort, which
- * needs no memory but its own. The bits of such floats are ordered like the numbers and fit 30
- * bits.
+ * Sorts indices of numbers from 0 to 1 in descending order of the numbers: a stable radix sort with
+ * preallocated memory. The bits of such floats are ordered like the numbers and fit into 30 bits.
  */
 final class DescendingOrder {
     private static final int BITS = 10;
@@ -24,7 +23,7 @@ final class DescendingOrder {
         spare = new int[most];
     }
 
-    /** Forgets all numbers. */
+    /** Removes all numbers. */
     void begin() {
         size = 0;
     }
@@ -58,7 +57,7 @@ final class DescendingOrder {
         }
     }
 
-    /** The index of the number in a place. */
+    /** The index of the number at a position of the order. */
     int get(int place) {
         return order[place];
     }

@@ -5,31 +5,31 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
 /**
- * Which rows of the experts' blocks are whose in one step: what every rank has told all others, and
- * where blocks start.
+ * The layout of the experts' blocks in one step: the counts of all ranks and the start of each
+ * block.
  */
 final class DispatchPlan {
-    // What a rank tells the others, as int32: tokens taken from it and first choices, of each
-    // expert, and these.
+    // The int32 values that a rank sends to the others: its accepted tokens and first choices per
+    // expert, then these.
     private static final int TOKENS = 0;
-    private static final int UNTAKEN = 1;
-    private static final int SKIPPED = 2;
+    private static final int DROPPED = 1;
+    private static final int UNSAMPLED = 2;
     private static final int BAD = 3;
     private static final int NUMBERS = 4;
 
     final int ranks;
     final int experts;
 
-    /** Experts of a rank. */
+    /** Experts per rank. */
     final int local;
 
     private final int record;
     private final MemorySegment told;
 
-    /** Rows of a block at a fixed place, or 0 if blocks follow each other. */
+    /** Rows of a block of fixed size, or 0 if blocks are contiguous. */
     private final long fixedRows;
 
-    /** Of every expert: the row where its block starts, on its rank. */
+    /** For each expert, the row on its rank where its block starts. */
     private final long[] first;
 
     private final long[] rows;
@@ -46,7 +46,7 @@ final class DispatchPlan {
         layOut();
     }
 
-    /** Numbers that a rank tells. */
+    /** Number of values that a rank sends. */
     static int record(int experts) {
         return 2 * experts + NUMBERS;
     }
@@ -59,7 +59,7 @@ final class DispatchPlan {
         told.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, index, value);
     }
 
-    /** Writes a rank's numbers; bad is what {@link ExpertRouter#tryRoute} returned. */
+    /** Writes a rank's values; bad is the result of {@link ExpertRouter#tryRoute}. */
     void tell(int rank, ExpertRouter router, int bad) {
         int at = rank * record;
         for (int e = 0; e < experts; e++) {
@@ -68,12 +68,33 @@ final class DispatchPlan {
         }
         at += 2 * experts;
         set(at + TOKENS, router.tokens());
-        set(at + UNTAKEN, router.untaken());
-        set(at + SKIPPED, router.skipped());
+        set(at + DROPPED, router.droppedTokens());
+        set(at + UNSAMPLED, router.unsampled());
         set(at + BAD, bad);
     }
 
-    /** Once all ranks' numbers are there. */
+    /** All ranks have the counts of all, so all of them throw. */
+    void checkRows(ExpertStatistics statistics, long maxRows) {
+        for (int to = 0; to < ranks; to++) {
+            long sum = 0;
+            for (int e = to * local; e < (to + 1) * local; e++) {
+                sum += statistics.taken(e);
+            }
+            if (sum > maxRows) {
+                throw new IllegalStateException(
+                        "the experts of rank "
+                                + to
+                                + " would get "
+                                + sum
+                                + " tokens, more than the maxRows of "
+                                + maxRows
+                                + "; make the ExpertDispatch with at least as many, or 0 for the"
+                                + " worst case, or limit experts by a capacity");
+            }
+        }
+    }
+
+    /** Computes the layout from the values of all ranks. */
     void layOut() {
         for (int e = 0; e < experts; e++) {
             rows[e] = 0;
@@ -85,7 +106,7 @@ final class DispatchPlan {
         }
     }
 
-    /** Tokens of a rank that an expert takes. */
+    /** Tokens of a rank that an expert accepts. */
     int count(int rank, int expert) {
         return get(rank * record + expert);
     }
@@ -98,15 +119,15 @@ final class DispatchPlan {
         return get(rank * record + 2 * experts + TOKENS);
     }
 
-    int untaken(int rank) {
-        return get(rank * record + 2 * experts + UNTAKEN);
+    int droppedTokens(int rank) {
+        return get(rank * record + 2 * experts + DROPPED);
     }
 
-    int skipped(int rank) {
-        return get(rank * record + 2 * experts + SKIPPED);
+    int unsampled(int rank) {
+        return get(rank * record + 2 * experts + UNSAMPLED);
     }
 
-    /** Position of a rank's first logit that is no number, or negative. */
+    /** Position of a rank's first invalid logit, or negative. */
     int bad(int rank) {
         return get(rank * record + 2 * experts + BAD);
     }

@@ -9,16 +9,16 @@ import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
-/** How one bucket's gradients become their mean over all ranks. */
+/** Averages one bucket's gradients over all ranks. */
 abstract sealed class Exchange implements AutoCloseable
         permits Exchange.Plain, Exchange.Cast, TopKExchange, PowerSgdExchange {
-    /** Enqueues everything; the bucket holds the mean when the stream has done it. */
+    /** Enqueues the exchange; the bucket holds the mean once the stream has completed it. */
     abstract void enqueue(Stream stream);
 
-    /** Bytes that this rank gives in one exchange. */
+    /** Bytes that this rank contributes to one exchange. */
     abstract long bytes();
 
-    /** What this rank keeps for its next exchange; see {@link GradientReducer#carried}. */
+    /** State that this rank keeps for its next exchange; see {@link GradientReducer#carried}. */
     List<Buffer> carried() {
         return List.of();
     }
@@ -26,7 +26,7 @@ abstract sealed class Exchange implements AutoCloseable
     @Override
     public void close() {}
 
-    /** The gradients themselves. */
+    /** Uncompressed gradients. */
     static final class Plain extends Exchange {
         private final Communicator c;
         private final Buffer bucket;
@@ -48,9 +48,9 @@ abstract sealed class Exchange implements AutoCloseable
     }
 
     /**
-     * The gradients rounded to a narrow type. The engines add narrow types in float32 and round
-     * once, so an average of narrow values on the wire is what {@link Compression.Cast} promises. A
-     * sum divided here instead would be no more exact, and could overflow in float16.
+     * Gradients rounded to a narrow type. The engines add narrow types in float32 and round once,
+     * so averaging narrow values meets the contract of {@link Compression.Cast}. Dividing a sum
+     * here would not be more accurate and could overflow in float16.
      */
     static final class Cast extends Exchange {
         private final Communicator c;
@@ -64,7 +64,7 @@ abstract sealed class Exchange implements AutoCloseable
             this.c = c;
             this.bucket = bucket;
             this.wire = c.device().allocate(type, bucket.count());
-            // Of one rank: it converts, and the engine adds.
+            // A reducer for one rank: it only converts types; the engine adds.
             this.codec = new Reducer(1).begin(type, ReduceOp.Kind.SUM);
         }
 

@@ -5,7 +5,6 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.engine.EngineCommunicator;
 import io.jccl.internal.Closing;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
@@ -14,49 +13,49 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Expert parallelism: a layer's experts are spread over ranks, and every token travels to the ranks
- * of its experts and back (Lepikhin et al., "GShard", <a
- * href="https://arxiv.org/abs/2006.16668">arXiv 2006.16668</a>, section 3.1). Of E experts over n
- * ranks, rank r has those from {@code r E/n} on.
+ * Expert parallelism: the experts of a layer are distributed over ranks, and every token is sent to
+ * the ranks of its experts and back (Lepikhin et al., "GShard", <a
+ * href="https://arxiv.org/abs/2006.16668">arXiv 2006.16668</a>, section 3.1). With E experts on n
+ * ranks, rank r holds experts {@code r E/n} to {@code (r + 1) E/n - 1}.
  *
  * <table>
- * <caption>A step. Calls are the same on all ranks, in this order; those of backward may be left
- * out</caption>
- * <tr><th>call</th><th>between ranks</th><th>effect</th></tr>
- * <tr><td>{@link #route}</td><td>allGather of the numbers of tokens</td><td>{@link ExpertRouter};
+ * <caption>A step. All ranks make the same calls in this order; those of the
+ * backward pass may be omitted</caption>
+ * <tr><th>call</th><th>communication</th><th>effect</th></tr>
+ * <tr><td>{@link #route}</td><td>allGather of token counts</td><td>{@link ExpertRouter};
  * {@link #statistics}</td></tr>
- * <tr><td>{@link #dispatch}</td><td>allToAllv</td><td>tokens to {@link #inputs}, a block for each
- * local expert</td></tr>
+ * <tr><td>{@link #dispatch}</td><td>allToAllv</td><td>tokens to {@link #inputs},
+ * one block per local expert</td></tr>
  * <tr><td>the caller's experts</td><td></td><td>{@link #inputs} to {@link #outputs}</td></tr>
- * <tr><td>{@link #combine}</td><td>allToAllv</td><td>the weighted sum of a token's outputs; 0 if no
- * expert took it, so that only what goes round the layer remains</td></tr>
- * <tr><td>{@link #combineBackward}</td><td>allToAllv</td><td>{@link #outputGradients}, and the
- * gradients of the weights, which go to the router</td></tr>
+ * <tr><td>{@link #combine}</td><td>allToAllv</td><td>the weighted sum of a
+ * token's outputs; 0 if the token was dropped, so that only the residual connection remains</td></tr>
+ * <tr><td>{@link #combineBackward}</td><td>allToAllv</td><td>{@link #outputGradients},
+ * and the gradients of the weights for the router</td></tr>
  * <tr><td>the caller's experts</td><td></td><td>{@link #outputGradients} to {@link
  * #inputGradients}</td></tr>
  * <tr><td>{@link #dispatchBackward}</td><td>allToAllv</td><td>the gradients of the tokens</td></tr>
  * <tr><td>{@link #routeBackward}</td><td></td><td>the gradients of the logits</td></tr>
  * </table>
  *
- * <p>A token's gradient is the sum of what its way through the experts and the logits contribute;
- * the latter is the caller's, who made the logits from the tokens. Sums run in the order of the
- * experts, so that a result does not depend on the number of ranks.
+ * <p>A token's gradient is the sum of a contribution through the experts and one through the
+ * logits; the caller computes the latter from the gradient of the logits. Sums are in the order of
+ * the experts, so results do not depend on the number of ranks.
  *
- * <p><b>Experts that are split</b> by tensor parallelism: each rank of a tensor group makes a
- * dispatch with the ranks that hold the same part of other experts, and routes the same tokens by
- * the same logits. What {@link #combine}, {@link #dispatchBackward} and {@link #routeBackward} give
- * are then parts of sums over the tensor group, since all of it is linear in what experts give; the
- * weights of the losses in {@code routeBackward} are divided by the group's size. Adding up rows of
- * tokens sends less than adding up rows of experts.
+ * <p><b>With tensor parallelism</b> each rank of a tensor group creates a dispatch with the ranks
+ * that hold the same part of the other experts, and routes the same tokens by the same logits. The
+ * results of {@link #combine}, {@link #dispatchBackward} and {@link #routeBackward} are then
+ * partial sums over the tensor group, since they are linear in the experts' outputs; divide the
+ * factors of the losses passed to {@code routeBackward} by the group's size. Reducing rows of
+ * tokens sends less data than reducing rows of experts.
  *
- * <p>All memory is made once, and steps allocate nothing. Everything is complete when a call
- * returns, and what is passed in must be complete before: synchronize other streams first. Host
- * memory only, since routing looks at the numbers.
+ * <p>Memory is allocated once, and steps allocate nothing. Calls are synchronous: results are
+ * complete on return, and arguments must be complete before the call, so synchronize other streams
+ * first. Host memory only, since routing reads the values.
  *
- * <p><b>Threads:</b> that of the communicator.
+ * <p><b>Threads:</b> the thread of the communicator.
  */
 public final class ExpertDispatch implements AutoCloseable {
-    /** How far a step is. */
+    /** The phases of a step. */
     private enum Phase {
         NOTHING("route"),
         ROUTED("dispatch"),
@@ -81,10 +80,14 @@ public final class ExpertDispatch implements AutoCloseable {
     private final DispatchPlan plan;
     private final TokenExchange exchange;
     private final TokenRows rows;
+    private final TokenMover mover;
 
     private final Buffer counts;
 
-    /** This rank's part, made once: the in-place overload would make it for every other layer. */
+    /**
+     * This rank's slice, created once: a slice per step would be created again when layers
+     * alternate.
+     */
     private final Buffer ownCounts;
 
     private final long maxRows;
@@ -124,32 +127,21 @@ public final class ExpertDispatch implements AutoCloseable {
             outputGradients = options.backward() ? ownRows(maxRows) : null;
             inputGradients = options.backward() ? ownRows(maxRows) : null;
             rows = new TokenRows(options.features(), options.type(), ownRows(1).asSegment());
-            exchange = exchange();
+            exchange = TokenExchange.of(comm, options, blocks(), this::ownRows);
+            mover = new TokenMover(router, exchange, rows);
         } catch (RuntimeException | Error e) {
             Closing.all(owned);
             throw e;
         }
     }
 
-    private TokenExchange exchange() {
+    private List<Buffer> blocks() {
         List<Buffer> blocks = new ArrayList<>(List.of(inputs, outputs));
         if (outputGradients != null && inputGradients != null) {
             blocks.add(outputGradients);
             blocks.add(inputGradients);
         }
-        MemorySegment[][] seen = new MemorySegment[blocks.size()][];
-        boolean all = true;
-        for (int b = 0; b < seen.length; b++) {
-            MemorySegment[] one = EngineCommunicator.of(comm).peerMemory(blocks.get(b));
-            all &= one != null;
-            seen[b] = one == null ? new MemorySegment[0] : one;
-        }
-        if (all) {
-            return new SharedMemoryExchange(comm, options, blocks, seen);
-        }
-        Buffer staged = ownRows(options.router().maxAssignments());
-        Buffer returned = options.backward() ? ownRows(options.router().maxAssignments()) : staged;
-        return new AllToAllExchange(comm, options, blocks, staged, returned);
+        return blocks;
     }
 
     private Buffer ownRows(long count) {
@@ -164,14 +156,14 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /**
-     * Makes the memory of one layer, or of several that have no step in progress at the same time.
-     * All ranks call it.
+     * Allocates the memory of one layer, or of several layers whose steps do not overlap. All ranks
+     * call it.
      *
      * @param comm the ranks that share the experts
-     * @param options the same on all ranks
+     * @param options settings, the same on all ranks
      * @return the object, which the caller closes before the communicator
-     * @throws IllegalArgumentException if the number of experts is no multiple of that of ranks, or
-     *     the ranks are GPUs
+     * @throws IllegalArgumentException if the number of experts is not a multiple of the number of
+     *     ranks, or the ranks are GPUs
      * @throws io.jccl.CollectiveMismatchException if the ranks pass different options
      */
     public static ExpertDispatch create(Communicator comm, ExpertOptions options) {
@@ -197,18 +189,18 @@ public final class ExpertDispatch implements AutoCloseable {
         return new ExpertDispatch(comm, options);
     }
 
-    // ---- forward
+    // ---- forward pass
 
     /**
-     * Decides where this rank's tokens go, and tells the other ranks.
+     * Routes this rank's tokens and exchanges the counts with the other ranks.
      *
-     * @param logits tokens x experts of float32, row after row, in host memory
-     * @param tokens of this rank in this step, 0 to {@link RouterOptions#maxTokens}; ranks may
-     *     differ
-     * @throws IllegalArgumentException if the buffer does not fit; on all ranks, if on some a logit
-     *     is NaN or infinity
-     * @throws IllegalStateException on all ranks, if one would get more tokens than {@link
-     *     ExpertOptions#maxRows}; the ranks may go on with another step
+     * @param logits tokens x experts of float32, row-major, in host memory
+     * @param tokens number of tokens of this rank in this step, 0 to {@link
+     *     RouterOptions#maxTokens}; may differ between ranks
+     * @throws IllegalArgumentException if the buffer is too small or of another type; on all ranks,
+     *     if a logit of any rank is invalid
+     * @throws IllegalStateException on all ranks, if one of them would receive more tokens than
+     *     {@link ExpertOptions#maxRows}; another step may follow
      */
     public void route(Buffer logits, int tokens) {
         checkOpen();
@@ -226,170 +218,83 @@ public final class ExpertDispatch implements AutoCloseable {
                 throw new IllegalArgumentException(
                         "on rank " + r + " " + router.badLogit(plan.bad(r)));
             }
-            statistics.addRank(plan.tokens(r), plan.untaken(r), plan.skipped(r));
+            statistics.addRank(plan.tokens(r), plan.droppedTokens(r), plan.unsampled(r));
         }
-        checkRows();
+        if (!options.fixedBlocks()) {
+            plan.checkRows(statistics, maxRows);
+        }
         plan.layOut();
         exchange.layOut(router, plan);
         phase = Phase.ROUTED;
     }
 
-    /** All ranks know all numbers, so that all of them notice. */
-    private void checkRows() {
-        if (options.fixedBlocks()) {
-            return;
-        }
-        for (int to = 0; to < comm.size(); to++) {
-            long sum = 0;
-            for (int e = to * local; e < (to + 1) * local; e++) {
-                sum += statistics.taken(e);
-            }
-            if (sum > maxRows) {
-                throw new IllegalStateException(
-                        "the experts of rank "
-                                + to
-                                + " would get "
-                                + sum
-                                + " tokens, more than the maxRows of "
-                                + maxRows
-                                + "; make the ExpertDispatch with at least as many, or 0 for the"
-                                + " worst case, or limit experts by a capacity");
-            }
-        }
-    }
-
     /**
-     * Sends tokens to their experts; afterwards they are in {@link #inputs} of the ranks that have
-     * these.
+     * Sends tokens to {@link #inputs} of the ranks that hold their experts.
      *
-     * @param tokens as many as were routed x features, row after row, in host memory; not changed
+     * @param tokens the routed tokens x features, row-major, in host memory; not changed
      * @throws IllegalArgumentException if the buffer does not fit
      * @throws IllegalStateException if {@link #route} has not been called
      */
     public void dispatch(Buffer tokens) {
         check(Phase.ROUTED, tokens, "the tokens");
-        MemorySegment from = tokens.asSegment();
-        MemorySegment[] to = exchange.outgoing(TokenExchange.INPUTS);
-        int[] assignments = router.assignmentsByToken();
-        int n = router.tokens();
-        long[] place = exchange.place;
-        int[] memory = exchange.memory;
-        // By token, so that rows are read one after the other, and written to as many places in
-        // turn as there are experts: about what the memory can follow.
-        for (int t = 0; t < n; t++) {
-            int end = router.startOfToken(t + 1);
-            for (int k = router.startOfToken(t); k < end; k++) {
-                int i = assignments[k];
-                rows.copy(from, t, to[memory[i]], place[i]);
-            }
-        }
-        exchange.send(TokenExchange.INPUTS);
-        zeroRest(inputs);
+        mover.dispatch(tokens.asSegment());
+        zeroPadding(inputs);
         phase = Phase.DISPATCHED;
     }
 
     /**
-     * Brings what the experts have written to {@link #outputs} back and adds it up. For backward
-     * the outputs must stay as they are until {@link #combineBackward}.
+     * Returns the experts' {@link #outputs} to the tokens' ranks and sums them with the weights.
+     * For the backward pass the outputs must not be changed before {@link #combineBackward}.
      *
-     * @param result as many tokens as were routed x features, overwritten; may be the buffer that
-     *     was dispatched
+     * @param result the routed tokens x features, overwritten; may be the buffer that was
+     *     dispatched
      * @throws IllegalArgumentException if the buffer does not fit
      * @throws IllegalStateException if {@link #dispatch} has not been called
      */
     public void combine(Buffer result) {
         check(Phase.DISPATCHED, result, "the result");
-        sum(TokenExchange.OUTPUTS, router.weightArray(), result.asSegment());
+        mover.sum(TokenExchange.OUTPUTS, true, result.asSegment());
         phase = Phase.COMBINED;
     }
 
-    /** Each token's sum over its assignments, weighted or not. */
-    private void sum(int block, float @Nullable [] weights, MemorySegment to) {
-        MemorySegment[] from = exchange.incoming(block);
-        long[] place = exchange.place;
-        int[] memory = exchange.memory;
-        int[] assignments = router.assignmentsByToken();
-        int tokens = router.tokens();
-        for (int t = 0; t < tokens; t++) {
-            int first = router.startOfToken(t);
-            int end = router.startOfToken(t + 1);
-            if (first == end) {
-                rows.zero(to, t, 1);
-                continue;
-            }
-            int i = assignments[first];
-            rows.begin(from[memory[i]], place[i], weight(weights, i), to, t);
-            for (int k = first + 1; k < end; k++) {
-                i = assignments[k];
-                rows.add(from[memory[i]], place[i], weight(weights, i), to, t);
-            }
-            rows.end(to, t);
-        }
-        exchange.release();
-    }
-
-    private static float weight(float @Nullable [] weights, int i) {
-        return weights == null ? 1 : weights[i];
-    }
-
-    // ---- backward
+    // ---- backward pass
 
     /**
-     * Sends the gradient of {@link #combine}'s result to the experts, and gives the gradients of
+     * Sends the gradient of {@link #combine}'s result to the experts, and passes the gradients of
      * the weights to the router.
      *
-     * @param resultGradient as large as the result; not changed
+     * @param resultGradient shape of the result; not changed
      * @throws IllegalArgumentException if the buffer does not fit
      * @throws IllegalStateException if {@link #combine} has not been called, or there is no
-     *     backward
+     *     backward pass
      */
     public void combineBackward(Buffer resultGradient) {
         Buffer gradients = gradients(outputGradients);
         check(Phase.COMBINED, resultGradient, "the result's gradient");
-        MemorySegment from = resultGradient.asSegment();
-        MemorySegment[] results = exchange.results();
-        MemorySegment[] to = exchange.outgoing(TokenExchange.OUTPUT_GRADIENTS);
-        long[] place = exchange.place;
-        int[] memory = exchange.memory;
-        int[] assignments = router.assignmentsByToken();
-        float[] weights = router.weightArray();
-        int tokens = router.tokens();
-        for (int t = 0; t < tokens; t++) {
-            int first = router.startOfToken(t);
-            int end = router.startOfToken(t + 1);
-            if (first < end) {
-                rows.keep(from, t);
-            }
-            for (int k = first; k < end; k++) {
-                int i = assignments[k];
-                router.setWeightGradient(i, rows.dot(results[memory[i]], place[i]));
-                rows.scale(from, t, weights[i], to[memory[i]], place[i]);
-            }
-        }
-        exchange.send(TokenExchange.OUTPUT_GRADIENTS);
-        zeroRest(gradients);
+        mover.combineBackward(resultGradient.asSegment());
+        zeroPadding(gradients);
         phase = Phase.OUTPUTS_BACK;
     }
 
     /**
-     * Brings what the experts have written to {@link #inputGradients} back and adds it up.
+     * Returns the experts' {@link #inputGradients} to the tokens' ranks and sums them.
      *
-     * @param tokensGradient as large as the tokens, overwritten
+     * @param tokensGradient shape of the tokens, overwritten
      * @throws IllegalArgumentException if the buffer does not fit
      * @throws IllegalStateException if {@link #combineBackward} has not been called
      */
     public void dispatchBackward(Buffer tokensGradient) {
         gradients(inputGradients);
         check(Phase.OUTPUTS_BACK, tokensGradient, "the tokens' gradient");
-        sum(TokenExchange.INPUT_GRADIENTS, null, tokensGradient.asSegment());
+        mover.sum(TokenExchange.INPUT_GRADIENTS, false, tokensGradient.asSegment());
         phase = Phase.INPUTS_BACK;
     }
 
     /**
-     * Computes the gradient by the logits; see {@link ExpertRouter#backward}. No other rank takes
-     * part.
+     * Computes the gradient of the logits; see {@link ExpertRouter#backward}. Involves no other
+     * rank.
      *
-     * @param logitsGradient as large as the logits, overwritten
+     * @param logitsGradient shape of the logits, overwritten
      * @param balance factor of the load-balancing loss
      * @param z factor of the router z-loss
      * @throws IllegalArgumentException if the buffer does not fit
@@ -403,21 +308,20 @@ public final class ExpertDispatch implements AutoCloseable {
         router.backward(logitsGradient, balance, z);
     }
 
-    private void zeroRest(Buffer blocks) {
+    private void zeroPadding(Buffer block) {
         if (options.fixedBlocks()) {
-            MemorySegment s = blocks.asSegment();
+            MemorySegment s = block.asSegment();
             for (int l = 0; l < local; l++) {
                 rows.zero(s, firstRow(l) + rowCount(l), blockRows() - rowCount(l));
             }
         }
     }
 
-    // ---- what the experts work on
+    // ---- the experts' buffers
 
     /**
-     * The tokens that came to this rank's experts, by rows; see {@link #firstRow} and {@link
-     * #rowCount}. Rows of one expert are in the order of the ranks they came from and of the
-     * router's slots there.
+     * The tokens received by this rank's experts, one per row; see {@link #firstRow} and {@link
+     * #rowCount}. Rows of an expert are ordered by source rank, then by the router's slot there.
      *
      * @return {@link #maxRows} x features; valid until the next {@link #dispatch}
      */
@@ -426,7 +330,7 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /**
-     * Where experts write their results, laid out like {@link #inputs}.
+     * Destination of the experts' results, with the layout of {@link #inputs}.
      *
      * @return {@link #maxRows} x features
      */
@@ -438,17 +342,17 @@ public final class ExpertDispatch implements AutoCloseable {
      * The gradients of {@link #outputs}.
      *
      * @return {@link #maxRows} x features; valid until the next {@link #combineBackward}
-     * @throws IllegalStateException if this was made without a backward pass
+     * @throws IllegalStateException if this was created without a backward pass
      */
     public Buffer outputGradients() {
         return gradients(outputGradients);
     }
 
     /**
-     * Where experts write the gradients of {@link #inputs}.
+     * Destination of the gradients of {@link #inputs}.
      *
      * @return {@link #maxRows} x features
-     * @throws IllegalStateException if this was made without a backward pass
+     * @throws IllegalStateException if this was created without a backward pass
      */
     public Buffer inputGradients() {
         return gradients(inputGradients);
@@ -464,9 +368,9 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /**
-     * Rows that {@link #inputs} and its like have room for.
+     * Rows of {@link #inputs} and the other three buffers.
      *
-     * @return as set, or what can come at worst
+     * @return as set by the options, or the worst case
      */
     public long maxRows() {
         return maxRows;
@@ -482,20 +386,21 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /**
-     * Where the block of a local expert starts in this step.
+     * The first row of a local expert's block in this step.
      *
      * @param expert 0 to {@link #localExperts} - 1
-     * @return the number of the row; with fixed blocks the same in every step, and known at once
+     * @return index of the row; with fixed blocks the same in every step and available before the
+     *     first
      */
     public long firstRow(int expert) {
         return plan.first(global(expert));
     }
 
     /**
-     * Tokens that came to a local expert in this step.
+     * Tokens received by a local expert in this step.
      *
      * @param expert 0 to {@link #localExperts} - 1
-     * @return number of rows; with fixed blocks rows of zeros follow
+     * @return number of rows; with fixed blocks they are followed by rows of zeros
      */
     public long rowCount(int expert) {
         return plan.rows(global(expert));
@@ -506,7 +411,7 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /**
-     * Rows of a fixed block, with which {@link #firstRow} never changes.
+     * Rows of each block if blocks are fixed.
      *
      * @return ranks x capacity
      * @throws IllegalStateException if blocks are not fixed
@@ -530,9 +435,9 @@ public final class ExpertDispatch implements AutoCloseable {
     }
 
     /**
-     * How evenly the experts were used in the last step.
+     * Load statistics of the experts in the last step.
      *
-     * @return numbers over all ranks, the same on each
+     * @return statistics over all ranks, the same on each
      */
     public ExpertStatistics statistics() {
         return statistics;
@@ -582,7 +487,7 @@ public final class ExpertDispatch implements AutoCloseable {
         }
     }
 
-    /** Frees the memory. No step may be under way on any rank. */
+    /** Frees the memory. No step may be in progress on any rank. */
     @Override
     public void close() {
         if (!closed) {

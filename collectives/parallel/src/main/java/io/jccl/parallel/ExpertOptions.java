@@ -4,20 +4,20 @@ import io.jccl.device.DataType;
 import java.util.Objects;
 
 /**
- * Settings of an {@link ExpertDispatch}. All ranks pass the same.
+ * Settings of an {@link ExpertDispatch}. All ranks pass the same values.
  *
- * @param router how tokens are given to experts
+ * @param router how tokens are assigned to experts
  * @param features elements of a token, 1 or more
- * @param type their type, {@link DataType#FLOAT32} or {@link DataType#BFLOAT16}; sums are made in
- *     float32 in either case and rounded once
- * @param backward whether there is a backward pass, which takes as much memory again
- * @param fixedBlocks whether the block of each local expert has a fixed place and size, with rows
- *     of zeros behind the tokens, so that products of matrices always have the same shape, as in
- *     GShard and Switch; otherwise blocks follow each other and are as long as they need be. Not
- *     with {@link RouterOptions.Overflow#NONE}
- * @param maxRows the most tokens that the experts of one rank get in a step, of all ranks together;
- *     0 for what can happen at worst, which without a capacity is all tokens of all ranks. A step
- *     with more throws on every rank
+ * @param type their type, {@link DataType#FLOAT32} or {@link DataType#BFLOAT16}; sums are computed
+ *     in float32 and rounded once
+ * @param backward whether there is a backward pass, which doubles the memory
+ * @param fixedBlocks whether the block of each local expert has a fixed position and size, padded
+ *     with rows of zeros, so that matrix products always have the same shape, as in GShard and
+ *     Switch; otherwise blocks are contiguous and of varying size. Not with {@link
+ *     RouterOptions.Overflow#NONE}
+ * @param maxRows maximum number of tokens that the experts of one rank receive in a step from all
+ *     ranks; 0 for the worst case, which without a capacity is all tokens of all ranks. A step with
+ *     more throws on every rank
  */
 public record ExpertOptions(
         RouterOptions router,
@@ -57,10 +57,9 @@ public record ExpertOptions(
     }
 
     /**
-     * Float32 tokens, with a backward pass, blocks as long as they need be, memory for the worst
-     * case.
+     * Float32 tokens, with a backward pass, blocks of varying size, memory for the worst case.
      *
-     * @param router how tokens are given to experts
+     * @param router how tokens are assigned to experts
      * @param features elements of a token
      * @return the settings
      */
@@ -99,7 +98,7 @@ public record ExpertOptions(
     }
 
     /**
-     * These settings with another limit of what one rank gets.
+     * These settings with another limit of tokens per rank.
      *
      * @param rows tokens, or 0 for the worst case
      * @return new settings

@@ -3,18 +3,18 @@ package io.jccl.parallel;
 import java.util.Locale;
 
 /**
- * How evenly the experts were used in the last step, over all ranks. One object for all steps:
- * {@link ExpertDispatch#route} writes it anew.
+ * Load statistics of the experts in the last step, over all ranks. The same object is used for all
+ * steps; {@link ExpertDispatch#route} overwrites it.
  *
- * <p><b>Threads:</b> that of the {@link ExpertDispatch}.
+ * <p><b>Threads:</b> the thread of the {@link ExpertDispatch}.
  */
 public final class ExpertStatistics {
     private final int choices;
     private final long[] taken;
     private final long[] firstChoices;
     private long tokens;
-    private long untaken;
-    private long skipped;
+    private long droppedTokens;
+    private long unsampled;
     private long assignments;
 
     ExpertStatistics(RouterOptions options) {
@@ -25,8 +25,8 @@ public final class ExpertStatistics {
 
     void begin() {
         tokens = 0;
-        untaken = 0;
-        skipped = 0;
+        droppedTokens = 0;
+        unsampled = 0;
         assignments = 0;
         java.util.Arrays.fill(taken, 0);
         java.util.Arrays.fill(firstChoices, 0);
@@ -38,84 +38,84 @@ public final class ExpertStatistics {
         assignments += taken;
     }
 
-    void addRank(int tokens, int untaken, int skipped) {
+    void addRank(int tokens, int droppedTokens, int unsampled) {
         this.tokens += tokens;
-        this.untaken += untaken;
-        this.skipped += skipped;
+        this.droppedTokens += droppedTokens;
+        this.unsampled += unsampled;
     }
 
     /**
-     * Tokens of all ranks.
+     * Number of tokens of all ranks.
      *
-     * @return how many
+     * @return number of tokens
      */
     public long tokens() {
         return tokens;
     }
 
     /**
-     * Tokens that an expert took.
+     * Number of tokens that an expert accepted.
      *
-     * @param expert which, of all experts
-     * @return how many
+     * @param expert index among all experts
+     * @return number of tokens
      */
     public long taken(int expert) {
         return taken[expert];
     }
 
     /**
-     * Tokens whose largest gate is an expert's.
+     * Number of tokens whose largest gate is that of an expert.
      *
-     * @param expert which, of all experts
-     * @return how many
+     * @param expert index among all experts
+     * @return number of tokens
      */
     public long firstChoices(int expert) {
         return firstChoices[expert];
     }
 
     /**
-     * Tokens taken by all experts together; one that two experts took counts twice.
+     * Number of assignments; a token accepted by two experts counts twice.
      *
-     * @return how many
+     * @return number of assignments
      */
     public long assignments() {
         return assignments;
     }
 
     /**
-     * The share of the tokens' choices that no expert took for lack of room; those that chance left
-     * out do not count.
+     * Fraction of the tokens' choices that were dropped for lack of capacity; unsampled choices do
+     * not count.
      *
      * @return 0 to 1; 0 without tokens, and if experts choose
      */
     public double droppedShare() {
         return tokens == 0 || choices == 0
                 ? 0
-                : 1 - (double) assignments / ((double) tokens * choices - skipped);
+                : 1 - (double) assignments / ((double) tokens * choices - unsampled);
     }
 
     /**
-     * Second choices that chance left out.
+     * Number of second choices that were not sampled.
      *
-     * @return how many; 0 without {@link RouterOptions.TokenChoice#chance}
+     * @return number of choices; 0 without {@link RouterOptions.TokenChoice#chance}
      */
-    public long skipped() {
-        return skipped;
+    public long unsampled() {
+        return unsampled;
     }
 
     /**
-     * The share of the tokens that no expert took at all.
+     * Fraction of the tokens that were dropped by all experts.
      *
      * @return 0 to 1; 0 without tokens
      */
-    public double untakenShare() {
-        return tokens == 0 ? 0 : (double) untaken / tokens;
+    public double droppedTokenShare() {
+        return tokens == 0 ? 0 : (double) droppedTokens / tokens;
     }
 
     /**
-     * What the busiest expert took, relative to the mean.
+     * Load of the busiest expert relative to the mean.
      *
-     * @return 1 if even, at most the number of experts; 1 if nothing was taken
+     * @return 1 if balanced, at most the number of experts; 1 without assignments
      */
     public double maxOverMean() {
         long most = 0;
@@ -126,9 +126,9 @@ public final class ExpertStatistics {
     }
 
     /**
-     * Standard deviation of what the experts took, relative to the mean.
+     * Standard deviation of the experts' load relative to the mean.
      *
-     * @return 0 if even, or if nothing was taken
+     * @return 0 if balanced or without assignments
      */
     public double coefficientOfVariation() {
         if (assignments == 0) {
@@ -143,9 +143,10 @@ public final class ExpertStatistics {
     }
 
     /**
-     * Entropy of what the experts took, relative to that of an even spread, {@code log E}.
+     * Entropy of the experts' load relative to that of a balanced one, {@code log E}.
      *
-     * @return 1 if even, 0 if one expert took all; 1 with one expert, or if nothing was taken
+     * @return 1 if balanced, 0 if one expert has all assignments; 1 with a single expert or without
+     *     assignments
      */
     public double entropy() {
         if (assignments == 0 || taken.length == 1) {
@@ -165,13 +166,13 @@ public final class ExpertStatistics {
     public String toString() {
         return String.format(
                 Locale.ROOT,
-                "%d tokens, %d assignments to %d experts, dropped %.1f%%, untaken %.1f%%, max/mean"
-                        + " %.2f, variation %.2f, entropy %.3f",
+                "%d tokens, %d assignments to %d experts, dropped %.1f%% of choices"
+                        + " and %.1f%% of tokens, max/mean %.2f, variation %.2f, entropy %.3f",
                 tokens,
                 assignments,
                 taken.length,
                 100 * droppedShare(),
-                100 * untakenShare(),
+                100 * droppedTokenShare(),
                 maxOverMean(),
                 coefficientOfVariation(),
                 entropy());

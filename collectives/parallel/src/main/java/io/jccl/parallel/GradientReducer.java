@@ -4,7 +4,6 @@ import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
-import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.internal.Closing;
@@ -15,47 +14,47 @@ import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.List;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Averages gradients over ranks while backward still runs, as PyTorch's DistributedDataParallel
- * does (Li et al., <a href="https://arxiv.org/abs/2006.15704">arXiv 2006.15704</a>).
+ * Averages gradients over ranks, overlapped with the backward pass, as PyTorch's
+ * DistributedDataParallel does (Li et al., <a href="https://arxiv.org/abs/2006.15704">arXiv
+ * 2006.15704</a>).
  *
- * <p>Gradients lie in buckets, several to a run of memory, put together from the last parameter to
- * the first. As soon as all gradients of a bucket are {@linkplain #ready ready}, and all earlier
- * buckets are out, its average is enqueued on the reducer's own stream and communicator. A step is
+ * <p>Gradients are stored in buckets, filled from the last parameter to the first. As soon as all
+ * gradients of a bucket are {@linkplain #ready ready} and all earlier buckets have been launched,
+ * its reduction is enqueued on the reducer's own stream and communicator. A step is
  *
  * {@snippet class="snippets.Parallel" region="reducer"}
  *
- * <p><b>Accumulation:</b> a pass that began with {@code begin(false)} communicates nothing. The
- * caller adds its gradients to what is there; the reducer never changes a gradient outside {@link
- * #finish} of a pass that communicates, nor clears it afterwards: {@link #zero} does.
+ * <p><b>Accumulation:</b> a pass that began with {@code begin(false)} does not communicate. The
+ * caller adds its gradients to the existing values; the reducer changes gradients only in passes
+ * that communicate, and clears them only in {@link #zero}.
  *
  * <p><b>Unused parameters:</b> a parameter is unused in a step if no pass since the last
- * communication said it was ready. With {@link ReducerOptions#findUnused} its gradient on this rank
- * counts as zero, and {@link #isUsed} says afterwards whether any rank used it; if none did, its
- * gradient is zero. Without, {@link #finish} throws {@link IllegalStateException} that names it,
- * and every other rank gets a {@link io.jccl.RankFailedException} that names it too.
+ * communication marked it ready. With {@link ReducerOptions#findUnused} its gradient on this rank
+ * counts as zero, and {@link #isUsed} reports afterwards whether any rank used it; if none did, its
+ * gradient is zero. Otherwise {@link #finish} throws an {@link IllegalStateException} that names
+ * it, and all other ranks throw a {@link io.jccl.RankFailedException} that names it too.
  *
- * <p><b>Devices:</b> with GPUs, gradients are averaged by NCCL as they are, and {@link #ready(int,
- * Stream)} takes the stream on which they are made. {@link Compression} needs host memory.
+ * <p><b>Devices:</b> on GPUs, gradients are averaged uncompressed by NCCL, and {@link #ready(int,
+ * Stream)} takes the stream on which they are computed. {@link Compression} requires host memory.
  *
- * <p><b>Errors:</b> a rank that dies or hangs surfaces in {@link #ready} or {@link #finish} within
- * the communicator's timeout. After any {@link JcclException} the reducer is unusable, and {@link
- * #close} is all that is left. It uses a communicator of its own, split off the one it was made
- * with, which stays usable.
+ * <p><b>Errors:</b> if a rank dies or hangs, {@link #ready} or {@link #finish} throws within the
+ * communicator's timeout. After any {@link JcclException} the reducer is unusable and can only be
+ * {@linkplain #close closed}. It uses its own communicator, split off the one passed to {@link
+ * #create}, which remains usable.
  *
  * <p><b>Threads:</b> one thread at a time.
  */
 public final class GradientReducer implements AutoCloseable {
     /**
-     * What there is a gradient for. One of two or more dimensions is a matrix: its first dimension
-     * by the product of the others.
+     * A parameter of the model. A tensor with two or more dimensions counts as a matrix: its first
+     * dimension by the product of the others.
      *
-     * @param name for messages
+     * @param name name for messages
      * @param rows of the matrix; 1 for a vector
      * @param columns of the matrix, or elements of the vector
      * @param type float16, bfloat16, float32 or float64
@@ -78,9 +77,9 @@ public final class GradientReducer implements AutoCloseable {
         }
 
         /**
-         * A vector, or anything whose shape does not matter.
+         * A vector, or a tensor whose shape does not matter.
          *
-         * @param name for messages
+         * @param name name for messages
          * @param count number of elements
          * @param type element type
          */
@@ -104,36 +103,24 @@ public final class GradientReducer implements AutoCloseable {
         COMMUNICATE
     }
 
-    /** Elements of a bucket that top-k can count, places and values in one buffer. */
-    private static final long MOST_COUNTED = 1L << 30;
-
-    /** How many names an error lists. */
-    private static final int MOST_NAMED = 10;
-
     private final Communicator own;
     private final Stream stream;
     private final List<Parameter> parameters;
-    private final Bucket[] buckets;
+    private final GradientBuckets buckets;
 
-    /** Of each parameter. */
-    private final Bucket[] bucketOf;
-
-    private final Buffer[] gradients;
-
-    /** Whether each parameter was ready in this pass, and since the last communication. */
+    /** Whether each parameter has become ready in this pass, and since the last communication. */
     private final boolean[] ready;
 
     private final boolean[] used;
 
-    /** One byte for each parameter, whether any rank used it; null if all have to. */
+    /** One byte per parameter: whether any rank used it; null if all parameters must be used. */
     private final @Nullable Buffer flags;
 
     private final MemorySegment hostFlags;
 
-    private final List<Buffer> carried = new ArrayList<>();
     private Phase phase = Phase.IDLE;
 
-    /** The bucket that goes out next. */
+    /** The bucket to launch next. */
     private int next;
 
     private @Nullable Throwable failure;
@@ -142,72 +129,39 @@ public final class GradientReducer implements AutoCloseable {
     private GradientReducer(Communicator own, List<Parameter> parameters, ReducerOptions options) {
         this.own = own;
         this.parameters = parameters;
-        Device device = own.device();
         int n = parameters.size();
-        bucketOf = new Bucket[n];
-        gradients = new Buffer[n];
         ready = new boolean[n];
         used = new boolean[n];
-        List<AutoCloseable> made = new ArrayList<>();
+        buckets = new GradientBuckets(own, parameters, options);
+        Buffer allocated = null;
         try {
-            List<Bucket.Plan> plans = Bucket.plan(parameters, options);
-            buckets = new Bucket[plans.size()];
-            for (int i = 0; i < buckets.length; i++) {
-                Bucket.Plan plan = plans.get(i);
-                Buffer memory = device.allocate(plan.type(), plan.count());
-                made.add(memory);
-                Exchange exchange = exchange(plan, memory, options.compression());
-                made.add(exchange);
-                carried.addAll(exchange.carried());
-                buckets[i] = new Bucket(plan, memory, device, exchange);
-                for (int k = 0; k < plan.members().size(); k++) {
-                    int p = plan.members().get(k);
-                    bucketOf[p] = buckets[i];
-                    gradients[p] = memory.slice(plan.offsets().get(k), parameters.get(p).count());
-                }
-            }
-            flags = options.findUnused() ? device.allocate(DataType.UINT8, n) : null;
-            if (flags != null) {
-                made.add(flags);
-            }
+            allocated = options.findUnused() ? own.device().allocate(DataType.UINT8, n) : null;
             hostFlags = Arena.ofAuto().allocate(n);
-            stream = device.newStream();
+            stream = own.device().newStream();
         } catch (RuntimeException | Error e) {
             try {
-                Closing.all(made.reversed());
+                Closing.all(allocated == null ? List.of(buckets) : List.of(allocated, buckets));
             } catch (RuntimeException suppressed) {
                 e.addSuppressed(suppressed);
             }
             throw e;
         }
-    }
-
-    private Exchange exchange(Bucket.Plan plan, Buffer memory, Compression compression) {
-        if (plan.type() != DataType.FLOAT32) {
-            return new Exchange.Plain(own, memory);
-        }
-        return switch (compression) {
-            case Compression.None none -> new Exchange.Plain(own, memory);
-            case Compression.Cast cast -> new Exchange.Cast(own, memory, cast.type());
-            case Compression.TopK topK -> new TopKExchange(own, memory, topK.density());
-            case Compression.PowerSgd power ->
-                    new PowerSgdExchange(own, memory, plan, parameters, power);
-        };
+        flags = allocated;
     }
 
     /**
-     * Makes a reducer. All ranks call it; it waits for them.
+     * Creates a reducer. All ranks call it; it waits for them.
      *
      * @param c the ranks that hold replicas, such as {@link Mesh#group(String)} of the data axis;
-     *     not closed by the reducer, and to be used as before
-     * @param parameters in the order in which forward uses them, the same on all ranks
+     *     not closed by the reducer and usable as before
+     * @param parameters the parameters in the order of the forward pass, the same on all ranks
      * @param options settings, the same on all ranks
      * @return this rank's reducer
-     * @throws IllegalArgumentException if there are no parameters, a type has no mean, or
-     *     compression is asked for on a GPU; on all ranks
+     * @throws IllegalArgumentException on all ranks, if there are no parameters, a type is not
+     *     floating-point or is float8, or compression is requested on a GPU
      * @throws io.jccl.CollectiveMismatchException if the ranks disagree; the message names the
-     *     first parameter or setting in which they do
-     * @throws JcclException if there is too little memory
+     *     first difference
+     * @throws JcclException if memory cannot be allocated
      */
     public static GradientReducer create(
             Communicator c, List<Parameter> parameters, ReducerOptions options) {
@@ -216,9 +170,9 @@ public final class GradientReducer implements AutoCloseable {
         List<String> lines = new ArrayList<>();
         lines.add(options.toString());
         copy.forEach(p -> lines.add(p.toString()));
-        // First, so that no rank throws while others wait for it.
+        // Checked first, so that no rank throws while others wait for it.
         ConsistencyCheck.check(c, "the parameters or options of a gradient reducer", lines);
-        check(c.device(), copy, options);
+        GradientBuckets.check(c.device(), copy, options);
         Communicator own = Objects.requireNonNull(c.split(0, c.rank()), "a split with a colour");
         try {
             return new GradientReducer(own, copy, options);
@@ -228,74 +182,35 @@ public final class GradientReducer implements AutoCloseable {
         }
     }
 
-    private static void check(Device device, List<Parameter> parameters, ReducerOptions options) {
-        if (parameters.isEmpty()) {
-            throw new IllegalArgumentException("there are no parameters, expected one or more");
-        }
-        for (Parameter p : parameters) {
-            if (p.type.isInteger() || p.type.size() == 1) {
-                throw new IllegalArgumentException(
-                        "parameter '"
-                                + p.name
-                                + "' has the type "
-                                + p.type.label()
-                                + "; gradients are float16, bfloat16, float32 or float64");
-            }
-        }
-        Compression form = options.compression();
-        long most = Math.max(options.bucketBytes(), options.firstBucketBytes()) / Float.BYTES;
-        for (Parameter p : parameters) {
-            most = p.type == DataType.FLOAT32 ? Math.max(most, p.count()) : most;
-        }
-        if (form instanceof Compression.TopK && most > MOST_COUNTED) {
-            throw new IllegalArgumentException(
-                    "a bucket may have "
-                            + most
-                            + " elements, but top-k counts up to "
-                            + MOST_COUNTED
-                            + "; make buckets smaller, and split larger parameters");
-        }
-        if (device.kind() != Device.Kind.HOST && !(form instanceof Compression.None)) {
-            throw new IllegalArgumentException(
-                    "the ranks compute on "
-                            + device
-                            + ", but "
-                            + form
-                            + " needs gradients in host memory; use Compression.NONE, with parameters"
-                            + " of a 16-bit type to send less");
-        }
-    }
-
     /**
-     * Where a parameter's gradient goes: a view into its bucket, aligned to 64 bytes. After {@link
-     * #finish} it holds the mean.
+     * The gradient of a parameter: a view of its bucket, aligned to 64 bytes. After {@link #finish}
+     * it holds the mean.
      *
-     * @param parameter its place in the list
-     * @return the same view every time; it ends with the reducer
+     * @param parameter index in the list
+     * @return the same view every time; closed with the reducer
      */
     public Buffer gradient(int parameter) {
-        return gradients[checkParameter(parameter)];
+        return buckets.gradients[checkParameter(parameter)];
     }
 
     /**
-     * What compression carries from one step to the next on this rank: what of its gradients was
-     * not sent yet, and for {@link Compression.PowerSgd} the thin matrices that the next step
-     * starts from. A checkpoint that copies the elements between two passes, and back into a
-     * reducer with the same parameters and options on the same rank of as many, goes on with the
-     * same bits.
+     * State that compression carries from step to step on this rank: the error feedback and, for
+     * {@link Compression.PowerSgd}, the thin matrices from which the next step starts. For a
+     * checkpoint, copy the elements between two passes; copied back into a reducer with the same
+     * parameters, options, rank and number of ranks, training continues with identical bits.
      *
-     * @return the same views every time, of host memory; empty for compression that carries nothing
+     * @return the same views of host memory every time; empty if the compression has no state
      */
     public List<Buffer> carried() {
-        return Collections.unmodifiableList(carried);
+        return buckets.carried();
     }
 
     /**
-     * Begins a pass through backward.
+     * Begins a backward pass.
      *
-     * @param communicate whether {@link #finish} is to make the mean over all ranks; the same on
-     *     all ranks. False leaves what the caller writes as it is, to add to it in the next pass
-     * @throws IllegalStateException if the pass before was not finished
+     * @param communicate whether {@link #finish} averages over all ranks; the same on all ranks. If
+     *     false, gradients keep the caller's values, to be added to in the next pass
+     * @throws IllegalStateException if the previous pass was not finished
      */
     public void begin(boolean communicate) {
         checkUsable();
@@ -305,18 +220,18 @@ public final class GradientReducer implements AutoCloseable {
         phase = communicate ? Phase.COMMUNICATE : Phase.ACCUMULATE;
         Arrays.fill(ready, false);
         next = 0;
-        for (Bucket b : buckets) {
+        for (Bucket b : buckets.all) {
             b.begin();
         }
     }
 
     /**
-     * Says that a parameter's gradient is complete for this pass, in any order. On a GPU it was
-     * made on the default stream.
+     * Marks a parameter's gradient as complete for this pass. Parameters may become ready in any
+     * order. On a GPU, the gradient was computed on the default stream.
      *
-     * @param parameter its place in the list
-     * @throws IllegalStateException if no pass was begun, or the parameter was ready before;
-     *     nothing has changed then
+     * @param parameter index in the list
+     * @throws IllegalStateException if no pass was begun, or the parameter is already ready; the
+     *     call then has no effect
      * @throws JcclException if another rank has failed
      */
     public void ready(int parameter) {
@@ -324,12 +239,12 @@ public final class GradientReducer implements AutoCloseable {
     }
 
     /**
-     * Says that a parameter's gradient will be complete when the work now on a stream has run.
+     * Marks a parameter's gradient as complete once the work enqueued so far on a stream has run.
      *
-     * @param parameter its place in the list
-     * @param madeOn the stream, one of the communicator's device
-     * @throws IllegalStateException if no pass was begun, or the parameter was ready before;
-     *     nothing has changed then
+     * @param parameter index in the list
+     * @param madeOn the stream on which the gradient is computed, of the communicator's device
+     * @throws IllegalStateException if no pass was begun, or the parameter is already ready; the
+     *     call then has no effect
      * @throws JcclException if another rank has failed
      */
     public void ready(int parameter, Stream madeOn) {
@@ -348,7 +263,7 @@ public final class GradientReducer implements AutoCloseable {
         }
         ready[parameter] = true;
         used[parameter] = true;
-        Bucket bucket = bucketOf[parameter];
+        Bucket bucket = buckets.of[parameter];
         bucket.madeOn(madeOn);
         if (phase == Phase.COMMUNICATE) {
             bucket.arrived();
@@ -358,11 +273,11 @@ public final class GradientReducer implements AutoCloseable {
         }
     }
 
-    /** The order of buckets is the same on all ranks, whatever the order of gradients. */
+    /** Buckets are launched in the same order on all ranks, whatever the order of gradients. */
     private void launchComplete() {
         try {
-            while (next < buckets.length && buckets[next].isComplete()) {
-                buckets[next++].launch(stream);
+            while (next < buckets.all.length && buckets.all[next].isComplete()) {
+                buckets.all[next++].launch(stream);
             }
         } catch (RuntimeException e) {
             throw failed(e);
@@ -370,24 +285,24 @@ public final class GradientReducer implements AutoCloseable {
     }
 
     /**
-     * Ends a pass, and after {@code begin(true)} waits until all gradients are the mean.
-     * Collectives have the timeout of the communicator.
+     * Ends a pass; after {@code begin(true)}, waits until all gradients hold the mean. Collectives
+     * have the timeout of the communicator.
      *
-     * @throws IllegalStateException if no pass was begun, or a parameter was not used that had to
-     *     be; the message names it
-     * @throws JcclException if a rank has failed, or the time is over
+     * @throws IllegalStateException if no pass was begun, or a required parameter was not used; the
+     *     message names it
+     * @throws JcclException if a rank has failed, or the timeout has passed
      */
     public void finish() {
         finish(Deadline.FOREVER);
     }
 
     /**
-     * Ends a pass within a time; when it is over, the reducer is unusable on all ranks.
+     * Ends a pass with a timeout; if it passes, the reducer is unusable on all ranks.
      *
-     * @param timeout how long to wait at most
-     * @throws IllegalStateException if no pass was begun, or a parameter was not used that had to
-     *     be; the message names it
-     * @throws JcclException if a rank has failed, or the time is over
+     * @param timeout maximum time to wait
+     * @throws IllegalStateException if no pass was begun, or a required parameter was not used; the
+     *     message names it
+     * @throws JcclException if a rank has failed, or the timeout has passed
      */
     public void finish(Duration timeout) {
         checkUsable();
@@ -408,10 +323,10 @@ public final class GradientReducer implements AutoCloseable {
             for (int p = 0; p < ready.length; p++) {
                 if (!ready[p]) {
                     if (!used[p]) {
-                        // What an earlier step has left there must not count.
-                        gradients[p].zero();
+                        // Leftovers of an earlier step must not count.
+                        buckets.gradients[p].zero();
                     }
-                    bucketOf[p].arrived();
+                    buckets.of[p].arrived();
                 }
             }
             launchComplete();
@@ -430,7 +345,7 @@ public final class GradientReducer implements AutoCloseable {
             throw failed(e);
         }
         Arrays.fill(used, false);
-        for (Bucket b : buckets) {
+        for (Bucket b : buckets.all) {
             b.end();
         }
     }
@@ -444,10 +359,11 @@ public final class GradientReducer implements AutoCloseable {
             }
         }
         if (missing != null) {
+            // At most ten names.
             String names =
-                    String.join(", ", missing.subList(0, Math.min(MOST_NAMED, missing.size())))
-                            + (missing.size() > MOST_NAMED
-                                    ? " and " + (missing.size() - MOST_NAMED) + " more"
+                    String.join(", ", missing.subList(0, Math.min(10, missing.size())))
+                            + (missing.size() > 10
+                                    ? " and " + (missing.size() - 10) + " more"
                                     : "");
             IllegalStateException e =
                     new IllegalStateException(
@@ -460,7 +376,7 @@ public final class GradientReducer implements AutoCloseable {
         }
     }
 
-    /** Remembers why, and tells the other ranks, so that none waits for this one. */
+    /** Stores the reason and aborts the other ranks, so that none waits for this one. */
     private RuntimeException failed(RuntimeException e) {
         if (failure == null) {
             failure = e;
@@ -472,9 +388,9 @@ public final class GradientReducer implements AutoCloseable {
     /**
      * Whether any rank used a parameter in the last step that communicated.
      *
-     * @param parameter its place in the list
-     * @return false if none did, so that its gradient is zero and an optimizer may skip it; always
-     *     true without {@link ReducerOptions#findUnused}
+     * @param parameter index in the list
+     * @return false if no rank did: its gradient is zero, and an optimizer may skip it; always true
+     *     without {@link ReducerOptions#findUnused}
      */
     public boolean isUsed(int parameter) {
         checkParameter(parameter);
@@ -484,35 +400,35 @@ public final class GradientReducer implements AutoCloseable {
     /**
      * Sets all gradients to zero, on the calling thread.
      *
-     * @throws IllegalStateException in the middle of a pass
+     * @throws IllegalStateException during a pass
      */
     public void zero() {
         checkUsable();
         if (phase != Phase.IDLE) {
             throw new IllegalStateException("zero in the middle of a pass; finish that one first");
         }
-        for (Bucket b : buckets) {
+        for (Bucket b : buckets.all) {
             b.memory.zero();
         }
     }
 
     /**
-     * How many collectives of gradients a step has.
+     * Number of gradient buckets, each reduced by its own collective.
      *
      * @return 1 or more
      */
     public int bucketCount() {
-        return buckets.length;
+        return buckets.all.length;
     }
 
     /**
-     * What this rank gives in one step, compressed.
+     * Bytes that this rank contributes in one step, after compression.
      *
-     * @return bytes; those between the gradients, for their alignment, included
+     * @return bytes, including padding for alignment
      */
     public long wireBytes() {
         long sum = 0;
-        for (Bucket b : buckets) {
+        for (Bucket b : buckets.all) {
             sum += b.exchange.bytes();
         }
         return sum;
@@ -523,12 +439,12 @@ public final class GradientReducer implements AutoCloseable {
     }
 
     private int checkParameter(int parameter) {
-        if (parameter < 0 || parameter >= gradients.length) {
+        if (parameter < 0 || parameter >= ready.length) {
             throw new IllegalArgumentException(
                     "parameter is "
                             + parameter
                             + ", expected 0 to "
-                            + (gradients.length - 1)
+                            + (ready.length - 1)
                             + ", a place in the list");
         }
         return parameter;
@@ -546,8 +462,8 @@ public final class GradientReducer implements AutoCloseable {
     }
 
     /**
-     * Frees the gradients. In the middle of a pass it aborts the pass on all ranks, after {@code
-     * begin(true)}. Closing twice does nothing.
+     * Frees the gradients. If called during a pass that communicates, it aborts the pass on all
+     * ranks. Closing twice has no effect.
      */
     @Override
     public void close() {
@@ -558,8 +474,7 @@ public final class GradientReducer implements AutoCloseable {
         if (failure == null && phase == Phase.COMMUNICATE) {
             own.abort("the gradient reducer of rank " + own.rank() + " was closed in a pass");
         }
-        List<AutoCloseable> all = new ArrayList<>(List.of(stream, own));
-        all.addAll(Arrays.asList(buckets).reversed());
+        List<AutoCloseable> all = new ArrayList<>(List.of(stream, own, buckets));
         if (flags != null) {
             all.add(flags);
         }
@@ -571,7 +486,7 @@ public final class GradientReducer implements AutoCloseable {
         return "GradientReducer["
                 + parameters.size()
                 + " parameters in "
-                + buckets.length
+                + buckets.all.length
                 + " buckets"
                 + (closed ? ", closed]" : "]");
     }

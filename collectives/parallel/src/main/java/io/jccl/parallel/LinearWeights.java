@@ -5,20 +5,20 @@ import io.jccl.gemm.Matrix;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One rank's share of a linear layer's parameters, and where their gradients go. All memory is the
- * caller's, so that it may lie in the buckets of a reducer or of an optimizer.
+ * One rank's share of a linear layer's parameters and their gradients. All memory is owned by the
+ * caller, so it may be part of the buckets of a reducer or an optimizer.
  *
  * @param weight inputs x outputs of this rank, float32 or bfloat16
  * @param bias one element per output, float32; null for none
- * @param weightGradient as large as the weight, float32; null if there is no backward
- * @param biasGradient as large as the bias, float32; null if there is no bias or no backward
+ * @param weightGradient shape of the weight, float32; null if there is no backward pass
+ * @param biasGradient shape of the bias, float32; null if there is no bias or no backward pass
  */
 public record LinearWeights(
         Matrix weight,
         @Nullable Buffer bias,
         @Nullable Matrix weightGradient,
         @Nullable Buffer biasGradient) {
-    /** Checks that gradients have the shapes of what they belong to. */
+    /** Checks that gradients have the shapes of their parameters. */
     public LinearWeights {
         if (weightGradient != null
                 && (weightGradient.rows() != weight.rows()

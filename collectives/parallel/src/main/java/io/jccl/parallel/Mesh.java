@@ -12,28 +12,28 @@ import java.util.Objects;
 import java.util.Set;
 
 /**
- * The ranks of a communicator laid out as a grid whose axes have names, such as {@code data} x
- * {@code pipeline} x {@code tensor}, with a communicator for the ranks along each axis.
+ * A device mesh: the ranks of a communicator arranged as a grid with named axes, such as {@code
+ * data} x {@code pipeline} x {@code tensor}, with a communicator for the ranks along each axis.
  *
  * {@snippet class="snippets.Parallel" region="mesh"}
  *
  * <p>The layout is row-major: the coordinate along the last axis varies fastest with the rank, so
- * the ranks of a group along the last axis are neighbours. With axes of sizes <i>s</i><sub>0</sub>
+ * the ranks of a group along the last axis are consecutive. With axes of sizes <i>s</i><sub>0</sub>
  * ... <i>s</i><sub>k-1</sub>, rank <i>r</i> has the coordinate (<i>r</i> / (<i>s</i><sub>i+1</sub>
  * ... <i>s</i><sub>k-1</sub>)) mod <i>s</i><sub>i</sub> along axis <i>i</i>.
  *
- * <p><b>Threads:</b> one thread at a time uses a mesh; each of its groups is a communicator, with
- * the rules of one.
+ * <p><b>Threads:</b> a mesh may be used by one thread at a time; each of its groups is a {@link
+ * Communicator} with the rules given there.
  */
 public final class Mesh implements AutoCloseable {
     /**
-     * One direction of the grid.
+     * One axis of the grid.
      *
-     * @param name what it is called, such as {@code "tensor"}; not empty
+     * @param name its name, such as {@code "tensor"}; not empty
      * @param size number of ranks along it, 1 or more
      */
     public record Axis(String name, int size) {
-        /** Takes any name and size; {@link Mesh#create} checks them on all ranks together. */
+        /** Accepts any name and size; {@link Mesh#create} checks them on all ranks together. */
         public Axis {
             Objects.requireNonNull(name, "name");
         }
@@ -47,7 +47,7 @@ public final class Mesh implements AutoCloseable {
     private final Communicator world;
     private final List<Axis> axes;
 
-    /** By the axes' positions as a bit set, in the order in which they were made. */
+    /** Keyed by a bit set of the axes' positions, in the order of creation. */
     private final Map<Long, Communicator> groups = new LinkedHashMap<>();
 
     private boolean closed;
@@ -58,21 +58,20 @@ public final class Mesh implements AutoCloseable {
     }
 
     /**
-     * Lays out the ranks, and splits the communicator into the groups along each axis. All ranks
+     * Arranges the ranks and splits the communicator into the groups along each axis. All ranks
      * call it; it waits for them.
      *
-     * @param world the ranks to lay out; it has to outlive the mesh, which does not close it
-     * @param axes at least one, from the one that varies slowest to the one that varies fastest;
-     *     the same on all ranks
+     * @param world the ranks; must outlive the mesh, which does not close it
+     * @param axes one or more, from the slowest to the fastest varying; the same on all ranks
      * @return this rank's view
      * @throws IllegalArgumentException if the product of the sizes is not the number of ranks, a
-     *     size is not positive, or a name is empty or there twice; on all ranks
+     *     size is not positive, or a name is empty or repeated; on all ranks
      * @throws CollectiveMismatchException if the ranks pass different axes; on all ranks
      */
     public static Mesh create(Communicator world, List<Axis> axes) {
         Objects.requireNonNull(world, "world");
         List<Axis> copy = List.copyOf(axes);
-        // First, so that no rank throws while others wait for it in a split.
+        // Checked first, so that no rank throws while others wait for it in a split.
         ConsistencyCheck.check(
                 world, "the axes of a mesh", copy.stream().map(Axis::toString).toList());
         check(world.size(), copy);
@@ -111,7 +110,7 @@ public final class Mesh implements AutoCloseable {
                 throw new IllegalArgumentException(
                         "the size of axis '" + a.name + "' is " + a.size + ", expected 1 or more");
             }
-            // Saturates: whatever is that large is no number of ranks.
+            // Saturates: a product that large cannot be the number of ranks.
             product = Math.min(product * a.size, Integer.MAX_VALUE);
         }
         if (product != ranks) {
@@ -136,8 +135,8 @@ public final class Mesh implements AutoCloseable {
     }
 
     /**
-     * The ranks that differ from this one along one axis alone, this one included, ordered by their
-     * coordinate: the rank in the group is {@link #coordinate}.
+     * The communicator of the ranks that differ from this one only along one axis, including this
+     * one, ordered by coordinate: the rank in the group is {@link #coordinate}.
      *
      * @param axis its name
      * @return their communicator, which the mesh closes; one rank if the axis has size 1
@@ -148,14 +147,14 @@ public final class Mesh implements AutoCloseable {
     }
 
     /**
-     * The ranks that differ from this one along some axes alone, such as all that hold the same
-     * part of a model, ordered by their rank in the world. The first call for a set of axes splits
-     * the world, so that all ranks have to make it, in the same order; later ones return the same
-     * communicator. The order of the names does not matter.
+     * The communicator of the ranks that differ from this one only along the given axes, such as
+     * all that hold the same part of a model, ordered by rank in the world. The first call for a
+     * set of axes splits the world, so all ranks must make it, in the same order; later calls
+     * return the same communicator. The order of the names does not matter.
      *
-     * @param axes their names; none gives this rank alone
+     * @param axes names of the axes; if empty, the group is this rank alone
      * @return their communicator, which the mesh closes
-     * @throws IllegalArgumentException if there is no such axis, or a name is there twice
+     * @throws IllegalArgumentException if there is no such axis, or a name is repeated
      */
     public Communicator group(List<String> axes) {
         long set = 0;
@@ -194,7 +193,7 @@ public final class Mesh implements AutoCloseable {
     }
 
     /**
-     * Where this rank is along an axis.
+     * This rank's coordinate along an axis.
      *
      * @param axis its name
      * @return 0 to size - 1
@@ -235,7 +234,8 @@ public final class Mesh implements AutoCloseable {
     }
 
     /**
-     * Closes the groups, the last one made first, but not the world. Closing twice does nothing.
+     * Closes the groups in reverse order of creation, but not the world. Closing twice has no
+     * effect.
      */
     @Override
     public void close() {

@@ -20,7 +20,7 @@ import org.jspecify.annotations.Nullable;
  * 2014</a>).
  *
  * <p>The last {@link ServerOptions#servers} ranks are servers, the others workers. With <i>s</i>
- * servers each keeps one of <i>s</i> ranges of the parameters. A worker's step is
+ * servers, each stores one of <i>s</i> ranges of the parameters. A worker's step is
  *
  * <pre>{@code
  * server.pull();      // parameters now hold the servers' values
@@ -28,33 +28,35 @@ import org.jspecify.annotations.Nullable;
  * server.push();
  * }</pre>
  *
- * and a server calls {@link #serve}, which returns when all workers have closed theirs. Every pair
- * of a worker and a server has a communicator of its own, which on the server a thread of its own
- * uses.
+ * and a server calls {@link #serve}, which returns once all workers have closed their object. Every
+ * pair of a worker and a server has its own communicator, used by its own thread on the server.
  *
- * <p>A worker that closes leaves: the others go on without it. If a rank dies, hangs, or fails, all
- * others get a {@link JcclException} that names it, within the communicator's timeout.
+ * <p>If a worker closes its object, the others continue without it. If a rank dies, hangs or fails,
+ * all others throw a {@link JcclException} that names it, within the communicator's timeout.
  *
- * <p>Host memory only: servers compute. With ranks as processes or threads, and over MPI.
+ * <p>Host memory only, since servers compute: on the host engine and over MPI.
  *
  * <p><b>Threads:</b> one thread at a time.
  */
 public final class ParameterServer implements AutoCloseable {
-    // What a worker asks for.
+    // Requests of a worker.
     static final long PUSH = 1;
     static final long PULL = 2;
     static final long LEAVE = 3;
 
-    /** Where ranges start is a multiple of this: no two servers write to one cache line. */
+    /**
+     * Ranges start at multiples of this many elements, so that no two servers write to the same
+     * cache line.
+     */
     private static final long GRAIN = 16;
 
     private final Communicator world;
     private final ServerOptions options;
 
-    /** On a worker, of each server; on a server, of each worker. */
+    /** On a worker, one per server; on a server, one per worker. */
     private final List<Communicator> pairs = new ArrayList<>();
 
-    /** On a worker, the ranges of its parameters and gradients, and what it asks for. */
+    /** On a worker, the ranges of its parameters and gradients, and its request. */
     private final List<Buffer> parameterParts = new ArrayList<>();
 
     private final List<Buffer> gradientParts = new ArrayList<>();
@@ -113,8 +115,8 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * A communicator for each pair. One split makes as many as can be made of distinct ranks: in
-     * round k worker i meets server (i + k) mod the larger of both numbers.
+     * Creates a communicator for each pair. One split creates as many as possible from distinct
+     * ranks: in round k worker i is paired with server (i + k) mod the larger of both numbers.
      */
     private void pair(int workers) {
         int servers = options.servers();
@@ -138,19 +140,18 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * Makes this rank a worker or a server. All ranks call it; it waits for them. Afterwards all
+     * Creates this rank's worker or server. All ranks call it; it waits for them. Afterwards all
      * workers and the servers have the parameters of rank 0.
      *
-     * @param world workers and servers; it has to outlive the parameter server, which does not
-     *     close it
+     * @param world workers and servers; must outlive the parameter server, which does not close it
      * @param parameters on a worker, its copy of all parameters, float32 or float64, in host
      *     memory; ignored and may be null on a server
      * @param gradients on a worker, as many elements of the same type; ignored and may be null on a
      *     server
      * @param options settings, the same on all ranks
-     * @return this rank's end
-     * @throws IllegalArgumentException if there are not both workers and servers, the buffers do
-     *     not fit each other, or the ranks compute on GPUs; on all ranks, if all pass the same
+     * @return this rank's worker or server
+     * @throws IllegalArgumentException if there are no workers, the buffers do not match, or the
+     *     ranks compute on GPUs; on all ranks, if all pass the same values
      * @throws io.jccl.CollectiveMismatchException if the ranks disagree
      */
     public static ParameterServer create(
@@ -166,7 +167,7 @@ public final class ParameterServer implements AutoCloseable {
                             + ", but a parameter server keeps its parameters in host memory; use a"
                             + " communicator of the host engine or MPI, or a GradientReducer");
         }
-        // First, so that no rank throws while others wait for it.
+        // Checked first, so that no rank throws while others wait for it.
         ConsistencyCheck.check(
                 world,
                 "the settings of a parameter server",
@@ -182,7 +183,7 @@ public final class ParameterServer implements AutoCloseable {
         }
         boolean worker = world.rank() < workers;
         IllegalArgumentException wrong = worker ? wrong(parameters, gradients) : null;
-        // Servers say nothing, and hear what the workers have.
+        // Servers contribute nothing and learn the workers' count and type.
         long[] said =
                 worker && parameters != null && wrong == null
                         ? ConsistencyCheck.gather(
@@ -223,7 +224,7 @@ public final class ParameterServer implements AutoCloseable {
         return "rank " + rank + " has " + has;
     }
 
-    /** What is wrong with a worker's buffers, if anything is. */
+    /** The error for a worker's buffers; null if they are valid. */
     private static @Nullable IllegalArgumentException wrong(
             @Nullable Buffer parameters, @Nullable Buffer gradients) {
         if (parameters == null || gradients == null) {
@@ -248,7 +249,7 @@ public final class ParameterServer implements AutoCloseable {
         return null;
     }
 
-    /** Rank 0's parameters go to all. */
+    /** Distributes rank 0's parameters to all. */
     private void distribute() {
         Stream stream = world.device().defaultStream();
         if (shard != null) {
@@ -286,9 +287,9 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * Gives the servers this worker's gradients, all elements; they may be changed afterwards. With
-     * {@link Consistency.Synchronous} it waits while an earlier push of this worker still waits for
-     * those of the others.
+     * Sends this worker's gradients to the servers; they may be overwritten on return. With {@link
+     * Consistency.Synchronous} it blocks while an earlier push of this worker still waits for those
+     * of the others.
      *
      * @throws IllegalStateException on a server
      * @throws JcclException if a rank has failed
@@ -298,8 +299,8 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * Gets the servers' parameters, all elements, as soon as {@link ServerOptions#consistency}
-     * allows.
+     * Receives the parameters from the servers as soon as {@link ServerOptions#consistency} allows
+     * it.
      *
      * @throws IllegalStateException on a server
      * @throws JcclException if a rank has failed
@@ -335,10 +336,10 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * Serves the workers until all have left.
+     * Serves the workers until all have closed their object.
      *
      * @throws IllegalStateException on a worker
-     * @throws JcclException if a rank has failed, or the update threw; the cause says which
+     * @throws JcclException if a rank has failed, or the update threw; the cause is the first error
      */
     public void serve() {
         checkUsable();
@@ -355,9 +356,9 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * The parameters that this server keeps.
+     * The parameters that this server stores.
      *
-     * @return its range; it ends with this object
+     * @return its range; closed with this object
      * @throws IllegalStateException on a worker
      */
     public Buffer part() {
@@ -385,8 +386,8 @@ public final class ParameterServer implements AutoCloseable {
     }
 
     /**
-     * Leaves: tells the servers, on a worker; on a server whose workers are still there, they get
-     * errors. Closing twice does nothing.
+     * Leaves. A worker notifies the servers; workers of a server that closes early get errors.
+     * Closing twice has no effect.
      */
     @Override
     public void close() {
@@ -398,7 +399,7 @@ public final class ParameterServer implements AutoCloseable {
             try {
                 ask(LEAVE, List.of(), List.of());
             } catch (RuntimeException e) {
-                // It has ended anyhow; but the caller should know.
+                // It has ended anyway, but the caller should know the reason.
                 error = e;
             }
         }

@@ -14,31 +14,31 @@ import java.util.zip.CRC32;
 import java.util.zip.CRC32C;
 
 /**
- * Makes replicas equal at the start, and finds where they are not later.
+ * Synchronizes replicas at the start, and finds differences between them later.
  *
- * <p>For host memory and GPUs. All ranks call these methods with the same tensors in the same
- * order; they wait on the calling thread. They are for the start and for checks now and then, and
- * allocate.
+ * <p>Supports host memory and GPUs. All ranks call these methods with the same tensors in the same
+ * order; the calling thread waits. The methods allocate memory and are meant for start-up and
+ * occasional checks.
  *
- * <p><b>Threads:</b> the one that uses the communicator.
+ * <p><b>Threads:</b> the thread that uses the communicator.
  */
 public final class ParameterSync {
-    /** Bytes read at once: fits the second-level cache, for two checksums over it. */
+    /** Bytes per chunk: fits into the L2 cache, since two checksums read it. */
     private static final int CHUNK = 1 << 18;
 
-    /** Pieces into which a tensor is cut to find where it differs. */
+    /** Pieces into which a tensor is divided to locate a difference. */
     private static final int PIECES = 1024;
 
     private ParameterSync() {}
 
     /**
-     * Something with a name.
+     * A named tensor.
      *
-     * @param name for messages
-     * @param values its elements, on any device whose memory the communicator takes
+     * @param name name for messages
+     * @param values its elements, on any device whose memory the communicator supports
      */
     public record Tensor(String name, Buffer values) {
-        /** Checks that both are there. */
+        /** Rejects null. */
         public Tensor {
             Objects.requireNonNull(name, "name");
             Objects.requireNonNull(values, "values");
@@ -49,14 +49,13 @@ public final class ParameterSync {
      * The first tensor in which ranks differ.
      *
      * @param tensor its name
-     * @param index its place in the list
-     * @param reference the rank others are compared with: the lowest of the largest group of ranks
-     *     that are equal
-     * @param ranks those that differ from it, in order
-     * @param element the first element in which the first of these differs; -1 if two different
-     *     tensors have the same checksums on the way there
-     * @param expected the reference's value of that element
-     * @param found the other rank's value
+     * @param index its index in the list
+     * @param reference the rank to compare with: the lowest one of the largest group of equal ranks
+     * @param ranks the ranks that differ from it, in order
+     * @param element the first element in which the first of these differs; -1 if a checksum
+     *     collision prevents locating it
+     * @param expected value of the element on the reference rank
+     * @param found value of the element on the other rank
      */
     public record Difference(
             String tensor,
@@ -92,11 +91,11 @@ public final class ParameterSync {
     }
 
     /**
-     * Gives every rank the root's values.
+     * Broadcasts the root's values to all ranks.
      *
      * @param c the ranks
      * @param tensors of the same names, types and counts on all ranks
-     * @param root whose values they are
+     * @param root the rank to send from
      * @throws io.jccl.CollectiveMismatchException if the ranks pass different tensors; the message
      *     names the first
      */
@@ -110,9 +109,9 @@ public final class ParameterSync {
     }
 
     /**
-     * Compares all tensors bit by bit across ranks, by two checksums of 32 bits each (CRC-32 and
-     * CRC-32C), of which each is sure to notice a change of a single element of up to 32 bits. Only
-     * if some differ is the place searched for.
+     * Compares all tensors bit by bit across ranks, by two 32-bit checksums (CRC-32 and CRC-32C),
+     * each of which is guaranteed to detect a change of a single element of up to 32 bits. Elements
+     * are only searched if a checksum differs.
      *
      * @param c the ranks
      * @param tensors of the same names, types and counts on all ranks
@@ -150,7 +149,7 @@ public final class ParameterSync {
     /**
      * Throws unless all tensors are equal bit by bit on all ranks.
      *
-     * @param c the ranks, which may be used further in either case
+     * @param c the ranks; the communicator remains usable in either case
      * @param tensors of the same names, types and counts on all ranks
      * @throws IllegalStateException on all ranks, with the first difference
      * @see #compare
@@ -176,7 +175,7 @@ public final class ParameterSync {
                         .toList());
     }
 
-    /** The lowest rank of those whose value most ranks have. */
+    /** The lowest rank among those with the most common value. */
     private static int mostCommon(long[] values) {
         int best = 0;
         int most = 0;

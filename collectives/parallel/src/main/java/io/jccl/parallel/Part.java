@@ -1,21 +1,21 @@
 package io.jccl.parallel;
 
 /**
- * The contiguous share of one of several in a number of things: as equal as can be, the first ones
- * get one more. So rows, columns and tokens are split over ranks.
+ * A contiguous share of a range that is split as evenly as possible; the first shares get one more.
+ * Used to split rows, columns and tokens over ranks.
  *
- * @param from index of the first
- * @param count how many, possibly 0
+ * @param from index of the first element
+ * @param count number of elements, possibly 0
  */
 public record Part(long from, long count) {
     /**
-     * One share.
+     * Computes one share.
      *
-     * @param all how many things there are
-     * @param index whose share, such as a rank
-     * @param parts how many shares, such as the number of ranks
+     * @param all size of the range
+     * @param index index of the share, such as a rank
+     * @param parts number of shares, such as the number of ranks
      * @return the share
-     * @throws IllegalArgumentException if all is negative, or index does not lie in 0 to parts - 1
+     * @throws IllegalArgumentException if all is negative, or index is not in 0 to parts - 1
      */
     public static Part of(long all, int index, int parts) {
         if (all < 0 || index < 0 || index >= parts) {

@@ -16,23 +16,24 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Trains a model whose layers are split over ranks: rank i computes stage i, and a batch flows
- * through them in micro-batches, forward and then backward; see {@link PipelineSchedule}.
+ * Pipeline parallelism: the layers of a model are split over ranks, rank i computes stage i, and a
+ * batch passes through the stages in micro-batches, forward and backward; see {@link
+ * PipelineSchedule}.
  *
- * <p>With {@link PipelineOptions#overlap} the next micro-batch is received while this one is
- * computed, and what was computed is sent while the next one is: a direction between two neighbours
- * has a communicator and a stream of its own. Values and the order of computations are the same
- * without it.
+ * <p>With {@link PipelineOptions#overlap} communication overlaps computation: the next micro-batch
+ * is received, and the last result sent, while the current one is computed. Each direction between
+ * two neighbours has its own communicator and stream. Results and the order of computations are the
+ * same with and without it.
  *
- * <p>Activations are kept for as many micro-batches as the schedule has in flight. Everything is
+ * <p>Activations are kept for as many micro-batches as the schedule has in flight. All memory is
  * allocated by {@link #create}; a run allocates nothing.
  *
- * <p><b>Errors:</b> what a stage throws, and the errors of send and recv, come out of {@link #run},
- * on a GPU from its end. A rank that dies ends the others within the communicator's timeout. After
- * an error abort the communicator, so that the other stages do not wait for this one; with overlap
- * the pipeline has ended theirs and its own messages already, and does not run again.
+ * <p><b>Errors:</b> {@link #run} throws the errors of the stage and of send and recv; on a GPU they
+ * are thrown when it waits at the end. If a rank dies, the others throw within the communicator's
+ * timeout. After an error, abort the communicator, so that the other stages do not wait for this
+ * one. With overlap the pipeline has already aborted its own communicators and cannot run again.
  *
- * <p><b>Threads:</b> that of the communicator.
+ * <p><b>Threads:</b> the thread of the communicator.
  */
 public final class Pipeline implements AutoCloseable {
     private final Communicator comm;
@@ -41,14 +42,17 @@ public final class Pipeline implements AutoCloseable {
     private final Stream stream;
     private final int slots;
 
-    /** Of micro-batch i the buffer {@code i % size()}; empty where there is no neighbour. */
+    /** Micro-batch i uses buffer {@code i % size()}; empty if there is no neighbour. */
     private final List<Buffer> inputs;
 
     private final List<Buffer> outputs;
     private final List<Buffer> outputGradients;
     private final List<Buffer> inputGradients;
 
-    /** For lanes, of all ranks alike: forward and backward, of even ranks and of odd ones. */
+    /**
+     * Communicators of lanes, in the same order on all ranks: forward and backward, from even ranks
+     * and from odd ones.
+     */
     private final List<Communicator> own = new ArrayList<>();
 
     private final List<PipelineLane> lanes = new ArrayList<>();
@@ -107,7 +111,7 @@ public final class Pipeline implements AutoCloseable {
      *
      * @param stages the ranks, in the order of the stages
      * @param stage this rank's part of the model
-     * @param options what to do
+     * @param options settings
      * @return the pipeline, which the caller closes
      */
     public static Pipeline create(
@@ -124,14 +128,17 @@ public final class Pipeline implements AutoCloseable {
         return lane;
     }
 
-    /** Computations in order; each posts and sends what the schedule has around it. */
+    /**
+     * Computations in order; each posts the receives and enqueues the sends that the schedule has
+     * around it.
+     */
     private Runnable[] overlapped(List<PipelineStep> steps) {
         int rank = comm.rank();
         int pairs = Math.min(2, comm.size() - 1);
         for (int i = 0; i < 2 * pairs; i++) {
             own.add(Objects.requireNonNull(comm.split(0, rank)));
         }
-        // A rank's neighbours are of the other parity, so its lanes are on different ones.
+        // A rank's neighbours have the other parity, so its lanes use different communicators.
         int after = rank % pairs;
         int before = (rank + 1) % pairs;
         boolean hasPrevious = rank > 0;
@@ -153,7 +160,8 @@ public final class Pipeline implements AutoCloseable {
         for (int k = 0; k < computations.size(); k++) {
             Action a = computations.get(k);
             boolean forward = a.kind() == PipelineStep.Kind.FORWARD;
-            // The first gradient is not asked for long before it can come: that has a timeout.
+            // The receive of the first gradient is not posted long before it can arrive, because of
+            // its timeout.
             if (outputGradient != null
                     && k + 1 < computations.size()
                     && computations.get(k + 1).equals(new Action(PipelineStep.Kind.BACKWARD, 0))) {
@@ -248,7 +256,7 @@ public final class Pipeline implements AutoCloseable {
     }
 
     /**
-     * How many micro-batches are in flight at most: slots that a stage needs for what it keeps.
+     * Maximum number of micro-batches in flight: the slots that a stage needs for its activations.
      *
      * @return 1 or more
      */
@@ -257,19 +265,19 @@ public final class Pipeline implements AutoCloseable {
     }
 
     /**
-     * The communicators that messages travel on, for what reads the flight recorder.
+     * The communicators that carry the messages, for reading their flight recorders.
      *
-     * @return that of {@link #create}, or the pipeline's own ones, which it closes
+     * @return the one passed to {@link #create}, or the pipeline's own ones, which it closes
      */
     public List<Communicator> communicators() {
         return own.isEmpty() ? List.of(comm) : List.copyOf(own);
     }
 
     /**
-     * How long {@link #run} has waited for messages of its own streams, on the host device; that of
-     * messages between computations, and on a GPU, is not counted.
+     * Time that {@link #run} has waited for overlapped messages on the host device. Messages
+     * without overlap, and waits on a GPU, are not counted.
      *
-     * @return nanoseconds of all runs
+     * @return nanoseconds, sum of all runs
      */
     public long waitedNanos() {
         long sum = 0;
@@ -280,11 +288,11 @@ public final class Pipeline implements AutoCloseable {
     }
 
     /**
-     * Takes a batch through the stages, forward and backward, and waits for its end on this rank.
+     * Runs a batch through the stages, forward and backward, and waits for completion on this rank.
      * All ranks call it.
      *
-     * @throws io.jccl.error.JcclException if another rank failed, or a message did not come within
-     *     the communicator's timeout
+     * @throws io.jccl.error.JcclException if another rank failed, or a message did not arrive
+     *     within the communicator's timeout
      */
     public void run() {
         if (closed) {
@@ -310,7 +318,7 @@ public final class Pipeline implements AutoCloseable {
     }
 
     /**
-     * Gathers how all ranks spent the last run. All ranks call it.
+     * Gathers the time that all ranks spent computing in the last run. All ranks call it.
      *
      * @return the same on all ranks
      * @throws IllegalStateException if there was no run
@@ -355,7 +363,7 @@ public final class Pipeline implements AutoCloseable {
                 stages);
     }
 
-    /** Frees the slots; no run may be under way. Closing twice does nothing. */
+    /** Frees the buffers; no run may be in progress. Closing twice has no effect. */
     @Override
     public void close() {
         if (closed) {

@@ -10,8 +10,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Messages between two neighbours in one direction, on a stream and a communicator of their own:
- * those of one communicator would wait for each other. Micro-batch i has buffer {@code i % n}.
+ * Messages between two neighbours in one direction, on their own stream and communicator:
+ * operations of one communicator would wait for each other. Micro-batch i has buffer {@code i % n}.
  */
 final class PipelineLane implements AutoCloseable {
     private final Communicator comm;
@@ -20,7 +20,7 @@ final class PipelineLane implements AutoCloseable {
     private final Stream compute;
     private final Stream stream;
 
-    /** On the default stream of the host computation has run when its call returns. */
+    /** On the host's default stream, computation has completed when the call returns. */
     private final boolean host;
 
     private final Event ready;
@@ -28,11 +28,11 @@ final class PipelineLane implements AutoCloseable {
     private long waited;
 
     /**
-     * Takes a stream and events.
+     * Creates the stream and events.
      *
-     * @param comm nothing else uses it on this rank
+     * @param comm used by nothing else on this rank
      * @param peer the neighbour
-     * @param ring buffers, which the caller closes
+     * @param ring buffers, closed by the caller
      */
     PipelineLane(Communicator comm, int peer, List<Buffer> ring) {
         Device device = comm.device();
@@ -49,31 +49,31 @@ final class PipelineLane implements AutoCloseable {
         }
     }
 
-    /** Starts to receive; the buffer's last use has been enqueued. */
+    /** Starts a receive; the buffer's last use must have been enqueued. */
     void post(int microBatch) {
         afterComputation();
         comm.recv(ring.get(microBatch % done.length), peer, stream);
         done[microBatch % done.length].record(stream);
     }
 
-    /** Makes computation wait for what was posted last. */
+    /** Makes computation wait for the receive posted last. */
     void await(int microBatch) {
         if (!host) {
             compute.waitFor(done[microBatch % done.length]);
             return;
         }
-        // Nothing else is on the stream, and an error comes out before anything is computed.
+        // Nothing else is on the stream, and errors are thrown before anything is computed.
         synchronize();
     }
 
-    /** Makes computation wait until a buffer is free that it is about to write. */
+    /** Makes computation wait until the buffer that it is about to write is free. */
     void beforeWriting(int microBatch) {
         long start = host ? System.nanoTime() : 0;
         compute.waitFor(done[microBatch % done.length]);
         waited += host ? System.nanoTime() - start : 0;
     }
 
-    /** Sends what has been computed. */
+    /** Sends the computed output. */
     void send(int microBatch) {
         afterComputation();
         comm.send(ring.get(microBatch % done.length), peer, stream);
@@ -94,7 +94,7 @@ final class PipelineLane implements AutoCloseable {
         waited += System.nanoTime() - start;
     }
 
-    /** How long this lane has kept the computing thread waiting. */
+    /** Time that the computing thread has waited for this lane. */
     long waitedNanos() {
         return waited;
     }

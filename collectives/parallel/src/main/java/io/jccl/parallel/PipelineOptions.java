@@ -4,19 +4,18 @@ import io.jccl.device.DataType;
 import java.util.Objects;
 
 /**
- * What a pipeline does. All ranks pass the same schedule, micro-batches and type.
+ * Settings of a pipeline. All ranks pass the same schedule, micro-batches and type.
  *
  * @param schedule the order of computations
- * @param microBatches how many a batch consists of, 1 or more
- * @param type element type of what goes from stage to stage
- * @param inputCount elements of one micro-batch that come from the stage before, 1 or more; the
- *     first stage's is ignored
- * @param outputCount elements of one micro-batch that go to the next stage, the same number as that
- *     one's inputCount; the last stage's is ignored
- * @param overlap whether messages travel while stages compute. It takes up to four communicators
- *     and as many streams, one more buffer for inputs, and two in place of one for outputs and each
- *     kind of gradient. Without it a rank sends and receives between computations, with none of
- *     these
+ * @param microBatches micro-batches per batch, 1 or more
+ * @param type element type of activations and their gradients
+ * @param inputCount elements per micro-batch received from the previous stage, 1 or more; ignored
+ *     on the first stage
+ * @param outputCount elements per micro-batch sent to the next stage, equal to its inputCount;
+ *     ignored on the last stage
+ * @param overlap whether communication overlaps computation. It takes up to four communicators and
+ *     as many streams, one more buffer for inputs, and two buffers instead of one for outputs and
+ *     each kind of gradient. Otherwise a rank sends and receives between computations
  */
 public record PipelineOptions(
         PipelineSchedule schedule,
@@ -42,12 +41,11 @@ public record PipelineOptions(
     }
 
     /**
-     * One forward, one backward, with as many elements between all stages, and messages that travel
-     * while stages compute.
+     * 1F1B with overlap and the same number of elements between all stages.
      *
-     * @param microBatches how many a batch consists of
-     * @param type element type of what goes from stage to stage
-     * @param count elements of one micro-batch
+     * @param microBatches micro-batches per batch
+     * @param type element type of activations and their gradients
+     * @param count elements per micro-batch
      * @return options
      */
     public static PipelineOptions of(int microBatches, DataType type, long count) {
@@ -66,9 +64,9 @@ public record PipelineOptions(
     }
 
     /**
-     * These options, but messages travel while stages compute or not.
+     * These options with or without overlap.
      *
-     * @param value whether they do
+     * @param value whether communication overlaps computation
      * @return new options
      */
     public PipelineOptions withOverlap(boolean value) {

@@ -4,13 +4,13 @@ import java.time.Duration;
 import java.util.List;
 
 /**
- * How the ranks of a pipeline spent the last run.
+ * The time that the ranks of a pipeline spent computing in the last run.
  *
  * @param schedule the order of computations
- * @param microBatches how many
- * @param computed the bubble that the schedule alone makes; see {@link PipelineSchedule#bubble}
- * @param total time of the run, on the rank that took longest
- * @param stages one for each rank
+ * @param microBatches micro-batches per batch
+ * @param computed the theoretical bubble of the schedule, see {@link PipelineSchedule#bubble}
+ * @param total time of the run on the slowest rank
+ * @param stages one per rank
  */
 public record PipelineReport(
         PipelineSchedule schedule,
@@ -19,12 +19,12 @@ public record PipelineReport(
         Duration total,
         List<Stage> stages) {
     /**
-     * One rank's run.
+     * The run of one rank.
      *
-     * @param rank which
-     * @param compute time in its stage's forward and backward
-     * @param idle share of the total in which it did not compute: it waited for other stages, or
-     *     for messages to arrive
+     * @param rank the rank
+     * @param compute time in its stage's forward and backward methods
+     * @param idle fraction of the total, 0 to 1, in which it did not compute but waited for other
+     *     stages or messages
      */
     public record Stage(int rank, Duration compute, double idle) {}
 
@@ -34,7 +34,7 @@ public record PipelineReport(
     }
 
     /**
-     * The bubble as measured: the mean over ranks of the share in which they did not compute.
+     * The measured bubble: the mean of the ranks' idle fractions.
      *
      * @return 0 to 1
      */

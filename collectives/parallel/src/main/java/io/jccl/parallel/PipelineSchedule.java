@@ -6,14 +6,14 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * In which order a rank of a pipeline computes micro-batches forward and backward. In both
- * schedules they go backward in the order in which they went forward, so that gradients are added
- * up in the same order as on a single rank.
+ * The order in which a rank of a pipeline computes the forward and backward passes of
+ * micro-batches. In both schedules the backward passes run in the order of the forward passes, so
+ * gradients are accumulated in the same order as on a single rank.
  */
 public enum PipelineSchedule {
     /**
-     * All forward, then all backward (Huang et al., "GPipe", arXiv 1811.06965, section 2.3). Every
-     * micro-batch is in flight at once.
+     * All forward, then all backward (Huang et al., "GPipe", arXiv 1811.06965, section 2.3). All
+     * micro-batches are in flight at once.
      */
     GPIPE {
         @Override
@@ -38,10 +38,10 @@ public enum PipelineSchedule {
     },
 
     /**
-     * One forward, one backward: a rank starts to go backward as soon as it can, and from then on
-     * takes turns (Narayanan et al., "PipeDream", arXiv 1806.03377, section 3.2; with a flush at
-     * the end of each batch as in arXiv 2104.04473, section 2.2). A rank has no more micro-batches
-     * in flight than there are stages from it on.
+     * One forward, one backward (1F1B): a rank starts the first backward pass as soon as it can and
+     * then alternates (Narayanan et al., "PipeDream", arXiv 1806.03377, section 3.2; with a flush
+     * at the end of each batch as in arXiv 2104.04473, section 2.2). A rank has at most as many
+     * micro-batches in flight as there are stages from it to the last.
      */
     ONE_F_ONE_B {
         @Override
@@ -63,7 +63,7 @@ public enum PipelineSchedule {
                 plan.recvInput(ahead);
             }
             for (int i = 0; i < turns; i++) {
-                // Neighbours send to each other here, so each pair of messages is one group.
+                // Neighbours send to each other here, so each pair of messages forms a group.
                 plan.compute(Kind.FORWARD, ahead + i);
                 plan.exchangeWithNext(ahead + i, i);
                 plan.compute(Kind.BACKWARD, i);
@@ -82,11 +82,11 @@ public enum PipelineSchedule {
     };
 
     /**
-     * The most micro-batches that a rank has taken forward and not yet backward.
+     * Maximum number of micro-batches in flight on a rank: forward pass done, backward pass not.
      *
      * @param stages ranks of the pipeline
-     * @param rank which of them
-     * @param microBatches how many in a batch
+     * @param rank the rank
+     * @param microBatches micro-batches per batch
      * @return 1 or more
      */
     public abstract int inFlight(int stages, int rank, int microBatches);
@@ -94,12 +94,11 @@ public enum PipelineSchedule {
     abstract void append(Plan plan, int microBatches);
 
     /**
-     * What a rank does, in order. No rank waits for another in a circle, also where a send waits
-     * for its recv.
+     * The steps of a rank, in order. They cannot deadlock, even if every send waits for its recv.
      *
      * @param stages ranks of the pipeline, 1 or more
-     * @param rank which of them
-     * @param microBatches how many in a batch, 1 or more
+     * @param rank the rank
+     * @param microBatches micro-batches per batch, 1 or more
      * @return its steps
      * @throws IllegalArgumentException if a number is out of range
      */
@@ -111,11 +110,12 @@ public enum PipelineSchedule {
     }
 
     /**
-     * The share of time in which a rank has nothing to compute, if all stages take as long and
-     * messages no time: {@code (p - 1) / (m + p - 1)} (GPipe, section 2.3), the same for both.
+     * The bubble: the fraction of time in which a rank is idle if all stages take equally long and
+     * messages take no time: {@code (p - 1) / (m + p - 1)} (GPipe, section 2.3), the same for both
+     * schedules.
      *
      * @param stages ranks of the pipeline, p
-     * @param microBatches how many in a batch, m
+     * @param microBatches micro-batches per batch, m
      * @return 0 to 1
      */
     public static double bubble(int stages, int microBatches) {
@@ -136,7 +136,7 @@ public enum PipelineSchedule {
         }
     }
 
-    /** Steps of one rank; messages that have no other end are left out. */
+    /** Steps of one rank; messages without a peer are omitted. */
     static final class Plan {
         final int stages;
         final int rank;

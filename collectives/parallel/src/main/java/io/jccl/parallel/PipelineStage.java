@@ -7,10 +7,11 @@ import org.jspecify.annotations.Nullable;
 /**
  * The part of a model that one rank of a {@link Pipeline} computes.
  *
- * <p>The buffers are the pipeline's. A micro-batch has the same ones at every run: views of them
- * may be made once per micro-batch. The input stays until the micro-batch has gone backward; the
- * others are overwritten by later micro-batches in the same direction. Whatever else backward
- * needs, the stage keeps, in slot {@code microBatch % pipeline.slots()} for example.
+ * <p>The pipeline owns the buffers. A micro-batch has the same ones in every run, so views of them
+ * may be created once per micro-batch. The input is kept until the backward pass of the
+ * micro-batch; the other buffers are overwritten by later micro-batches in the same direction. The
+ * stage itself keeps whatever else the backward pass needs, for example in slot {@code microBatch %
+ * pipeline.slots()}.
  *
  * <p><b>Threads:</b> called by the thread that runs the pipeline.
  */
@@ -19,18 +20,18 @@ public interface PipelineStage {
      * Enqueues the computation of a micro-batch's output.
      *
      * @param microBatch 0 to the number of micro-batches - 1, in this order
-     * @param input what the stage before computed; null on the first, which has its own input
-     * @param output for the next stage; null on the last, which computes the loss
+     * @param input output of the previous stage; null on the first stage, which has its own input
+     * @param output input of the next stage; null on the last stage, which computes the loss
      * @param stream where to enqueue
      */
     void forward(int microBatch, @Nullable Buffer input, @Nullable Buffer output, Stream stream);
 
     /**
-     * Enqueues the computation of a micro-batch's gradients; those of parameters are added up.
+     * Enqueues the computation of a micro-batch's gradients; those of parameters are accumulated.
      *
      * @param microBatch 0 to the number of micro-batches - 1, in this order
-     * @param outputGradient from the next stage; null on the last
-     * @param inputGradient for the stage before; null on the first
+     * @param outputGradient gradient of the output, from the next stage; null on the last stage
+     * @param inputGradient gradient of the input, for the previous stage; null on the first stage
      * @param stream where to enqueue
      */
     void backward(

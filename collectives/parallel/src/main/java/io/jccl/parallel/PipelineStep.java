@@ -3,29 +3,29 @@ package io.jccl.parallel;
 import java.util.List;
 
 /**
- * What a rank of a pipeline does at once: one computation, or messages that are sent and received
- * as one group.
+ * One step of a rank of a pipeline: a computation, or messages that are sent and received as one
+ * group.
  *
  * @param actions one computation, or one or two messages with the same neighbour
  */
 public record PipelineStep(List<Action> actions) {
-    /** What is done with a micro-batch. */
+    /** Kinds of action. */
     public enum Kind {
-        /** Gets the input from the stage before. */
+        /** Receives the input from the previous stage. */
         RECV_INPUT,
-        /** Computes the output. */
+        /** Forward pass. */
         FORWARD,
-        /** Gives the output to the next stage. */
+        /** Sends the output to the next stage. */
         SEND_OUTPUT,
-        /** Gets the output's gradient from the next stage. */
+        /** Receives the gradient of the output from the next stage. */
         RECV_GRADIENT,
-        /** Computes the gradients. */
+        /** Backward pass. */
         BACKWARD,
-        /** Gives the input's gradient to the stage before. */
+        /** Sends the gradient of the input to the previous stage. */
         SEND_GRADIENT;
 
         /**
-         * Whether nothing is sent or received.
+         * Whether the action is a computation.
          *
          * @return true for {@link #FORWARD} and {@link #BACKWARD}
          */
@@ -35,10 +35,10 @@ public record PipelineStep(List<Action> actions) {
     }
 
     /**
-     * One thing done with one micro-batch.
+     * One action on one micro-batch.
      *
-     * @param kind what
-     * @param microBatch with which, from 0 on
+     * @param kind kind of action
+     * @param microBatch index of the micro-batch, from 0
      */
     public record Action(Kind kind, int microBatch) {
         @Override

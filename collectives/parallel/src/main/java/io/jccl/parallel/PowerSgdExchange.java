@@ -16,29 +16,32 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Matrices as products of two thin ones: algorithm 1 of arXiv 1905.13727 with the error feedback of
- * its algorithm 2.
+ * Low-rank compression of matrices: algorithm 1 of arXiv 1905.13727 with the error feedback of its
+ * algorithm 2.
  *
- * <p>With a rank's gradient and error D (a x b) and the last Q (b x r): P = mean over ranks of D Q,
- * its columns made orthonormal; Q = mean of D<sup>T</sup> P; the result is P Q<sup>T</sup>. A rank
- * keeps D - P (D<sup>T</sup> P)<sup>T</sup> as its error: what its own contribution lacks, never
- * more than D itself, and over all ranks just what the result lacks.
+ * <p>Let D (a x b) be a rank's gradient plus error and Q (b x r) the last factor. Then P = mean
+ * over ranks of D Q, with orthonormalized columns; Q = mean of D<sup>T</sup> P; the result is P
+ * Q<sup>T</sup>. A rank keeps D - P (D<sup>T</sup> P)<sup>T</sup>, the error of its own
+ * contribution, which is never larger than D; the mean of these errors is the error of the result.
  *
- * <p>Thin matrices are kept by columns. Loops run over arrays, which the compiler vectorises.
+ * <p>Thin matrices are column-major. Loops run over arrays, which the compiler vectorizes.
  */
 final class PowerSgdExchange extends Exchange {
-    /** A column that loses this much to the earlier ones is rounding error: float32 has 2^-24. */
+    /**
+     * If only this fraction of a column is orthogonal to the earlier ones, it is rounding error:
+     * float32 has 2^-24.
+     */
     private static final double LOST = 1e-6;
 
     /**
-     * A matrix in the bucket, at an element, and its thin ones.
+     * A matrix that starts at an element of the bucket, and its factors.
      *
-     * @param p where P starts in the first buffer
-     * @param q where Q starts in the second
+     * @param p start of P in the first buffer
+     * @param q start of Q in the second
      */
     private record Matrix(long at, int rows, int columns, int rank, long p, long q) {}
 
-    /** A run of elements that travels as it is, at an element of the first buffer. */
+    /** Elements that are sent uncompressed, at an element of the first buffer. */
     private record Rest(long at, long count, long to) {}
 
     private final Communicator c;
@@ -47,7 +50,7 @@ final class PowerSgdExchange extends Exchange {
     private final List<Matrix> matrices = new ArrayList<>();
     private final List<Rest> rests = new ArrayList<>();
 
-    /** All P, and what is not compressed. */
+    /** All P, then the uncompressed elements. */
     private final Buffer first;
 
     /** All Q; kept for the next step. */
@@ -55,12 +58,12 @@ final class PowerSgdExchange extends Exchange {
 
     private final Buffer error;
 
-    // One row, and one thin matrix of each side.
+    // One row, and one thin matrix of each kind.
     private final float[] row;
     private final float[] p;
     private final float[] q;
 
-    /** How many columns were drawn. */
+    /** Number of random columns drawn so far. */
     private final Buffer drawn;
 
     private final Runnable makeP = this::makeP;
@@ -87,7 +90,7 @@ final class PowerSgdExchange extends Exchange {
             long rank = Math.min(options.rank(), Math.min(parameter.rows(), parameter.columns()));
             long thin = rank * (parameter.rows() + parameter.columns());
             if (thin >= parameter.count() || thin > Integer.MAX_VALUE) {
-                // Its place follows all P.
+                // Stored after all P.
                 rests.add(new Rest(at, parameter.count(), 0));
                 continue;
             }
@@ -128,7 +131,7 @@ final class PowerSgdExchange extends Exchange {
         }
     }
 
-    /** A column of Q at random, the same on all ranks: from -1 to 1 by SplitMix64. */
+    /** Draws a random column of Q, the same on all ranks: from -1 to 1 by SplitMix64. */
     private void draw(Matrix m, int k) {
         long before = drawn.getLong(0);
         drawn.setLong(0, before + 1);
@@ -158,7 +161,7 @@ final class PowerSgdExchange extends Exchange {
             Matrix m = matrices.get(i);
             load(second, m.q, q, m.rank * m.columns);
             for (int k = 0; k < m.rank; k++) {
-                // The length of a column does not matter, only that no product underflows.
+                // The norm of a column does not matter as long as no product underflows.
                 normalize(q, k * m.columns, m.columns, 0);
             }
             for (int y = 0; y < m.rows; y++) {
@@ -220,7 +223,7 @@ final class PowerSgdExchange extends Exchange {
             }
             for (int k = 0; k < m.rank; k++) {
                 if (isZero(q, k * m.columns, m.columns)) {
-                    // It would stay zero for ever.
+                    // A zero column would remain zero forever.
                     draw(m, k);
                 }
             }
@@ -233,7 +236,10 @@ final class PowerSgdExchange extends Exchange {
 
     // ---- thin matrices by columns
 
-    /** Modified Gram-Schmidt, each column twice, since once loses digits in float32. */
+    /**
+     * Modified Gram-Schmidt, applied twice to each column, since a single pass is inaccurate in
+     * float32.
+     */
     private static void orthonormalize(float[] a, int length, int columns) {
         for (int k = 0; k < columns; k++) {
             int at = k * length;
@@ -247,7 +253,7 @@ final class PowerSgdExchange extends Exchange {
         }
     }
 
-    /** Scales to length 1, or to zeros if the column is no longer than something. */
+    /** Normalizes a column, or sets it to zero if its norm does not exceed a limit. */
     private static void normalize(float[] a, int at, int length, double least) {
         double norm = norm(a, at, length);
         boolean nothing = norm <= least;
@@ -277,7 +283,7 @@ final class PowerSgdExchange extends Exchange {
         return dot(a, 0, b, at, n);
     }
 
-    /** Eight sums, so that additions need not wait for each other. */
+    /** Eight partial sums, so that additions do not depend on each other. */
     private static float dot(float[] a, int aAt, float[] b, int bAt, int n) {
         float s0 = 0;
         float s1 = 0;

@@ -3,15 +3,16 @@ package io.jccl.parallel;
 import java.util.Objects;
 
 /**
- * Settings of a {@link GradientReducer}. All ranks pass the same ones.
+ * Settings of a {@link GradientReducer}. All ranks pass the same values.
  *
- * @param bucketBytes how large a bucket may grow, in bytes; a larger parameter has one of its own.
+ * @param bucketBytes maximum size of a bucket in bytes; a larger parameter has its own bucket.
  *     Default 25 MiB, as in PyTorch (Li et al., <a href="https://arxiv.org/abs/2006.15704">arXiv
  *     2006.15704</a>, section 4.2)
  * @param firstBucketBytes the same for the first bucket of each type, which holds the last layers
- *     and is ready first; small, so that communication starts early. Default 1 MiB
- * @param findUnused whether a pass may leave parameters out. It costs one small allReduce a step
- * @param compression in which form gradients travel; default {@link Compression#NONE}
+ *     and becomes ready first; small, so that communication starts early. Default 1 MiB
+ * @param findUnused whether a pass may leave parameters unused. It costs one small allReduce per
+ *     step
+ * @param compression how gradients are compressed; default {@link Compression#NONE}
  */
 public record ReducerOptions(
         long bucketBytes, long firstBucketBytes, boolean findUnused, Compression compression) {
@@ -33,10 +34,10 @@ public record ReducerOptions(
     }
 
     /**
-     * These settings with buckets of another size.
+     * These settings with other bucket sizes.
      *
-     * @param first bytes of the first bucket
-     * @param others bytes of the others
+     * @param first size of the first bucket in bytes
+     * @param others size of the others in bytes
      * @return new settings
      */
     public ReducerOptions withBuckets(long first, long others) {
@@ -44,9 +45,9 @@ public record ReducerOptions(
     }
 
     /**
-     * These settings, but passes may leave parameters out or not.
+     * These settings with or without support for unused parameters.
      *
-     * @param find whether they may
+     * @param find whether a pass may leave parameters unused
      * @return new settings
      */
     public ReducerOptions withFindUnused(boolean find) {
@@ -54,9 +55,9 @@ public record ReducerOptions(
     }
 
     /**
-     * These settings with another form in which gradients travel.
+     * These settings with another compression.
      *
-     * @param form the form
+     * @param form the compression
      * @return new settings
      */
     public ReducerOptions withCompression(Compression form) {

@@ -4,19 +4,19 @@ import java.util.Objects;
 import java.util.OptionalLong;
 
 /**
- * How tokens are given to experts; see {@link ExpertRouter}. All ranks pass the same.
+ * How tokens are assigned to experts; see {@link ExpertRouter}. All ranks pass the same values.
  *
  * @param experts number of experts, of all ranks together, 1 or more
- * @param maxTokens the most tokens that this rank routes in one step, 1 or more; all memory is
- *     sized for it once
- * @param choice who chooses
- * @param capacityFactor room in the experts relative to an even spread, more than 0; see {@link
- *     #capacity}. Without effect with {@link Overflow#NONE}
- * @param overflow what becomes of a token whose expert is full; {@link Overflow#DROP} with {@link
- *     ExpertChoice}, where no expert is ever too full
- * @param batchPriority whether tokens get their slots in the order of their largest gate, the most
- *     certain first, rather than in their own order (batch prioritized routing: Riquelme et al.,
- *     "V-MoE", <a href="https://arxiv.org/abs/2106.05974">arXiv 2106.05974</a>, section 4.1)
+ * @param maxTokens maximum number of tokens that this rank routes in one step, 1 or more; memory is
+ *     allocated for it
+ * @param choice whether tokens or experts choose
+ * @param capacityFactor capacity of the experts relative to a balanced load, more than 0; see
+ *     {@link #capacity}. Ignored with {@link Overflow#NONE}
+ * @param overflow treatment of tokens whose expert is full; {@link Overflow#DROP} with {@link
+ *     ExpertChoice}, where experts cannot overflow
+ * @param batchPriority whether tokens get their slots in descending order of their largest gate
+ *     instead of in the order of tokens (batch prioritized routing: Riquelme et al., "V-MoE", <a
+ *     href="https://arxiv.org/abs/2106.05974">arXiv 2106.05974</a>, section 4.1)
  */
 public record RouterOptions(
         int experts,
@@ -25,30 +25,31 @@ public record RouterOptions(
         double capacityFactor,
         Overflow overflow,
         boolean batchPriority) {
-    /** Who chooses whom. */
+    /** Whether tokens choose experts or experts choose tokens. */
     public sealed interface Choice permits TokenChoice, ExpertChoice {}
 
     /**
-     * Every token chooses the experts with its largest gates.
+     * Every token chooses the experts with its largest gates (top-k).
      *
-     * @param count how many, 1 to the number of experts; 1 is Switch (Fedus et al., <a
+     * @param count k, 1 to the number of experts; 1 is Switch (Fedus et al., <a
      *     href="https://arxiv.org/abs/2101.03961">arXiv 2101.03961</a>, section 2.1), 2 is GShard
      *     (Lepikhin et al., <a href="https://arxiv.org/abs/2006.16668">arXiv 2006.16668</a>,
      *     algorithm 1)
      * @param normalised whether the gates of the chosen experts are divided by their sum, as in
-     *     GShard; not with 1, as the weight would be 1 and the router would learn nothing
-     * @param chance whether the second of two experts is used by chance, as in GShard: with the
-     *     probability {@code min(1, 2 w)} for its weight w. The number drawn is a function of this
-     *     seed and of the token's two gates, so the same gates always have the same outcome, when
-     *     they are computed again and on whatever rank
+     *     GShard; not with a count of 1, as the weight would always be 1 and the router would not
+     *     learn
+     * @param chance the seed if the second of two experts is sampled, as in GShard, with
+     *     probability {@code min(1, 2 w)} for its weight w; otherwise empty. The random number is a
+     *     function of the seed and of the token's two gates, so the same gates always give the same
+     *     result, also when they are recomputed or on another rank
      */
     public record TokenChoice(int count, boolean normalised, OptionalLong chance)
             implements Choice {
         /**
-         * All chosen experts are used.
+         * Always uses all chosen experts.
          *
-         * @param count as above
-         * @param normalised as above
+         * @param count experts per token
+         * @param normalised whether the gates of the chosen experts are divided by their sum
          */
         public TokenChoice(int count, boolean normalised) {
             this(count, normalised, OptionalLong.empty());
@@ -78,27 +79,27 @@ public record RouterOptions(
     }
 
     /**
-     * Every expert chooses the tokens with the largest gates for it, as many as its capacity; a
-     * token may be chosen by several experts, or by none. Weights are the gates (Zhou et al., <a
-     * href="https://arxiv.org/abs/2202.09368">arXiv 2202.09368</a>, section 3.2). It looks at all
-     * tokens of the step at once, so it is not for models that predict the next token.
+     * Every expert chooses the tokens with the largest gates for it, up to its capacity; a token
+     * may be chosen by several experts or by none. Weights are the gates (Zhou et al., <a
+     * href="https://arxiv.org/abs/2202.09368">arXiv 2202.09368</a>, section 3.2). It considers all
+     * tokens of the step at once, so it is not suitable for autoregressive models.
      */
     public record ExpertChoice() implements Choice {}
 
-    /** What becomes of a token whose expert is full. */
+    /** Treatment of tokens whose expert is full. */
     public enum Overflow {
-        /** The expert leaves it out; only what goes round the layer (the residual) remains. */
+        /** The expert drops the token; only the residual connection remains. */
         DROP,
         /**
-         * It goes to the expert with the next largest gate that has room and that it does not have
-         * yet, if there is one; otherwise it is dropped.
+         * The token is rerouted to the expert with the next largest gate that has room and that it
+         * has not chosen; if there is none, it is dropped.
          */
         NEXT_BEST,
-        /** No expert is ever full: no token is dropped, and experts get as many as want them. */
+        /** Capacity is unlimited: no token is dropped. */
         NONE
     }
 
-    /** Checks that the settings fit each other. */
+    /** Checks that the settings are consistent. */
     public RouterOptions {
         Objects.requireNonNull(choice, "choice");
         Objects.requireNonNull(overflow, "overflow");
@@ -151,11 +152,10 @@ public record RouterOptions(
     }
 
     /**
-     * Switch: one expert for each token, 1.25 times the room of an even spread, tokens beyond it
-     * dropped.
+     * Switch: one expert per token, capacity factor 1.25, overflowing tokens are dropped.
      *
      * @param experts number of experts
-     * @param maxTokens the most tokens of a step on this rank
+     * @param maxTokens maximum number of tokens per step on this rank
      * @return the settings
      */
     public static RouterOptions top1(int experts, int maxTokens) {
@@ -164,11 +164,11 @@ public record RouterOptions(
     }
 
     /**
-     * GShard, with both experts always used: two experts for each token, weights normalised, room
-     * for an even spread, tokens beyond it dropped.
+     * GShard without sampling: two experts per token, normalized weights, capacity factor 1,
+     * overflowing tokens are dropped.
      *
      * @param experts number of experts, 2 or more
-     * @param maxTokens the most tokens of a step on this rank
+     * @param maxTokens maximum number of tokens per step on this rank
      * @return the settings
      */
     public static RouterOptions top2(int experts, int maxTokens) {
@@ -177,11 +177,11 @@ public record RouterOptions(
     }
 
     /**
-     * GShard: as {@link #top2}, and the second expert is used by chance.
+     * GShard: like {@link #top2}, with the second expert sampled.
      *
      * @param experts number of experts, 2 or more
-     * @param maxTokens the most tokens of a step on this rank
-     * @param seed of the chance
+     * @param maxTokens maximum number of tokens per step on this rank
+     * @param seed seed of the sampling
      * @return the settings
      */
     public static RouterOptions gshard(int experts, int maxTokens, long seed) {
@@ -190,10 +190,10 @@ public record RouterOptions(
     }
 
     /**
-     * Experts choose, with room for two experts a token on average, as in the paper.
+     * Expert choice with capacity for two experts per token on average, as in the paper.
      *
      * @param experts number of experts
-     * @param maxTokens the most tokens of a step on this rank
+     * @param maxTokens maximum number of tokens per step on this rank
      * @return the settings
      */
     public static RouterOptions expertChoice(int experts, int maxTokens) {
@@ -211,9 +211,9 @@ public record RouterOptions(
     }
 
     /**
-     * These settings with another treatment of tokens whose expert is full.
+     * These settings with another overflow policy.
      *
-     * @param policy what becomes of them
+     * @param policy treatment of tokens whose expert is full
      * @return new settings
      */
     public RouterOptions withOverflow(Overflow policy) {
@@ -223,39 +223,39 @@ public record RouterOptions(
     /**
      * These settings with or without batch-priority routing.
      *
-     * @param value whether the most certain tokens get their slots first
+     * @param value whether tokens with the largest gates get their slots first
      * @return new settings
      */
     public RouterOptions withBatchPriority(boolean value) {
         return new RouterOptions(experts, maxTokens, choice, capacityFactor, overflow, value);
     }
 
-    /** Experts that a token chooses; for {@link ExpertChoice} 1, as its factor counts them all. */
+    /** Experts per token; 1 for {@link ExpertChoice}, whose capacity factor includes them. */
     int choices() {
         return choice instanceof TokenChoice t ? t.count : 1;
     }
 
     /**
-     * The most tokens that one expert takes from this rank in a step: {@code ceil(k tokens factor /
-     * experts)} for k choices a token (1 with {@link ExpertChoice}), at least 1 and at most all
-     * tokens; all with {@link Overflow#NONE}.
+     * Capacity of one expert for this rank's tokens in a step: {@code ceil(k tokens factor /
+     * experts)} for k choices per token (1 with {@link ExpertChoice}), at least 1 and at most all
+     * tokens; all tokens with {@link Overflow#NONE}.
      *
-     * @param tokens of the step on this rank
-     * @return the number of slots
+     * @param tokens tokens of the step on this rank
+     * @return number of slots
      */
     public int capacity(int tokens) {
         if (overflow == Overflow.NONE || tokens == 0) {
             return tokens;
         }
-        // A factor such as 1.1 is not exact in binary: 1.1 x 10 is to be 11, not a little more.
+        // A factor such as 1.1 is not exact in binary: 1.1 x 10 must yield 11, not slightly more.
         double slots = (1 - 1e-12) * choices() * capacityFactor * tokens / experts;
         return Math.clamp((long) Math.ceil(slots), 1, tokens);
     }
 
     /**
-     * The most assignments of tokens to experts that this rank makes in a step.
+     * Maximum number of assignments of this rank's tokens to experts in a step.
      *
-     * @return the number of rows that it sends at most
+     * @return the maximum number of rows that it sends
      */
     public int maxAssignments() {
         long all = (long) experts * capacity(maxTokens);
@@ -263,7 +263,7 @@ public record RouterOptions(
                 (choice instanceof TokenChoice t ? Math.min(all, (long) t.count * maxTokens) : all);
     }
 
-    /** The most rows that one rank sends to one other that has some of the experts. */
+    /** Maximum number of rows that one rank sends to another one that holds some of the experts. */
     long maxRowsTo(int localExperts) {
         long room = (long) localExperts * capacity(maxTokens);
         return choice instanceof TokenChoice t

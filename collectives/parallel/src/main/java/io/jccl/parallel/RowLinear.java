@@ -10,44 +10,45 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A linear layer {@code Y = X W + b} whose inputs are split over ranks: each has some columns of X
- * and the rows of the weight that belong to them, and what they compute is added up. The second of
- * the two layers of an MLP or an attention block under tensor parallelism (Shoeybi et al.,
- * "Megatron-LM", arXiv 1909.08053, section 3); {@link ColumnLinear} is the first.
+ * A row-parallel linear layer {@code Y = X W + b}: each rank holds some columns of X and the
+ * matching rows of the weight, and the partial results are summed over ranks. The second of the two
+ * layers of an MLP or an attention block under tensor parallelism (Shoeybi et al., "Megatron-LM",
+ * arXiv 1909.08053, section 3); {@link ColumnLinear} is the first.
  *
  * <table>
- * <caption>T tokens, O outputs, n ranks; the operator g of the paper, and with the sequence split
- * its replacement (Korthikanti et al., arXiv 2205.05198, section 4.2)</caption>
+ * <caption>T tokens, O outputs, n ranks; the operator g of the paper and, with sequence parallelism, its replacement
+ * (Korthikanti et al., arXiv 2205.05198, section 4.2)</caption>
  * <tr><th></th><th>Y</th><th>forward</th><th>backward</th></tr>
  * <tr><td>plain</td><td>T x O on every rank</td><td>allReduce of T O</td><td>none</td></tr>
- * <tr><td>sequence-parallel</td><td>T/n x O</td><td>reduceScatter of T O</td><td>allGather of the
- * gradient of Y, allReduce of that of the bias</td></tr>
+ * <tr><td>sequence-parallel</td><td>T/n x O</td><td>reduceScatter of T O</td><td>allGather of
+ * the gradient of Y, allReduce of the bias gradient</td></tr>
  * </table>
  *
- * <p>The bias is whole on every rank, added once, and its gradient the same on all.
+ * <p>Every rank holds the whole bias; it is added once, and its gradient is the same on all ranks.
  *
- * <p>Layers of one shape may share an object, and with it the scratch memory. {@link Pass} holds
- * what one use of a layer works on; it is made once, and its steps allocate nothing.
+ * <p>Layers of the same shape may share an object and so its scratch memory. A {@link Pass} binds
+ * the buffers of one use of a layer; it is created once, and running it allocates nothing.
  *
- * <p><b>Threads:</b> that of the communicator.
+ * <p><b>Threads:</b> the thread of the communicator.
  */
 public final class RowLinear extends SplitLinear {
     /**
-     * How a layer works.
+     * Settings of the layer.
      *
-     * @param inputIsParallel whether a rank passes in its own columns of X alone, as a {@link
-     *     ColumnLinear} leaves them; default true. Otherwise it passes all and gets the gradient of
+     * @param inputIsParallel whether a rank passes only its own columns of X, as returned by {@link
+     *     ColumnLinear}; default true. Otherwise it passes all columns and receives the gradient of
      *     all
-     * @param sequenceParallel whether a rank gets its own tokens of Y alone; default false: all
+     * @param sequenceParallel whether a rank receives only its share of the tokens of Y; default
+     *     false: all tokens
      */
     public record Options(boolean inputIsParallel, boolean sequenceParallel) {
-        /** Own columns in, all tokens out. */
+        /** The defaults: own columns of the input, all tokens of the output. */
         public static final Options DEFAULT = new Options(true, false);
 
         /**
-         * These options with the sequence split or not.
+         * These options with or without sequence parallelism.
          *
-         * @param value whether a rank gets its own tokens of Y alone
+         * @param value whether a rank receives only its share of the tokens of Y
          * @return new options
          */
         public Options withSequenceParallel(boolean value) {
@@ -57,7 +58,7 @@ public final class RowLinear extends SplitLinear {
         /**
          * These options with the input split or not.
          *
-         * @param value whether a rank passes in its own columns of X alone
+         * @param value whether a rank passes only its own columns of X
          * @return new options
          */
         public Options withInputIsParallel(boolean value) {
@@ -88,17 +89,17 @@ public final class RowLinear extends SplitLinear {
     }
 
     /**
-     * Makes a layer's helper. No rank waits for another.
+     * Creates the helper of a layer, without waiting for other ranks.
      *
-     * @param comm the ranks that share the layer; they are to call the same passes in the same
-     *     order
-     * @param matmul products on the communicator's device; stays the caller's
+     * @param comm the ranks that share the layer; all must run the same passes in the same order
+     * @param matmul matrix products on the communicator's device; not closed by the helper
      * @param tokens rows of Y in one pass, of all ranks together, 1 or more
      * @param inputs columns of X, of all ranks together
      * @param outputs columns of Y
-     * @param options how it works
+     * @param options settings
      * @return the helper, which the caller closes
-     * @throws IllegalArgumentException if a number is less than 1, or the device cannot do it
+     * @throws IllegalArgumentException if a number is less than 1, or the device does not support
+     *     the options
      */
     public static RowLinear create(
             Communicator comm,
@@ -111,7 +112,7 @@ public final class RowLinear extends SplitLinear {
     }
 
     /**
-     * Which rows of the weight are this rank's.
+     * This rank's rows of the weight.
      *
      * @return the share
      */
@@ -120,24 +121,24 @@ public final class RowLinear extends SplitLinear {
     }
 
     /**
-     * Which rows of Y this rank gets.
+     * The rows of Y that this rank receives.
      *
-     * @return all, or its share if the sequence is split
+     * @return all, or its share with sequence parallelism
      */
     public Part tokensHere() {
         return options.sequenceParallel ? rows : new Part(0, tokens);
     }
 
     /**
-     * Prepares a use of the layer.
+     * Prepares one use of the layer.
      *
      * @param weights this rank's share: its inputs x outputs, and the whole bias
      * @param input X: all tokens x this rank's inputs, or all inputs; float32 or bfloat16. Read
-     *     again in backward
+     *     again in the backward pass
      * @param output Y: this rank's tokens x outputs
-     * @param outputGradient as large as the output; null if there is no backward
-     * @param inputGradient as large as the input; null if it is not needed
-     * @return what runs it; valid as long as this helper is open
+     * @param outputGradient shape of the output; null if there is no backward pass
+     * @param inputGradient shape of the input; null if not needed
+     * @return the pass; valid as long as this helper is open
      * @throws IllegalArgumentException if a shape or type does not fit
      */
     public Pass pass(
@@ -149,7 +150,7 @@ public final class RowLinear extends SplitLinear {
         return new Pass(weights, input, output, outputGradient, inputGradient);
     }
 
-    /** One use of a layer, on memory given once. */
+    /** One use of a layer on fixed buffers. */
     public final class Pass {
         private final LinearWeights weights;
         private final @Nullable Matrix bias;
@@ -265,11 +266,12 @@ public final class RowLinear extends SplitLinear {
         }
 
         /**
-         * Computes the gradients of the weight, the bias and the input from that of Y.
+         * Computes the gradients of weight, bias and input from the gradient of Y.
          *
-         * @param accumulate whether gradients of weight and bias are added to what is there
+         * @param accumulate whether the gradients of weight and bias are added to the existing
+         *     values
          * @param stream where to enqueue
-         * @throws IllegalStateException if the pass was made without gradients
+         * @throws IllegalStateException if the pass was created without gradients
          */
         public void backward(boolean accumulate, Stream stream) {
             Matrix dy = wholeGradient;
@@ -290,7 +292,7 @@ public final class RowLinear extends SplitLinear {
             if (biasGradient != null && biasSum == null) {
                 matmul.multiply(ones, mine, biasGradient, beta, stream);
             } else if (biasGradient != null && biasSum != null) {
-                // Each rank has the sum over its own tokens.
+                // Each rank has only the sum over its own tokens.
                 matmul.multiply(ones, mine, biasSum, 0, stream);
                 comm.allReduce(biasSum.buffer(), ReduceOp.SUM, stream);
                 matmul.multiply(one, biasSum, biasGradient, beta, stream);

@@ -4,32 +4,32 @@ import java.time.Duration;
 import java.util.Objects;
 
 /**
- * Settings of a {@link ParameterServer}. All ranks pass the same ones; only servers use the update.
+ * Settings of a {@link ParameterServer}. All ranks pass the same values; only servers use the
+ * update.
  *
- * @param servers how many ranks are servers, the last ones; the others are workers
- * @param consistency how far workers may run apart
- * @param update what servers do with gradients
- * @param timeout how long a server lets a worker wait for slower ones before it gives up; the
- *     communicator's own timeout counts as well, and also for the time between two calls of a
- *     worker
+ * @param servers number of servers, which are the last ranks; the others are workers
+ * @param consistency how far workers may drift apart
+ * @param update how servers apply gradients
+ * @param timeout how long a worker may wait for slower ones before its server fails; the
+ *     communicator's timeout also applies, including to the time between two calls of a worker
  */
 public record ServerOptions(int servers, Consistency consistency, Update update, Duration timeout) {
-    /** How far workers may run apart. */
+    /** How far workers may drift apart. */
     public sealed interface Consistency {
         /**
-         * All in step: the update is made once for all workers, with the mean of their gradients,
-         * and a pull waits for it.
+         * Lock-step: each update applies the mean gradient of all workers, and a pull waits for it.
          */
         record Synchronous() implements Consistency {}
 
         /**
          * Stale synchronous parallel (Ho et al., <a
          * href="https://papers.nips.cc/paper/4894-more-effective-distributed-ml-via-a-stale-synchronous-parallel-parameter-server">
-         * NIPS 2013</a>): each gradient makes an update of its own when it comes, and a worker that
+         * NIPS 2013</a>): each gradient is applied separately when it arrives, and a worker that
          * has pushed <i>c</i> times waits in its pull until every worker has pushed <i>c -
          * bound</i> times.
          *
-         * @param bound how many steps the fastest worker may be ahead of the slowest; 0 or more
+         * @param bound maximum number of steps that the fastest worker may be ahead of the slowest,
+         *     0 or more
          */
         record BoundedStaleness(int bound) implements Consistency {
             /** Checks the bound. */
@@ -43,9 +43,9 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
     }
 
     /**
-     * One server in step with all workers, updating by plain gradient descent.
+     * One server, synchronous, with plain gradient descent.
      *
-     * @param rate by which the mean gradient is multiplied before it is subtracted
+     * @param rate learning rate
      * @return settings with a timeout of ten minutes
      */
     public static ServerOptions synchronous(float rate) {
@@ -53,7 +53,7 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
                 1, new Consistency.Synchronous(), Update.sgd(rate), Duration.ofMinutes(10));
     }
 
-    /** Checks the settings; the number of ranks is checked when the server is made. */
+    /** Checks the settings; the number of ranks is checked when the server is created. */
     public ServerOptions {
         Objects.requireNonNull(consistency, "consistency");
         Objects.requireNonNull(update, "update");
@@ -68,7 +68,7 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
     /**
      * These settings with another number of servers.
      *
-     * @param number how many
+     * @param number number of servers
      * @return new settings
      */
     public ServerOptions withServers(int number) {
@@ -78,7 +78,7 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
     /**
      * These settings with another consistency.
      *
-     * @param other how far workers may run apart
+     * @param other how far workers may drift apart
      * @return new settings
      */
     public ServerOptions withConsistency(Consistency other) {
@@ -88,7 +88,7 @@ public record ServerOptions(int servers, Consistency consistency, Update update,
     /**
      * These settings with another update.
      *
-     * @param other what servers do with gradients
+     * @param other how servers apply gradients
      * @return new settings
      */
     public ServerOptions withUpdate(Update other) {

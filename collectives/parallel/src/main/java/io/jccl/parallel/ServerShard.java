@@ -18,9 +18,9 @@ import java.util.Arrays;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** One server's range of the parameters, and a thread for each worker. */
+/** One server's range of the parameters, with a thread for each worker. */
 final class ServerShard implements AutoCloseable {
-    /** Elements in one call of a kernel, whose counts are ints. */
+    /** Most elements per call of a kernel, whose counts are ints. */
     private static final long MOST = 1 << 20;
 
     private final List<Communicator> workers;
@@ -28,24 +28,24 @@ final class ServerShard implements AutoCloseable {
     private final long first;
     private final ServerOptions options;
 
-    /** By how many steps a worker may be ahead; negative if all are in step. */
+    /** How many steps a worker may be ahead; negative if synchronous. */
     private final int bound;
 
     private final Buffer parameters;
 
-    // Of each worker: what it pushed, and in bounded staleness what it is sent.
+    // For each worker: its gradients and, with bounded staleness, the parameters sent to it.
     private final Buffer[] requests;
     private final Buffer[] gradients;
     private final Buffer[] copies;
 
     // ---- guarded by this
 
-    /** How often each worker has pushed. */
+    /** Number of pushes of each worker. */
     private final long[] clocks;
 
     private final boolean[] left;
 
-    /** Updates made; when all are in step, the number of rounds. */
+    /** Number of updates; if synchronous, the number of rounds. */
     private long steps;
 
     private @Nullable Throwable failure;
@@ -94,7 +94,7 @@ final class ServerShard implements AutoCloseable {
         return parameters;
     }
 
-    /** Gets the first worker's parameters, and gives them to the others. */
+    /** Receives the first worker's parameters and sends them to the others. */
     void take(Stream on) {
         workers.getFirst().recv(parameters, 0, on);
         for (int i = 1; i < workers.size(); i++) {
@@ -102,7 +102,7 @@ final class ServerShard implements AutoCloseable {
         }
     }
 
-    /** Runs a thread for each worker until all have left, or something has failed. */
+    /** Runs a thread for each worker until all have left or one has failed. */
     void serve() {
         List<Thread> threads = new ArrayList<>();
         for (int i = 0; i < workers.size(); i++) {
@@ -146,7 +146,7 @@ final class ServerShard implements AutoCloseable {
         }
     }
 
-    /** The first failure ends all: nobody waits for a worker that will not come. */
+    /** The first failure ends all threads, so that none waits for a worker that has gone. */
     private void fail(int worker, Throwable t) {
         synchronized (this) {
             if (failure != null) {
@@ -177,7 +177,7 @@ final class ServerShard implements AutoCloseable {
 
     private void push(int worker, Communicator c) {
         if (bound < 0) {
-            // Until then its last gradient is needed.
+            // Its last gradient is needed until then.
             awaitProgress(worker, 0);
         }
         c.recv(gradients[worker], 0, stream);
@@ -196,7 +196,7 @@ final class ServerShard implements AutoCloseable {
     private void pull(int worker, Communicator c) {
         awaitProgress(worker, Math.max(0, bound));
         if (bound < 0) {
-            // The next update needs this worker's gradient, so nothing changes meanwhile.
+            // The next update needs this worker's gradient, so the parameters cannot change now.
             c.send(parameters, 0, stream);
             return;
         }
@@ -215,8 +215,8 @@ final class ServerShard implements AutoCloseable {
     }
 
     /**
-     * Makes the update once every worker that is still there has pushed. What one pushed before it
-     * left counts.
+     * Applies the update once every remaining worker has pushed. Gradients pushed before a worker
+     * left count.
      */
     private void round() {
         if (slowest() <= steps) {
@@ -224,7 +224,7 @@ final class ServerShard implements AutoCloseable {
         }
         int pushed = 0;
         Buffer sum = null;
-        // In the order of ranks, so that the result does not depend on who comes first.
+        // In rank order, so that the result does not depend on the order of arrival.
         for (int i = 0; i < clocks.length; i++) {
             if (clocks[i] > steps) {
                 pushed++;
@@ -244,8 +244,8 @@ final class ServerShard implements AutoCloseable {
     }
 
     /**
-     * Waits until the slowest worker is at most so many steps behind this one; when all are in
-     * step, until this worker's last gradient is in an update.
+     * Waits until the slowest worker is within the bound of this one; if synchronous, until this
+     * worker's last gradient has been applied.
      */
     private synchronized void awaitProgress(int worker, long ahead) {
         long deadline = System.nanoTime() + Deadline.nanos(options.timeout());
@@ -282,7 +282,7 @@ final class ServerShard implements AutoCloseable {
         }
     }
 
-    /** Of those that are still there; the largest number if none is. */
+    /** Minimum over the remaining workers; the largest number if none remains. */
     private long slowest() {
         long least = Long.MAX_VALUE;
         for (int i = 0; i < clocks.length; i++) {

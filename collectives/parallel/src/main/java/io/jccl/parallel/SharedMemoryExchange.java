@@ -6,18 +6,18 @@ import java.lang.foreign.MemorySegment;
 import java.util.List;
 
 /**
- * Ranks that see each other's blocks: rows are written and read where the experts have them, so
- * that each is copied once. Two meetings go around it, before anybody touches others' blocks and
- * after.
+ * Exchange between ranks with shared memory: rows are written to and read from the experts' blocks
+ * directly, so each is copied once. A barrier before and one after protect access to the blocks of
+ * other ranks.
  */
 final class SharedMemoryExchange extends TokenExchange {
-    /** By block and rank. */
+    /** Indexed by block and rank. */
     private final MemorySegment[][] seen;
 
     /**
-     * Rows in memory that all see.
+     * Creates an exchange.
      *
-     * @param seen each block of each rank, as this rank sees it
+     * @param seen each block of each rank, as mapped by this rank
      */
     SharedMemoryExchange(
             Communicator comm, ExpertOptions options, List<Buffer> blocks, MemorySegment[][] seen) {

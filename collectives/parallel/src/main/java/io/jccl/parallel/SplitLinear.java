@@ -14,7 +14,7 @@ import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
-/** What the two split linear layers have in common: shapes, scratch memory and a second stream. */
+/** Common part of the two parallel linear layers: shapes, scratch memory and a second stream. */
 abstract class SplitLinear implements AutoCloseable {
     private static final Duration SIDE_PATIENCE = Duration.ofMinutes(1);
 
@@ -24,13 +24,13 @@ abstract class SplitLinear implements AutoCloseable {
     final long inputs;
     final long outputs;
 
-    /** This rank's tokens where the sequence is split. */
+    /** This rank's tokens with sequence parallelism. */
     final Part rows;
 
     final boolean equalRows;
 
     /**
-     * A column of ones: with it sums over tokens, and biases added to all of them, are products.
+     * A vector of ones, by which sums over tokens and additions of a bias become matrix products.
      */
     private final Buffer ones;
 
@@ -107,7 +107,7 @@ abstract class SplitLinear implements AutoCloseable {
         return comm.size() == 1;
     }
 
-    /** Scratch memory, made when the first pass needs it and shared by all. */
+    /** Scratch memory, allocated when a pass first needs it and shared by all passes. */
     Buffer scratch(int which, long count) {
         Buffer b = scratch[which];
         if (b == null) {
@@ -127,19 +127,19 @@ abstract class SplitLinear implements AutoCloseable {
         return b;
     }
 
-    /** {@code y += 1 bias}: the bias to every token. */
+    /** {@code y += 1 bias}: adds the bias to every token. */
     void addBias(Matrix bias, Matrix y, Stream stream) {
         matmul.multiply(y.rows() == tokens ? column : columnOfRows, bias, y, 1, stream);
     }
 
-    /** A view of the ones for sums over that many tokens. */
+    /** A row vector of ones, for sums over that many tokens. */
     Matrix onesRow(long count) {
         return (count == tokens ? column : columnOfRows).transposed();
     }
 
-    // ---- beside the caller's stream
+    // ---- concurrent with the caller's stream
 
-    /** Where products run beside the collectives of the caller's stream. */
+    /** The stream for products that overlap the collectives of the caller's stream. */
     Stream beside(Stream stream) {
         Stream s = side;
         if (s == null || ready == null) {
@@ -150,7 +150,7 @@ abstract class SplitLinear implements AutoCloseable {
         return s;
     }
 
-    /** Makes the caller's stream wait for what {@link #beside} got. */
+    /** Makes the caller's stream wait for the stream of {@link #beside}. */
     void join(Stream stream) {
         Stream s = side;
         if (s == null || done == null) {
@@ -170,7 +170,10 @@ abstract class SplitLinear implements AutoCloseable {
         marked.incrementAndGet();
     }
 
-    /** A product that failed beside was dropped there with its mark; its error comes out here. */
+    /**
+     * If a product on the second stream failed, its event was dropped too; its error is thrown
+     * here.
+     */
     private void check() {
         checked++;
         if (marked.get() < checked) {
@@ -185,14 +188,14 @@ abstract class SplitLinear implements AutoCloseable {
 
     // ---- collectives over rows: tokens
 
-    /** Every rank's rows of a matrix of all tokens. */
+    /** The rows of each rank in a matrix of all tokens. */
     final class Rows {
         private final Buffer all;
         private final Buffer mine;
         private final long[] counts;
         private final long[] starts;
 
-        /** Of all tokens x width elements, and one rank's. */
+        /** Buffers of all tokens x width elements, and of one rank's share. */
         Rows(Buffer all, Buffer mine, long width) {
             this.all = all;
             this.mine = mine;
@@ -222,7 +225,7 @@ abstract class SplitLinear implements AutoCloseable {
         }
     }
 
-    // ---- checks, when a pass is made
+    // ---- checks, when a pass is created
 
     static void shape(Matrix m, long rows, long columns, String name) {
         if (m.rows() != rows || m.columns() != columns) {
@@ -231,7 +234,7 @@ abstract class SplitLinear implements AutoCloseable {
         }
     }
 
-    /** The elements as one run, which collectives need. */
+    /** The elements as a contiguous buffer, which collectives require. */
     static Buffer run(Matrix m, String name) {
         boolean dense = m.columnStride() == 1 && (m.rows() <= 1 || m.rowStride() == m.columns());
         if (!dense || m.dataType() != DataType.FLOAT32) {
@@ -270,7 +273,7 @@ abstract class SplitLinear implements AutoCloseable {
         }
     }
 
-    /** Frees the scratch memory; no pass may be under way. Closing twice does nothing. */
+    /** Frees the scratch memory; no pass may be in progress. Closing twice has no effect. */
     @Override
     public void close() {
         if (closed) {

@@ -3,15 +3,17 @@ package io.jccl.parallel;
 import io.jccl.Communicator;
 import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
+import io.jccl.engine.EngineCommunicator;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
+import java.util.function.LongFunction;
 
 /**
- * Where the rows of a rank's assignments are, and how they get to the experts of other ranks and
- * back. {@link #memory} of an assignment is an index into what {@link #outgoing}, {@link #incoming}
- * and {@link #results} return, and {@link #place} its row there.
+ * Token exchange: locates the rows of a rank's assignments and moves them to the experts of other
+ * ranks and back. {@link #memory} of an assignment is an index into the arrays that {@link
+ * #outgoing}, {@link #incoming} and {@link #results} return, and {@link #place} its row there.
  *
- * <p>A block of rows is one of {@link #INPUTS} and what follows.
+ * <p>A block of rows is one of {@link #INPUTS} and the constants below.
  */
 abstract sealed class TokenExchange permits SharedMemoryExchange, AllToAllExchange {
     static final int INPUTS = 0;
@@ -23,7 +25,7 @@ abstract sealed class TokenExchange permits SharedMemoryExchange, AllToAllExchan
     final Stream stream;
     final int features;
 
-    /** What the local experts work on, as many as are used. */
+    /** The blocks of the local experts, as many as are used. */
     final List<Buffer> blocks;
 
     final long[] place;
@@ -40,25 +42,51 @@ abstract sealed class TokenExchange permits SharedMemoryExchange, AllToAllExchan
     }
 
     /**
-     * The step's counts are known.
+     * Chooses the exchange: by shared memory if the ranks can map each other's blocks.
      *
-     * @param router this rank's
-     * @param plan of all ranks
+     * @param rows allocates a number of rows, if they are needed
+     */
+    static TokenExchange of(
+            Communicator comm,
+            ExpertOptions options,
+            List<Buffer> blocks,
+            LongFunction<Buffer> rows) {
+        MemorySegment[][] seen = new MemorySegment[blocks.size()][];
+        boolean all = true;
+        for (int b = 0; b < seen.length; b++) {
+            MemorySegment[] one = EngineCommunicator.of(comm).peerMemory(blocks.get(b));
+            all &= one != null;
+            seen[b] = one == null ? new MemorySegment[0] : one;
+        }
+        if (all) {
+            return new SharedMemoryExchange(comm, options, blocks, seen);
+        }
+        int most = options.router().maxAssignments();
+        Buffer staged = rows.apply(most);
+        Buffer returned = options.backward() ? rows.apply(most) : staged;
+        return new AllToAllExchange(comm, options, blocks, staged, returned);
+    }
+
+    /**
+     * Computes the layout of a step once its counts are known.
+     *
+     * @param router this rank's router
+     * @param plan counts of all ranks
      */
     abstract void layOut(ExpertRouter router, DispatchPlan plan);
 
-    /** Where to write rows for the experts' block, from now on. */
+    /** Begins writing: the memory for rows of the experts' block. */
     abstract MemorySegment[] outgoing(int block);
 
-    /** All rows for the block are written; afterwards all of all ranks have arrived. */
+    /** Ends writing; on return the rows of all ranks have arrived. */
     abstract void send(int block);
 
-    /** Brings rows of the block to where they can be read. */
+    /** Makes the rows of the block readable on this rank. */
     abstract MemorySegment[] incoming(int block);
 
-    /** Rows that came in have been read; the experts may write to the block again. */
+    /** Ends reading; the experts may write to the block again. */
     abstract void release();
 
-    /** The rows of {@link #OUTPUTS} that came in last, once more. */
+    /** The rows of {@link #OUTPUTS} received last. */
     abstract MemorySegment[] results();
 }

@@ -8,16 +8,16 @@ import java.lang.foreign.ValueLayout;
 import java.util.Arrays;
 
 /**
- * Arithmetic on rows of float32 or bfloat16 in host memory. Products and sums of float32 go
- * straight from row to row; the rest goes by way of small arrays that stay in the first-level
- * cache, since the compiler vectorises loops over arrays wherever the memory lies. Sums are in
- * float32, in the order of the calls, and rounded once.
+ * Arithmetic on rows of float32 or bfloat16 in host memory. Products and sums of float32 are
+ * computed directly from row to row; others use small arrays that stay in the L1 cache, since the
+ * compiler vectorizes loops over arrays for any kind of memory. Sums are in float32, in the order
+ * of the calls, and rounded once.
  */
 final class TokenRows {
     private static final ValueLayout.OfFloat FLOAT = ValueLayout.JAVA_FLOAT_UNALIGNED;
     private static final ValueLayout.OfShort SHORT = ValueLayout.JAVA_SHORT_UNALIGNED;
 
-    /** Sums of a scalar product side by side, enough for two vectors of any machine. */
+    /** Partial sums of a dot product, enough for two vectors on any machine. */
     private static final int LANES = 32;
 
     private final Kernel product = Kernel.of(DataType.FLOAT32, Kernel.Op.MUL);
@@ -27,7 +27,10 @@ final class TokenRows {
     private final long bytes;
     private final boolean narrow;
 
-    /** A product of float32 before it is added; no array, so that the loops know one kind only. */
+    /**
+     * A float32 product before it is added; a segment, so that the loops see a single kind of
+     * memory.
+     */
     private final MemorySegment scratch;
 
     private final float[] sum;
@@ -36,9 +39,9 @@ final class TokenRows {
     private final float[] lanes = new float[LANES];
 
     /**
-     * Rows of a number of elements.
+     * Creates an instance for rows of a number of elements.
      *
-     * @param scratch as long as a row
+     * @param scratch memory of one row
      */
     TokenRows(int features, DataType type, MemorySegment scratch) {
         this.features = features;
@@ -55,19 +58,19 @@ final class TokenRows {
     }
 
     void zero(MemorySegment to, long row, long rows) {
-        // By pieces: filling through a slice would make one.
+        // In pieces: filling through a slice would allocate one.
         Arrays.fill(sum, 0);
         for (long r = row; r < row + rows; r++) {
             write(sum, to, r);
         }
     }
 
-    /** Writes a row times a weight to another. */
+    /** Multiplies a row by a weight and writes the product to another row. */
     void scale(MemorySegment from, long fromRow, float weight, MemorySegment to, long toRow) {
         if (weight == 1) {
             copy(from, fromRow, to, toRow);
         } else if (narrow) {
-            // Not the sum: a row may be kept there.
+            // Not the array of the sum, which may hold a kept row.
             read(from, fromRow, row);
             for (int i = 0; i < features; i++) {
                 row[i] *= weight;
@@ -82,9 +85,9 @@ final class TokenRows {
         return Float.floatToRawIntBits(weight);
     }
 
-    // Narrow sums are kept until they are rounded, those of float32 where they are to be.
+    // Narrow sums are held in an array until they are rounded, float32 sums in their destination.
 
-    /** Makes a row times a weight the first of a sum, which is to be written to another row. */
+    /** Begins a weighted sum with a row times a weight; the sum will be written to another row. */
     void begin(MemorySegment from, long fromRow, float weight, MemorySegment to, long toRow) {
         if (!narrow) {
             scale(from, fromRow, weight, to, toRow);
@@ -96,7 +99,7 @@ final class TokenRows {
         }
     }
 
-    /** Adds a row times a weight. */
+    /** Adds a row times a weight to the sum. */
     void add(MemorySegment from, long fromRow, float weight, MemorySegment to, long toRow) {
         long at = toRow * bytes;
         if (narrow) {
@@ -112,19 +115,19 @@ final class TokenRows {
         }
     }
 
-    /** The sum is complete. */
+    /** Completes the sum. */
     void end(MemorySegment to, long toRow) {
         if (narrow) {
             write(sum, to, toRow);
         }
     }
 
-    /** Keeps a row for scalar products. */
+    /** Stores a row for dot products. */
     void keep(MemorySegment from, long at) {
         read(from, at, sum);
     }
 
-    /** The scalar product of the row kept and another. */
+    /** The dot product of the stored row and another. */
     float dot(MemorySegment from, long at) {
         read(from, at, row);
         Arrays.fill(lanes, 0);

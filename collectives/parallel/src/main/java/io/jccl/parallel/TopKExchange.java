@@ -12,11 +12,11 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Only the elements of largest magnitude; the rest is kept for the next step.
+ * Sends only the elements of largest magnitude; the rest is kept for the next step.
  *
- * <p>The magnitude of the least one to send is found exactly, by counting: without its sign bit a
- * float32 orders like an integer, so three histograms of 11, 10 and 10 of its bits find the k-th
- * largest. NaN is above everything, so it is sent and seen.
+ * <p>The magnitude threshold is exact: without its sign bit a float32 is ordered like an integer,
+ * so three histograms over 11, 10 and 10 of its bits find the k-th largest. NaN is above
+ * everything, so it is sent and not hidden.
  */
 final class TopKExchange extends Exchange {
     private static final int MAGNITUDE = 0x7fffffff;
@@ -27,10 +27,10 @@ final class TopKExchange extends Exchange {
     private final int count;
     private final int k;
 
-    /** What was not sent, then with this step's gradient added. */
+    /** Elements not sent so far, plus this step's gradient. */
     private final Buffer residual;
 
-    /** Places, then values as raw bits: one collective for both. */
+    /** Indices, then values as raw bits: one collective for both. */
     private final Buffer send;
 
     private final Buffer recv;
@@ -99,7 +99,7 @@ final class TopKExchange extends Exchange {
             prefix = (prefix << digits) | digit;
             above = shift;
         }
-        // All above the threshold, and of those equal to it the first.
+        // All above the threshold, then the first ones equal to it.
         int threshold = prefix;
         int at = 0;
         for (int i = 0; i < count && at < k; i++) {
@@ -114,7 +114,7 @@ final class TopKExchange extends Exchange {
         }
     }
 
-    /** Adds what all ranks sent, in rank order, so that all ranks get the same bits. */
+    /** Adds the elements of all ranks in rank order, so that all ranks get identical bits. */
     private void add() {
         MemorySegment gradient = bucket.asSegment();
         MemorySegment in = recv.asSegment();

@@ -5,17 +5,18 @@ import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
-/** What a {@link ParameterServer} does with gradients. */
+/** How a {@link ParameterServer} applies gradients. */
 @FunctionalInterface
 public interface Update {
     /**
-     * Applies gradients to parameters. One call at a time on each server, from threads that differ.
+     * Applies gradients to parameters. Calls on a server are serialized, but may come from
+     * different threads.
      *
-     * @param parameters the server's part of them, to be changed
+     * @param parameters the server's range of the parameters, to be updated
      * @param gradient as many elements of the same type: the mean over the workers, or one worker's
-     *     with bounded staleness. It may be changed
-     * @param first where the part starts among all parameters, in elements
-     * @param step how many updates this server made before
+     *     with bounded staleness. It may be overwritten
+     * @param first index of the range's first element among all parameters
+     * @param step number of earlier updates on this server
      */
     void apply(Buffer parameters, Buffer gradient, long first, long step);
 

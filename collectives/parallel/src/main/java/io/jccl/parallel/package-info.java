@@ -1,8 +1,9 @@
 /**
- * What trainers build from collectives: process groups, gradients averaged while they are computed,
- * and layers whose matrices are spread over ranks. Everything works on {@link
- * io.jccl.device.Buffer}, so that any framework's memory will do, and on every engine; what does
- * arithmetic itself needs host memory, or cuBLAS on a GPU, and says so.
+ * Building blocks for distributed training: meshes of process groups, gradient averaging overlapped
+ * with the backward pass, tensor, pipeline and expert parallelism, and parameter servers.
+ * Everything works on {@link io.jccl.device.Buffer}, so on the memory of any framework, and on
+ * every engine, except that classes that compute require host memory, or cuBLAS on a GPU, as
+ * documented there.
  */
 @NullMarked
 package io.jccl.parallel;

@@ -330,7 +330,7 @@ final class ExpertBodies {
             long[] mine = Arrays.copyOf(taken, taken.length + 1);
             mine[taken.length] = n[rank] - picks.stream().mapToInt(Pick::token).distinct().count();
             long[] all = ConsistencyCheck.gather(c, mine);
-            long untaken = 0;
+            long droppedTokens = 0;
             long assignments = 0;
             double squares = 0;
             Arrays.fill(taken, 0);
@@ -339,7 +339,7 @@ final class ExpertBodies {
                     taken[e] += all[r * mine.length + e];
                     assignments += all[r * mine.length + e];
                 }
-                untaken += all[(r + 1) * mine.length - 1];
+                droppedTokens += all[(r + 1) * mine.length - 1];
             }
             for (int e = 0; e < taken.length; e++) {
                 assertEquals(taken[e], s.taken(e));
@@ -349,7 +349,7 @@ final class ExpertBodies {
             assertEquals(tokens, s.tokens());
             assertEquals(assignments, s.assignments());
             if (tokens > 0) {
-                assertEquals((double) untaken / tokens, s.untakenShare(), 1e-12);
+                assertEquals((double) droppedTokens / tokens, s.droppedTokenShare(), 1e-12);
                 double choices = router.choice() instanceof TokenChoice t ? t.count() : 0;
                 assertEquals(
                         choices == 0 ? 0 : (tokens * choices - assignments) / (tokens * choices),

@@ -398,23 +398,26 @@ class ExpertDispatchTest {
             double variance = 0;
             int differ = 0;
             for (int t = 0; t < tokens; t++) {
-                int all = both.startOfToken(t);
+                int all = both.table().tokenStart[t];
                 double weight = 1;
-                for (int k = all; k < both.startOfToken(t + 1); k++) {
-                    weight = Math.min(weight, both.weight(both.assignmentsByToken()[k]));
+                for (int k = all; k < both.table().tokenStart[t + 1]; k++) {
+                    weight = Math.min(weight, both.weight(both.table().byToken[k]));
                 }
                 double used = Math.min(1, 2 * weight);
                 expected += used;
                 variance += used * (1 - used);
-                int from = router.startOfToken(t);
-                int count = router.startOfToken(t + 1) - from;
-                differ += count == other.startOfToken(t + 1) - other.startOfToken(t) ? 0 : 1;
+                int from = router.table().tokenStart[t];
+                int count = router.table().tokenStart[t + 1] - from;
+                differ +=
+                        count == other.table().tokenStart[t + 1] - other.table().tokenStart[t]
+                                ? 0
+                                : 1;
                 assertTrue(count == 1 || count == 2, "assignments " + count);
                 for (int k = from; k < from + count; k++) {
-                    int i = router.assignmentsByToken()[k];
+                    int i = router.table().byToken[k];
                     boolean found = false;
                     for (int l = all; l < all + 2; l++) {
-                        int j = both.assignmentsByToken()[l];
+                        int j = both.table().byToken[l];
                         found |=
                                 both.expert(j) == router.expert(i)
                                         && both.weight(j) == router.weight(i);
@@ -425,7 +428,7 @@ class ExpertDispatchTest {
                 }
             }
             int seconds = router.assignments() - tokens;
-            assertEquals(tokens - seconds, router.skipped());
+            assertEquals(tokens - seconds, router.unsampled());
             assertEquals(expected, seconds, 6 * Math.sqrt(variance) + 1, "second experts");
             assertTrue(differ > 0, "seeds make no difference");
             float[] before = weights(router);
@@ -441,18 +444,20 @@ class ExpertDispatchTest {
                 double[] g = new double[experts];
                 double sum = 0;
                 double divisor = 0;
-                for (int k = router.startOfToken(t); k < router.startOfToken(t + 1); k++) {
-                    int i = router.assignmentsByToken()[k];
+                for (int k = router.table().tokenStart[t];
+                        k < router.table().tokenStart[t + 1];
+                        k++) {
+                    int i = router.table().byToken[k];
                     g[router.expert(i)] = (float) Math.sin(i);
                     sum += g[router.expert(i)] * router.weight(i);
                 }
                 double[] p = new double[experts];
                 double dot = 0;
-                for (int k = both.startOfToken(t); k < both.startOfToken(t + 1); k++) {
-                    divisor += router.gate(t, both.expert(both.assignmentsByToken()[k]));
+                for (int k = both.table().tokenStart[t]; k < both.table().tokenStart[t + 1]; k++) {
+                    divisor += router.gate(t, both.expert(both.table().byToken[k]));
                 }
-                for (int k = both.startOfToken(t); k < both.startOfToken(t + 1); k++) {
-                    int e = both.expert(both.assignmentsByToken()[k]);
+                for (int k = both.table().tokenStart[t]; k < both.table().tokenStart[t + 1]; k++) {
+                    int e = both.expert(both.table().byToken[k]);
                     p[e] = (g[e] - sum) / divisor;
                     dot += router.gate(t, e) * p[e];
                 }
@@ -465,7 +470,7 @@ class ExpertDispatchTest {
     }
 
     private static float[] weights(ExpertRouter router) {
-        return Arrays.copyOf(router.weightArray(), router.assignments());
+        return Arrays.copyOf(router.table().weight, router.assignments());
     }
 
     /** Those that chance leaves out take no room, and do not count as dropped. */
@@ -483,8 +488,8 @@ class ExpertDispatchTest {
                             ExpertDispatch layer = ExpertDispatch.create(c, options)) {
                         layer.route(logits, tokens);
                         ExpertStatistics s = layer.statistics();
-                        assertTrue(s.skipped() > 0);
-                        assertEquals(4L * tokens - s.skipped(), s.assignments());
+                        assertTrue(s.unsampled() > 0);
+                        assertEquals(4L * tokens - s.unsampled(), s.assignments());
                         assertEquals(0, s.droppedShare());
                     }
                 });

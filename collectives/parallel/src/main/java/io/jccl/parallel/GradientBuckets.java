@@ -1,0 +1,128 @@
+package io.jccl.parallel;
+
+import io.jccl.Communicator;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.internal.Closing;
+import io.jccl.parallel.GradientReducer.Parameter;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+
+/** The buckets of a {@link GradientReducer} and the views of its gradients. */
+final class GradientBuckets implements AutoCloseable {
+    /** Most elements of a bucket for top-k, whose indices and values share one buffer. */
+    private static final long MOST_COUNTED = 1L << 30;
+
+    /** In the order in which they are launched. */
+    final Bucket[] all;
+
+    /** The bucket of each parameter. */
+    final Bucket[] of;
+
+    /** The gradient of each parameter. */
+    final Buffer[] gradients;
+
+    private final List<Buffer> carried = new ArrayList<>();
+
+    /** Allocates the buckets on the communicator's device. */
+    GradientBuckets(Communicator own, List<Parameter> parameters, ReducerOptions options) {
+        of = new Bucket[parameters.size()];
+        gradients = new Buffer[parameters.size()];
+        List<AutoCloseable> made = new ArrayList<>();
+        try {
+            List<Bucket.Plan> plans = Bucket.plan(parameters, options);
+            all = new Bucket[plans.size()];
+            for (int i = 0; i < all.length; i++) {
+                Bucket.Plan plan = plans.get(i);
+                Buffer memory = own.device().allocate(plan.type(), plan.count());
+                made.add(memory);
+                Exchange exchange = exchange(own, parameters, plan, memory, options.compression());
+                made.add(exchange);
+                carried.addAll(exchange.carried());
+                all[i] = new Bucket(plan, memory, own.device(), exchange);
+                for (int k = 0; k < plan.members().size(); k++) {
+                    int p = plan.members().get(k);
+                    of[p] = all[i];
+                    gradients[p] = memory.slice(plan.offsets().get(k), parameters.get(p).count());
+                }
+            }
+        } catch (RuntimeException | Error e) {
+            try {
+                Closing.all(made.reversed());
+            } catch (RuntimeException suppressed) {
+                e.addSuppressed(suppressed);
+            }
+            throw e;
+        }
+    }
+
+    private static Exchange exchange(
+            Communicator own,
+            List<Parameter> parameters,
+            Bucket.Plan plan,
+            Buffer memory,
+            Compression compression) {
+        if (plan.type() != DataType.FLOAT32) {
+            return new Exchange.Plain(own, memory);
+        }
+        return switch (compression) {
+            case Compression.None none -> new Exchange.Plain(own, memory);
+            case Compression.Cast cast -> new Exchange.Cast(own, memory, cast.type());
+            case Compression.TopK topK -> new TopKExchange(own, memory, topK.density());
+            case Compression.PowerSgd power ->
+                    new PowerSgdExchange(own, memory, plan, parameters, power);
+        };
+    }
+
+    /** Rejects parameters and options that cannot be reduced on the device. */
+    static void check(Device device, List<Parameter> parameters, ReducerOptions options) {
+        if (parameters.isEmpty()) {
+            throw new IllegalArgumentException("there are no parameters, expected one or more");
+        }
+        for (Parameter p : parameters) {
+            if (p.type().isInteger() || p.type().size() == 1) {
+                throw new IllegalArgumentException(
+                        "parameter '"
+                                + p.name()
+                                + "' has the type "
+                                + p.type().label()
+                                + "; gradients are float16, bfloat16, float32 or float64");
+            }
+        }
+        Compression form = options.compression();
+        long most = Math.max(options.bucketBytes(), options.firstBucketBytes()) / Float.BYTES;
+        for (Parameter p : parameters) {
+            most = p.type() == DataType.FLOAT32 ? Math.max(most, p.count()) : most;
+        }
+        if (form instanceof Compression.TopK && most > MOST_COUNTED) {
+            throw new IllegalArgumentException(
+                    "a bucket may have "
+                            + most
+                            + " elements, but top-k counts up to "
+                            + MOST_COUNTED
+                            + "; make buckets smaller, and split larger parameters");
+        }
+        if (device.kind() != Device.Kind.HOST && !(form instanceof Compression.None)) {
+            throw new IllegalArgumentException(
+                    "the ranks compute on "
+                            + device
+                            + ", but "
+                            + form
+                            + " needs gradients in host memory; use Compression.NONE, with parameters"
+                            + " of a 16-bit type to send less");
+        }
+    }
+
+    /** State of the compression, see {@link GradientReducer#carried}. */
+    List<Buffer> carried() {
+        return Collections.unmodifiableList(carried);
+    }
+
+    @Override
+    public void close() {
+        Closing.all(Arrays.asList(all).reversed());
+    }
+}
