@@ -27,7 +27,8 @@ final class HelpCommand implements Callable<Integer> {
     @Override
     public Integer call() {
         CommandLine line = Objects.requireNonNull(spec).commandLine();
-        String[] words = command == null ? new String[] {"--help"} : new String[] {command, "--help"};
+        String[] words =
+                command == null ? new String[] {"--help"} : new String[] {command, "--help"};
         return Main.execute(words, line.getOut(), line.getErr());
     }
 }

@@ -359,9 +359,10 @@ public final class Main {
         String near = "";
         if (e instanceof UnmatchedArgumentException u) {
             String word = u.getUnmatched().getFirst().replaceFirst("=.*", "");
-            near = word.startsWith("--")
-                    ? Suggestion.of(word, line.getCommandSpec().optionsMap().keySet())
-                    : "";
+            near =
+                    word.startsWith("--")
+                            ? Suggestion.of(word, line.getCommandSpec().optionsMap().keySet())
+                            : "";
         }
         boolean asks = near.endsWith("?") || String.valueOf(e.getMessage()).endsWith("?");
         say(line, e, near + (asks ? " Try '" : "; try '") + line.getCommandName() + " --help'");

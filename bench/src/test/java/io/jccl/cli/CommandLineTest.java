@@ -242,12 +242,7 @@ class CommandLineTest {
         assertEquals(0, o.status, o::toString);
         List<String> titles = o.out.lines().filter(l -> l.matches("[A-Z][a-z ]+:")).toList();
         assertEquals(
-                List.of(
-                        "Benchmarks:",
-                        "Diagnose:",
-                        "Train and plan:",
-                        "Launch:",
-                        "About jccl:"),
+                List.of("Benchmarks:", "Diagnose:", "Train and plan:", "Launch:", "About jccl:"),
                 titles,
                 o.out);
         for (String command : Main.listed()) {
@@ -396,8 +391,7 @@ class CommandLineTest {
     }
 
     @Test
-    void jsonIsPrintedInsteadOfTextOrWrittenBesideIt(@TempDir Path folder)
-            throws IOException {
+    void jsonIsPrintedInsteadOfTextOrWrittenBesideIt(@TempDir Path folder) throws IOException {
         for (String command :
                 List.of(
                         "plan --params 1B",

@@ -156,18 +156,20 @@ class StructureTest {
     private static void noteApi(ClassModel type) {
         String name = type.thisClass().asInternalName();
         PUBLIC_TYPES.add(name);
-        type.methods().forEach(m ->
-                noteMember(
-                        name + "." + m.methodName().stringValue(),
-                        m.flags().flags(),
-                        m.methodType().stringValue(),
-                        m));
-        type.fields().forEach(f ->
-                noteMember(
-                        name + "." + f.fieldName().stringValue(),
-                        f.flags().flags(),
-                        f.fieldType().stringValue(),
-                        f));
+        type.methods()
+                .forEach(m ->
+                        noteMember(
+                                name + "." + m.methodName().stringValue(),
+                                m.flags().flags(),
+                                m.methodType().stringValue(),
+                                m));
+        type.fields()
+                .forEach(f ->
+                        noteMember(
+                                name + "." + f.fieldName().stringValue(),
+                                f.flags().flags(),
+                                f.fieldType().stringValue(),
+                                f));
     }
 
     private static void noteMember(
@@ -268,8 +270,7 @@ class StructureTest {
 
     private static boolean isVisible(String type) {
         int nested = type.lastIndexOf('$');
-        return PUBLIC_TYPES.contains(type)
-                && (nested < 0 || isVisible(type.substring(0, nested)));
+        return PUBLIC_TYPES.contains(type) && (nested < 0 || isVisible(type.substring(0, nested)));
     }
 
     @Test

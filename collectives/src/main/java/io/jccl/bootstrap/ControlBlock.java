@@ -50,6 +50,7 @@ public final class ControlBlock {
 
     /** Not 0 when all ranks have joined. */
     public static final long GO_AT = 64;
+
     private static final long ABORT_AT = 128;
     private static final long ABORT_TEXT_AT = 136;
     private static final long BEING_WRITTEN = -1;

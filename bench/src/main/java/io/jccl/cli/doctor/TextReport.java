@@ -1,7 +1,5 @@
 package io.jccl.cli.doctor;
 
-import io.jccl.cli.shell.Output;
-import io.jccl.cli.shell.Verdict;
 import io.jccl.bindings.Discovery;
 import io.jccl.cli.doctor.Facts.ConfigFile;
 import io.jccl.cli.doctor.Facts.Cpu;
@@ -14,6 +12,8 @@ import io.jccl.cli.doctor.Facts.Nic;
 import io.jccl.cli.doctor.Facts.Setting;
 import io.jccl.cli.doctor.Facts.Space;
 import io.jccl.cli.doctor.Facts.Variable;
+import io.jccl.cli.shell.Output;
+import io.jccl.cli.shell.Verdict;
 import java.util.List;
 import java.util.function.LongFunction;
 import java.util.stream.Collectors;

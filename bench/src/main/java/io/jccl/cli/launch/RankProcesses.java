@@ -138,9 +138,7 @@ final class RankProcesses {
         common.put("JCCL_JOB_ID", id);
         if (settings.minRanks < settings.count && !inherited.containsKey(STORE)) {
             // In this process, since any of the ranks may fail.
-            store =
-                    StoreServer.open(
-                            "127.0.0.1", 0, StoreSecret.fromEnvironment(inherited, id));
+            store = StoreServer.open("127.0.0.1", 0, StoreSecret.fromEnvironment(inherited, id));
             common.put(STORE, "tcp://127.0.0.1:" + store.port());
         } else {
             store = null;
@@ -207,8 +205,7 @@ final class RankProcesses {
                 errLog = log(rank, "err");
                 process = builder.start();
             } catch (IOException e) {
-                err.println(
-                        "jccl run: rank " + rank + " could not be started: " + e.getMessage());
+                err.println("jccl run: rank " + rank + " could not be started: " + e.getMessage());
                 return false;
             }
             processes.add(process);
@@ -330,9 +327,7 @@ final class RankProcesses {
         err.flush();
     }
 
-    /**
-     * The first signal ends this process, and by its hook the ranks; the next one kills them.
-     */
+    /** The first signal ends this process, and by its hook the ranks; the next one kills them. */
     private void receive(Signals signal) {
         synchronized (this) {
             long now = System.nanoTime();
@@ -381,9 +376,7 @@ final class RankProcesses {
             }
             signal.send(tree);
             awaitEnd(tree, start + limit);
-            tree.stream()
-                    .filter(ProcessHandle::isAlive)
-                    .forEach(ProcessHandle::destroyForcibly);
+            tree.stream().filter(ProcessHandle::isAlive).forEach(ProcessHandle::destroyForcibly);
             for (Process p : all) {
                 p.waitFor(LAST_SECONDS, TimeUnit.SECONDS);
             }

@@ -1,6 +1,5 @@
 package io.jccl.cli.launch;
 
-import io.jccl.CpuBinding;
 import io.jccl.cli.shell.BindOption;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.RankOptions;
@@ -51,7 +50,8 @@ import picocli.CommandLine.Spec;
 public final class RunCommand implements Callable<Integer> {
     /** Variables that this command sets itself. */
     private static final Pattern OURS =
-            Pattern.compile("RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_.*|TORCHELASTIC_RESTART_COUNT");
+            Pattern.compile(
+                    "RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_.*|TORCHELASTIC_RESTART_COUNT");
 
     /** As commands of jccl report a mistake on the command line, which nothing repairs. */
     private static final int USAGE = 2;
@@ -206,7 +206,14 @@ public final class RunCommand implements Callable<Integer> {
             throw new IllegalStateException("not run by picocli");
         }
         CommandLine line = spec.commandLine();
-        check(line, count <= RankOptions.MOST_RANKS, "-n/--nproc is " + count + ", expected 1 to " + RankOptions.MOST_RANKS + "; give such a number");
+        check(
+                line,
+                count <= RankOptions.MOST_RANKS,
+                "-n/--nproc is "
+                        + count
+                        + ", expected 1 to "
+                        + RankOptions.MOST_RANKS
+                        + "; give such a number");
         RankProcesses.Settings settings =
                 new RankProcesses.Settings(
                         commandLine(line),
@@ -338,8 +345,7 @@ public final class RunCommand implements Callable<Integer> {
         try {
             return Files.createDirectories(logs);
         } catch (IOException e) {
-            throw new ParameterException(
-                    line, "--log-dir '" + logs + "' cannot be made: " + e, e);
+            throw new ParameterException(line, "--log-dir '" + logs + "' cannot be made: " + e, e);
         }
     }
 

@@ -1,10 +1,10 @@
 package io.jccl.cli.perf;
 
-import io.jccl.cli.shell.Verdict;
 import io.jccl.bench.PerfConfig;
 import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.bench.Report;
 import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import java.io.PrintWriter;
 import java.math.BigDecimal;
@@ -215,7 +215,11 @@ final class TableReport implements Report {
     @Override
     public void end(Summary summary) {
         boolean okay = summary.outOfBounds() == 0;
-        println("# Out of bounds values : " + summary.outOfBounds() + " " + Verdict.of(okay, "OK", "FAILED"));
+        println(
+                "# Out of bounds values : "
+                        + summary.outOfBounds()
+                        + " "
+                        + Verdict.of(okay, "OK", "FAILED"));
         Boolean enough = summary.enough();
         println(
                 "# Avg bus bandwidth    : "

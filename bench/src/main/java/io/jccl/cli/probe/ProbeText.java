@@ -1,11 +1,11 @@
 package io.jccl.cli.probe;
 
-import io.jccl.cli.shell.Verdict;
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.cli.doctor.Hardware;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Sizes;
+import io.jccl.cli.shell.Verdict;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;

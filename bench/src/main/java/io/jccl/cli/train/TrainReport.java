@@ -243,7 +243,8 @@ final class TrainReport {
                                     percent(r.overlap()),
                                     run.agrees()
                                             ? ""
-                                            : Verdict.bad("DIFFERS BY MORE THAN " + run.tolerance()))
+                                            : Verdict.bad(
+                                                    "DIFFERS BY MORE THAN " + run.tolerance()))
                             .stripTrailing());
         }
         out.flush();

@@ -28,7 +28,9 @@ class SelfTestCommandTest {
     void moreRanksThanAMachineTakesAreRefusedInOneLine(int ranks) {
         assertEquals(2, jccl("selftest -g " + ranks));
         assertEquals(
-                "jccl selftest: -g/--ranks is " + ranks + ", expected 1 to 256; try 'jccl selftest --help'",
+                "jccl selftest: -g/--ranks is "
+                        + ranks
+                        + ", expected 1 to 256; try 'jccl selftest --help'",
                 err.toString().strip());
         assertEquals("", out.toString());
     }

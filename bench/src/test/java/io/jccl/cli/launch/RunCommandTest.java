@@ -358,9 +358,19 @@ public class RunCommandTest {
                 Path own = Files.createDirectory(folder.resolve("" + node));
                 folders.add(own);
                 String[] options = {
-                    "-n", "2", "--nnodes", "2", "--node-rank", "" + node, "--no-prefix",
-                    "--master-addr", "127.0.0.1", "--master-port", "" + port,
-                    "-x", "JCCL_STORE_SECRET=" + "0123456789abcdef".repeat(4)
+                    "-n",
+                    "2",
+                    "--nnodes",
+                    "2",
+                    "--node-rank",
+                    "" + node,
+                    "--no-prefix",
+                    "--master-addr",
+                    "127.0.0.1",
+                    "--master-port",
+                    "" + port,
+                    "-x",
+                    "JCCL_STORE_SECRET=" + "0123456789abcdef".repeat(4)
                 };
                 ended.add(machines.submit(() -> runProgram(own, body, options)));
             }

@@ -142,8 +142,7 @@ class MatmulCommandTest {
                 Main.execute(
                         "run",
                         new RunCommand(
-                                jccl -> jccl ? RunCommandTest.jccl() : List.of("."),
-                                Main.listed()),
+                                jccl -> jccl ? RunCommandTest.jccl() : List.of("."), Main.listed()),
                         new String[] {"-n", "3", "matmul", "-n", "150", "--device-memory", "64K"},
                         new PrintWriter(out),
                         new PrintWriter(err));

@@ -36,7 +36,8 @@ class VerdictTest {
     }
 
     private static boolean green(String text) {
-        String line = text.lines().filter(l -> l.contains("Out of bounds")).findFirst().orElseThrow();
+        String line =
+                text.lines().filter(l -> l.contains("Out of bounds")).findFirst().orElseThrow();
         assertEquals(line.contains("\033"), line.contains(GREEN), line);
         return line.contains(GREEN);
     }

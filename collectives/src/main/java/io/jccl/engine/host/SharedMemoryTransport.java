@@ -264,9 +264,7 @@ abstract sealed class SharedMemoryTransport
             try (Regroup meeting = new Regroup(rank, timeout)) {
                 child.came.countDown();
                 meeting.await(
-                        () -> child.came.getCount() == 0,
-                        child.control::checkOpen,
-                        "the others");
+                        () -> child.came.getCount() == 0, child.control::checkOpen, "the others");
                 met = true;
             } finally {
                 // Who comes after one has given up meets nobody here.
