@@ -189,7 +189,7 @@ struct ncclComm {
   atomic_int running; /* batches on streams */
   atomic_int tasks;
   bool revoked, finalized, destroyed, joined, broken;
-  bool suspended, accounted;
+  bool suspended, accounted, checks_pointers;
   uint64_t collectives, windows_made;
   uint64_t sent[MOST_RANKS], received[MOST_RANKS], awaited[MOST_RANKS];
   uint64_t meetings, shrinks, grows;
@@ -878,6 +878,13 @@ static ncclResult_t set_config(ncclComm_t c, const ncclConfig_t *given, ncclComm
     }
   }
   c->config = config;
+  if (getenv("NCCL_COMM_BLOCKING") != NULL) { /* init.cc:1996, also of children */
+    c->config.blocking = is_on("NCCL_COMM_BLOCKING");
+  }
+  const char *mode = getenv("NCCL_CHECK_MODE"); /* init.cc:2231-2245 */
+  c->checks_pointers = is_on("NCCL_CHECK_POINTERS")
+      || (mode != NULL && (strcasecmp(mode, "DEBUG_LOCAL") == 0
+          || strcasecmp(mode, "DEBUG_GLOBAL") == 0));
   return ncclSuccess;
 }
 
@@ -2259,14 +2266,6 @@ static ncclResult_t check_redop(ncclComm_t c, struct operation *o, const char *w
   return ncclSuccess;
 }
 
-/* init.cc:2231-2245 */
-static bool checks_pointers(void) {
-  const char *mode = getenv("NCCL_CHECK_MODE");
-  return is_on("NCCL_CHECK_POINTERS")
-      || (mode != NULL && (strcasecmp(mode, "DEBUG_LOCAL") == 0
-          || strcasecmp(mode, "DEBUG_GLOBAL") == 0));
-}
-
 static int compute_capability(int device) {
   struct cudaDeviceProp prop;
   return cudaGetDeviceProperties(&prop, device) == cudaSuccess ? 10 * prop.major + prop.minor : 0;
@@ -2314,7 +2313,7 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   if (buffers == ncclSuccess) {
     buffers = check_buffer(comm, o.recv, recv_bytes(&o), what, "recvbuff");
   }
-  if (result == ncclSuccess && checks_pointers()) {
+  if (result == ncclSuccess && comm->checks_pointers) {
     result = buffers;
   }
   o.faults = buffers != ncclSuccess;
@@ -2622,9 +2621,6 @@ static ncclResult_t init(ncclComm_t *out, int nranks, const ncclUniqueId *id, in
   if (result != ncclSuccess) {
     drop_comm(c);
     return in_group(result);
-  }
-  if (getenv("NCCL_COMM_BLOCKING") != NULL) {
-    c->config.blocking = is_on("NCCL_COMM_BLOCKING");
   }
   list_comm(c);
   /*
