@@ -314,6 +314,14 @@ static void test_pools(void) {
   IS(3 << 20, used);
   OK(cudaMemPoolGetAttribute(other, 5, &used));
   IS(4 << 20, used);
+  /* What nobody uses goes at the next wait, but for what the threshold keeps. */
+  OK(cudaFreeAsync(b, s));
+  OK(cudaMemPoolGetAttribute(other, 5, &used));
+  IS(4 << 20, used);
+  OK(cudaStreamSynchronize(s));
+  OK(cudaMemPoolGetAttribute(other, 5, &used));
+  IS(0, used);
+  OK(cudaMallocFromPoolAsync((void **)&b, 3 << 20, other, s));
   OK(cudaMemPoolSetAttribute(other, 4, &threshold));
   OK(cudaMemsetAsync(a, 1, 1000, s));
   OK(cudaMemcpyAsync(b, a, 1000, cudaMemcpyDefault, s));
@@ -321,6 +329,8 @@ static void test_pools(void) {
   IS(cudaErrorInvalidValue, cudaFreeAsync(a, s));
   OK(cudaFreeAsync(b, s));
   OK(cudaStreamSynchronize(s));
+  OK(cudaMemPoolGetAttribute(other, 5, &used));
+  IS(threshold, used);
   OK(cudaMemPoolTrimTo(other, 0));
   OK(cudaMemPoolGetAttribute(other, 5, &used));
   IS(0, used);
@@ -429,6 +439,24 @@ static void test_capture(void) {
   OK(cudaStreamWaitEvent(t, fork_, 0));
   OK(cudaMemsetAsync(a, 1, 64, t));
   IS(cudaErrorStreamCaptureUnjoined, cudaStreamEndCapture(s, &g));
+  /* A stream that joined may end: NCCL's does in every captured operation (strongstream.cc:417). */
+  for (int is_joined = 0; is_joined < 2; is_joined++) {
+    cudaStream_t guest;
+    OK(cudaStreamCreateWithFlags(&guest, cudaStreamNonBlocking));
+    OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+    OK(cudaEventRecord(fork_, s));
+    OK(cudaStreamWaitEvent(guest, fork_, 0));
+    OK(cudaMemsetAsync(a, 1, 64, guest));
+    if (is_joined == 1) {
+      OK(cudaEventRecord(join_, guest));
+      OK(cudaStreamWaitEvent(s, join_, 0));
+    }
+    OK(cudaStreamDestroy(guest));
+    IS(is_joined == 1 ? cudaSuccess : cudaErrorStreamCaptureUnjoined, cudaStreamEndCapture(s, &g));
+    if (is_joined == 1) {
+      OK(cudaGraphDestroy(g));
+    }
+  }
   OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
   OK(cudaEventRecord(fork_, s));
   IS(cudaErrorCapturedEvent, cudaEventQuery(fork_));
