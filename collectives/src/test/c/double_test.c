@@ -1,7 +1,8 @@
 /*
  * Drives the doubles of libcudart, libnccl and libcublas through their C interface alone. Exit
  * status 0 if all went well. Arguments: names of tests, or none for all; "-f" leaves out those that
- * fork; "-s" looks for functions by their names; "-v" prints what the environment can change.
+ * fork; "-s" looks for functions by their names; "-v" prints what the environment can change;
+ * "-l" frees a slot for a communicator too early, for AddressSanitizer to see.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -1475,6 +1476,202 @@ static void test_guard(void) {
   }
 }
 
+/* ---- where NCCL corrupts memory, crashes or hangs, and the fake ends the process at once */
+
+static void nonblocking_rank(struct rank *r) {
+  ncclConfig_t c = config(0);
+  OK(cudaSetDevice(0));
+  OK(ncclGetUniqueId(&r->id));
+  ncclCommInitRankConfig(&r->comm, 1, r->id, 0, &c);
+  OK(settled(r->comm));
+  OK(cudaStreamCreate(&r->stream));
+}
+
+static void *look_at_state(void *arg) {
+  for (;;) {
+    ncclCommGetAsyncError(arg, &(int){0});
+  }
+  return NULL;
+}
+
+/* A watchdog that looks at the state while operations run. */
+static void two_threads(void) {
+  struct rank r = {.n = 1};
+  pthread_t watchdog;
+  nonblocking_rank(&r);
+  float *a = device_floats(&r, 10, 1, 0);
+  pthread_create(&watchdog, NULL, look_at_state, r.comm);
+  for (;;) {
+    ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r.comm, r.stream);
+  }
+}
+
+static void slot_used_again(void) {
+  struct rank r = {.n = 1};
+  nonblocking_rank(&r);
+  ncclComm_t slot = NULL;
+  OK(ncclCommSplit(r.comm, -1, 0, &slot, NULL));
+  slot = (ncclComm_t)&r; /* it is somebody else's by now */
+  settled(r.comm);
+  pause_ms(1000);
+}
+
+static void name_freed(void) {
+  struct rank r = {.n = 1};
+  char name[] = "gradients";
+  ncclConfig_t c = config(1);
+  c.commName = name;
+  OK(cudaSetDevice(0));
+  OK(ncclGetUniqueId(&r.id));
+  OK(ncclCommInitRankConfig(&r.comm, 1, r.id, 0, &c));
+  memset(name, 'x', sizeof name - 1);
+  ncclCommDestroy(r.comm);
+}
+
+static void foreign_window(void) {
+  struct rank r = {.n = 1};
+  nonblocking_rank(&r);
+  ncclCommWindowDeregister(r.comm, (ncclWindow_t)&r);
+}
+
+static void revoked_unseen(void) {
+  struct rank r = {.n = 1};
+  nonblocking_rank(&r);
+  float *a = device_floats(&r, 10, 1, 0);
+  OK(ncclGroupStart());
+  ncclSend(a, 1, ncclFloat32, 0, r.comm, r.stream);
+  ncclRecv(a, 1, ncclFloat32, 0, r.comm, r.stream);
+  ncclGroupEnd();
+  ncclCommRevoke(r.comm, 0);
+}
+
+/* In the end, for a sanitizer: the slot of a split with colour -1 is freed before it is written. */
+static int late_slot(void) {
+  struct rank r = {.n = 1};
+  nonblocking_rank(&r);
+  ncclComm_t *slot = malloc(sizeof *slot);
+  OK(ncclCommSplit(r.comm, -1, 0, slot, NULL));
+  free(slot);
+  OK(settled(r.comm));
+  OK(ncclCommAbort(r.comm));
+  return 0;
+}
+
+static void test_deaths(void) {
+  static const struct {
+    void (*run)(void);
+    int signal;
+    const char *message;
+  } DEATHS[] = {{two_threads, SIGABRT, "while another thread is in"},
+      {slot_used_again, SIGABRT, "the slot"}, {name_freed, SIGABRT, "commName"},
+      {foreign_window, SIGSEGV, "is no window"}, {revoked_unseen, SIGABRT, "nobody saw end"}};
+  for (size_t i = 0; i < sizeof DEATHS / sizeof *DEATHS; i++) {
+    int ends[2];
+    char text[4096] = "";
+    OK(pipe(ends));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+      dup2(ends[1], 2);
+      close(ends[0]);
+      signal(SIGSEGV, SIG_DFL);
+      alarm(60);
+      DEATHS[i].run();
+      _exit(0);
+    }
+    close(ends[1]);
+    size_t n = 0;
+    for (ssize_t got; (got = read(ends[0], text + n, sizeof text - 1 - n)) > 0; n += (size_t)got) {
+    }
+    close(ends[0]);
+    int status = -1;
+    waitpid(child, &status, 0);
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != DEATHS[i].signal
+        || strstr(text, DEATHS[i].message) == NULL) {
+      fprintf(stderr, "death %zu: status %x, expected signal %d and \"%s\":\n%s\n", i, status,
+          DEATHS[i].signal, DEATHS[i].message, text);
+      abort();
+    }
+  }
+}
+
+static void *blocking_alone(void *arg) {
+  struct rank *r = arg;
+  ncclConfig_t c = config(1);
+  OK(cudaSetDevice(0));
+  CHECK(ncclCommInitRankConfig(&r->comm, 2, r->id, 0, &c) != ncclSuccess);
+  return NULL;
+}
+
+/* A blocking initialization whose other rank never comes. */
+static void test_blocking(void) {
+  struct rank r = {.n = 2};
+  pthread_t thread;
+  OK(ncclGetUniqueId(&r.id));
+  pthread_create(&thread, NULL, blocking_alone, &r);
+  ncclComm_t seen = NULL;
+  while (seen == NULL) {
+    pause_ms(1);
+    seen = *(ncclComm_t volatile *)&r.comm;
+  }
+  pause_ms(50);
+  OK(state_now(seen));
+  OK(ncclCommAbort(seen));
+  pthread_join(thread, NULL);
+  no_leaks();
+  /* NCCL keeps one text for the process, which stays when things are well again. */
+  ncclComm_t comm;
+  OK(ncclGetUniqueId(&r.id));
+  OK(ncclCommInitRank(&comm, 1, r.id, 0));
+  IS(ncclInvalidArgument, ncclBroadcast(NULL, NULL, 1, ncclFloat32, 9, comm, NULL));
+  OK(ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, comm, NULL));
+  CHECK(strstr(ncclGetLastError(comm), "rank 9") != NULL);
+  OK(ncclCommDestroy(comm));
+  no_leaks();
+}
+
+/* Of which devices calls make contexts: each in a process of its own. */
+static void context_calls(int call) {
+  cudaEvent_t e;
+  int n = 0;
+  switch (call) {
+    case 0: /* asking makes none */
+      OK(cudaGetDeviceCount(&n));
+      OK(cudaGetDevice(&n));
+      OK(cudaDeviceGetAttribute(&n, 75, 1));
+      OK(cudaDeviceCanAccessPeer(&n, 0, 1));
+      break;
+    case 1: OK(cudaSetDevice(0)); break;
+    case 2: /* a thread that never chose a device works on device 0 */
+      OK(cudaEventCreate(&e));
+      break;
+    case 3:
+      OK(cudaSetDevice(2));
+      OK(cudaEventCreate(&e));
+      break;
+    default: /* "restoring" device 0 makes its context */
+      OK(cudaGetDevice(&n));
+      OK(cudaSetDevice(3));
+      OK(cudaSetDevice(n));
+  }
+}
+
+static void test_contexts(void) {
+  static const int MASKS[] = {0, 1, 1, 4, 9};
+  for (int i = 0; i < 5; i++) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+      context_calls(i);
+      IS(MASKS[i], jccl_double_contexts());
+      _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    IS(0, status);
+  }
+}
+
 static void test_params(void) {
   ncclParamHandle_t h;
   int64_t v = 0;
@@ -1775,7 +1972,8 @@ static const struct {
   void (*run)(void);
   bool forks;
 } TESTS[] = {{"processes", test_processes, true}, {"killed", test_killed, true},
-    {"ipc", test_ipc, true}, {"guard", test_guard, true}, {"names", test_names, false},
+    {"ipc", test_ipc, true}, {"guard", test_guard, true}, {"deaths", test_deaths, true},
+    {"contexts", test_contexts, true}, {"blocking", test_blocking, false}, {"names", test_names, false},
     {"devices", test_devices, false},
     {"memory", test_memory, false}, {"streams", test_streams, false},
     {"pools", test_pools, false}, {"capture", test_capture, false},
@@ -1814,6 +2012,9 @@ int main(int argc, char **argv) {
   }
   if (argc > 1 && strcmp(argv[1], "-v") == 0) {
     return settings();
+  }
+  if (argc > 1 && strcmp(argv[1], "-l") == 0) {
+    return late_slot();
   }
   bool no_forks = argc > 1 && strcmp(argv[1], "-f") == 0;
   int run = 0;

@@ -380,7 +380,7 @@ static void complete(struct launch *l);
 
 /*
  * The state of a communicator. That is no mere look: with the first that shows the end of a
- * non-blocking job, its thread is joined and the job freed (init.cc:3477, group.cc:896, 83-89).
+ * non-blocking job, its thread is joined and the job freed (init.cc:3477, group.cc:889 and 85).
  */
 static int state_of(ncclComm_t c) {
   int state = atomic_load(&c->async);
@@ -427,7 +427,7 @@ static ncclResult_t check_ready(ncclComm_t comm, const char *what) {
 
 /*
  * An error of a call. In a non-blocking communicator it stays for ever (enqueue.cc:3170,
- * init.cc:2823); a blocking one does not keep it.
+ * init.cc:2820); a blocking one does not keep it.
  */
 static ncclResult_t refuse(ncclComm_t c, ncclResult_t result) {
   if (c != NULL && find(c) && c->config.blocking == 0) {
@@ -438,7 +438,7 @@ static ncclResult_t refuse(ncclComm_t c, ncclResult_t result) {
 
 /*
  * Two threads inside one non-blocking communicator: both may find the job's end, join its thread
- * and free it, in any call (init.cc:3477, enqueue.cc:3168). NCCL then crashes or hangs, now and then.
+ * and free it, in any call (init.cc:3477, enqueue.cc:3167). NCCL then crashes or hangs, now and then.
  * Here it ends the process always. ncclCommAbort is made for another thread.
  */
 static ncclComm_t visit(ncclComm_t comm, const char *what) {
@@ -623,7 +623,7 @@ struct task {
   ncclComm_t parent; /* of one that grows */
   ncclComm_t child;  /* what it makes */
   ncclComm_t *out;
-  ncclWindow_t *win_out;
+  ncclWindow_t *win_out, window;
   int nranks, rank, color, key, flags, excluded[MOST_RANKS], nexcluded;
   bool has_id, owns_child;
   bool grown; /* the slot was written at once, and is written once more */
@@ -878,10 +878,10 @@ static ncclResult_t set_config(ncclComm_t c, const ncclConfig_t *given, ncclComm
     }
   }
   c->config = config;
-  if (getenv("NCCL_COMM_BLOCKING") != NULL) { /* init.cc:1996, also of children */
+  if (getenv("NCCL_COMM_BLOCKING") != NULL) { /* init.cc:1999, also of children */
     c->config.blocking = is_on("NCCL_COMM_BLOCKING");
   }
-  const char *mode = getenv("NCCL_CHECK_MODE"); /* init.cc:2231-2245 */
+  const char *mode = getenv("NCCL_CHECK_MODE"); /* init.cc:2226-2239 */
   c->checks_pointers = is_on("NCCL_CHECK_POINTERS")
       || (mode != NULL && (strcasecmp(mode, "DEBUG_LOCAL") == 0
           || strcasecmp(mode, "DEBUG_GLOBAL") == 0));
@@ -1691,7 +1691,7 @@ static void use_captured(void *arg) { atomic_fetch_add(&((struct batch *)arg)->u
 
 /*
  * What a graph holds of its communicators: they are not finalized while it, or an executable made of
- * it, exists (init.cc:2750, enqueue.cc:1466 and 1731).
+ * it, exists (init.cc:2751, enqueue.cc:1466 and 1731).
  */
 static void count_graph(struct batch *b, int change) {
   pthread_mutex_lock(&lock);
@@ -1914,19 +1914,19 @@ static ncclResult_t run_launch(struct launch *l) {
  * be one. Memory that was freed by then is found by AddressSanitizer, or by what is in it.
  */
 __attribute__((no_sanitize("thread"))) static void write_late(
-    ncclComm_t *out, ncclComm_t before, ncclComm_t comm) {
-  ncclComm_t there = *(volatile ncclComm_t *)out;
+    void *out, const void *before, void *handle) {
+  void *there = *(void *volatile *)out;
   if (there != before) {
     die(SIGABRT,
-        "the slot %p for a communicator held %p and holds %p now that it is written: it has to live, "
-        "untouched, until the job is over (init.cc:1961)",
-        (void *)out, (void *)before, (void *)there);
+        "the slot %p for a communicator or window held %p and holds %p now that it is written: it has "
+        "to live, untouched, until the job is over (init.cc:1961, dev_runtime.cc:786)",
+        out, before, there);
   }
-  *(volatile ncclComm_t *)out = comm;
+  *(void *volatile *)out = handle;
 }
 
 static void settle(ncclComm_t c, ncclResult_t result, bool nonblocking) { /* with the lock */
-  if (nonblocking) { /* whatever it was in between: group.cc:773, 791 and 453 */
+  if (nonblocking) { /* whatever it was in between: group.cc:730, 749, 453 and 461 */
     atomic_store(&c->async, result);
   }
   pthread_cond_broadcast(&changed);
@@ -1942,6 +1942,9 @@ static void end_task(struct task *t, bool began) {
     list_comm(t->child);
   } else if (t->child != NULL && t->owns_child) {
     drop_comm(t->child);
+  }
+  if (t->window != NULL && began) {
+    write_late(t->win_out, NULL, t->window);
   }
   if (t->out != NULL && began) {
     write_late(t->out, t->grown ? t->child : NULL, t->child);
@@ -2011,7 +2014,7 @@ static void *run_later(void *arg) {
   struct launch *l = arg;
   double began = now_ms();
   if (l->nmembers > 0) {
-    cudaSetDevice(l->members[0]->device); /* group.cc:702, init.cc:1871 */
+    cudaSetDevice(l->members[0]->device); /* group.cc:573, init.cc:1869 */
   }
   ncclResult_t result = run_launch(l);
   wait_looks(l, began);
@@ -2019,7 +2022,7 @@ static void *run_later(void *arg) {
   return NULL;
 }
 
-/* Joins and frees a job, as the first call that sees its end does: group.cc:896-906. */
+/* Joins and frees a job, as the first call that sees its end does: group.cc:889. */
 static void complete(struct launch *l) {
   if (atomic_exchange(&l->joined, 1) == 0) {
     pthread_join(l->thread, NULL);
@@ -2030,7 +2033,7 @@ static void complete(struct launch *l) {
   }
 }
 
-/* A non-blocking call: a thread of its own runs it, each time (group.cc:857-860). */
+/* A non-blocking call: a thread of its own runs it, each time (group.cc:855). */
 static ncclResult_t begin_job(struct launch *l) {
   int n = l->nops;
   for (struct task *t = l->tasks; t != NULL; t = t->next) {
@@ -2090,14 +2093,14 @@ static ncclResult_t end_group(void) {
     device = l->ops[i].comm->device;
   }
   if (result == ncclSuccess && blocking > 0 && nonblocking > 0) {
-    result = error(NULL, ncclInvalidArgument, /* group.cc:60 */
+    result = error(NULL, ncclInvalidArgument, /* group.cc:61 */
         "Blocking and nonblocking communicators are not allowed in the same group");
   }
   if (result == ncclSuccess && nonblocking > 0) {
     return begin_job(l);
   }
   bool begins = result == ncclSuccess;
-  if (begins) { /* on the caller's device, and back: group.cc:866-869 */
+  if (begins) { /* on the caller's device, and back: group.cc:860-863 */
     int saved = device;
     cudaGetDevice(&saved);
     cudaSetDevice(device);
@@ -2125,7 +2128,7 @@ static ncclResult_t in_group(ncclResult_t result) {
 static void warn_left_open(const char *what) {
   if (left_open > 0) {
     fprintf(stderr, "jccl double: %s waits for the end of a group that a refused ncclCommDestroy left "
-        "open on this thread (init.cc:2892-2901)\n", what);
+        "open on this thread (init.cc:2890-2901)\n", what);
   }
 }
 
@@ -2274,7 +2277,7 @@ static int compute_capability(int device) {
 /* Checks an operation, and runs it unless a group is open. */
 static ncclResult_t add(struct operation o, const char *what, bool reduces, bool rooted,
     ncclComm_t comm, cudaStream_t stream) {
-  if (find(comm) && comm->revoked) { /* enqueue.cc:3124: and nothing else happens */
+  if (find(comm) && comm->revoked) { /* enqueue.cc:3128: and nothing else happens */
     return in_group(error(comm, ncclInvalidUsage, "%s: communicator was revoked", what));
   }
   ncclResult_t result = check_ready(comm, what);
@@ -2304,11 +2307,11 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
         o.count)));
   }
   if (reduces && o.type >= ncclFloat8e4m3 && compute_capability(comm->device) < 90) {
-    return in_group(refuse(comm, error(comm, ncclInvalidArgument, /* enqueue.cc:3026 */
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument, /* enqueue.cc:3029 */
         "%s: FP8 reduction support begins with sm90 capable devices", what)));
   }
   result = reduces ? check_redop(comm, &o, what) : ncclSuccess;
-  /* Pointers are checked on request only: argcheck.cc:221. Elsewhere a bad one faults when it runs. */
+  /* Pointers are checked on request only: argcheck.cc:227. Elsewhere a bad one faults when it runs. */
   ncclResult_t buffers = check_buffer(comm, o.send, send_bytes(&o), what, "sendbuff");
   if (buffers == ncclSuccess) {
     buffers = check_buffer(comm, o.recv, recv_bytes(&o), what, "recvbuff");
@@ -2353,7 +2356,7 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   group.ops[group.nops++] = o;
   result = group.depth > 0 ? ncclSuccess : end_group();
   if ((result == ncclSuccess || result == ncclInProgress) && comm->config.blocking == 0) {
-    result = state_of(comm); /* each operation asks, and may join: enqueue.cc:3168 */
+    result = state_of(comm); /* each operation asks, and may join: enqueue.cc:3167 */
   }
   return result;
 }
@@ -2597,7 +2600,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
 
 static ncclResult_t run_init(struct task *t) {
   ncclResult_t result = join(t->comm, &t->id, NULL);
-  if (result != ncclSuccess) {
+  if (result != ncclSuccess && t->child == NULL) {
     t->comm->broken = true;
     leave(t->comm, true);
   }
@@ -2605,7 +2608,7 @@ static ncclResult_t run_init(struct task *t) {
 }
 
 static ncclResult_t init(ncclComm_t *out, int nranks, const ncclUniqueId *id, int rank,
-    const ncclConfig_t *config, int device, struct jcd_hit hit, const char *what) {
+    const ncclConfig_t *config, int device, struct jcd_hit hit, const char *what, bool grows) {
   if (out == NULL || id == NULL) {
     return in_group(error(NULL, ncclInvalidArgument, "%s: NULL", what));
   }
@@ -2630,10 +2633,15 @@ static ncclResult_t init(ncclComm_t *out, int nranks, const ncclUniqueId *id, in
   *(volatile ncclComm_t *)out = c;
   struct task t = {.run = run_init, .comm = c, .hit = hit, .makes = true};
   memcpy(&t.id, id, sizeof t.id);
+  if (grows) { /* a slot that is written twice */
+    t.child = c;
+    t.out = out;
+    t.grown = true;
+  }
   use_comm(c); /* aborted and gone by the end, perhaps */
   result = add_task(&t);
   if (result == ncclInProgress) {
-    result = state_of(c); /* init.cc:2660 */
+    result = grows ? ncclSuccess : (ncclResult_t)state_of(c); /* init.cc:2682 and 3366 */
   }
   drop_comm(c);
   return result;
@@ -2660,7 +2668,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
   ncclResult_t result = current_device(&device);
   return result != ncclSuccess
       ? in_group(result)
-      : init(comm, nranks, &id, rank, NULL, device, hit, "ncclCommInitRank");
+      : init(comm, nranks, &id, rank, NULL, device, hit, "ncclCommInitRank", false);
 }
 
 #if HAS(21400)
@@ -2671,7 +2679,7 @@ ncclResult_t ncclCommInitRankConfig(
   ncclResult_t result = current_device(&device);
   return result != ncclSuccess
       ? in_group(result)
-      : init(comm, nranks, &id, rank, config, device, hit, "ncclCommInitRankConfig");
+      : init(comm, nranks, &id, rank, config, device, hit, "ncclCommInitRankConfig", false);
 }
 #endif
 
@@ -2687,7 +2695,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, in
   ncclResult_t result = current_device(&device);
   return result != ncclSuccess
       ? in_group(result)
-      : init(comm, nranks, ids, rank, config, device, hit, "ncclCommInitRankScalable");
+      : init(comm, nranks, ids, rank, config, device, hit, "ncclCommInitRankScalable", false);
 }
 #endif
 
@@ -2726,7 +2734,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
   group.depth++;
   for (int i = 0; i < ndev && result == ncclSuccess; i++) {
     result = init(&comms_[i], ndev, &whole, i, NULL, devices == NULL ? i : devices[i], hit,
-        "ncclCommInitAll");
+        "ncclCommInitAll", false);
   }
   ncclResult_t end = --group.depth > 0 ? ncclSuccess : end_group();
   result = result != ncclSuccess ? result : end;
@@ -2746,7 +2754,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
 
 /* ---- calls that ranks of a communicator make together */
 
-/* While the job runs, these return ncclSuccess (init.cc:3183, 3390, dev_runtime.cc:1370). */
+/* While the job runs, these return ncclSuccess (init.cc:3195, 3403, dev_runtime.cc:1368). */
 static ncclResult_t begun(ncclResult_t result) {
   return result == ncclInProgress ? ncclSuccess : result;
 }
@@ -2918,13 +2926,13 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int excludeCount, ncc
     ncclConfig_t *config, int flags) {
   VISIT(comm, "ncclCommShrink");
   ENTER_INIT(ncclCommShrink, rank_of(comm));
-  if (find(comm) && flags == 1) { /* ends what is on streams, then goes on as ever: init.cc:3196 */
+  if (find(comm) && flags == 1) { /* ends what is on streams, then goes on as ever: init.cc:3184 */
     stop_operations(comm);
     atomic_store(&comm->stopped, 0);
   }
   ncclResult_t result = check_ready(comm, "ncclCommShrink");
   if (find(comm) && flags == 1 && result == atomic_load(&comm->proxy)) {
-    result = ncclSuccess; /* kinder than init.cc:3086, which returns what the proxy met: README.md */
+    result = ncclSuccess; /* kinder than init.cc:3095, which returns what the proxy met: README.md */
   }
   struct task t = {.run = run_shrink, .flags = flags, .nexcluded = excludeCount, .hit = hit};
   if (result == ncclSuccess
@@ -3006,7 +3014,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
     }
     return result != ncclSuccess
         ? in_group(result)
-        : init(newcomm, nranks, id, rank, config, device, hit, "ncclCommGrow");
+        : init(newcomm, nranks, id, rank, config, device, hit, "ncclCommGrow", true);
   }
   ncclResult_t result = check_ready(comm, "ncclCommGrow");
   if (result == ncclSuccess
@@ -3033,10 +3041,10 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
     drop_comm(c);
     return in_group(result);
   }
-  if (id != NULL) { /* before the others need it: they wait in the call (init.cc:3262) */
+  if (id != NULL) { /* before the others need it: they wait in the call (init.cc:3263) */
     publish_growth(comm, &t.id, nranks);
   }
-  /* The state to watch is the new one's; its slot is written now and once more: init.cc:3323, 3368 */
+  /* The state to watch is the new one's; its slot is written now and once more: init.cc:3323, 1961 */
   list_comm(c);
   *newcomm = c;
   t.comm = c;
@@ -3089,7 +3097,7 @@ static void drop_belongings(ncclComm_t c) {
   pthread_mutex_unlock(&lock);
 }
 
-/* Until operations are over, and all graphs that hold some are gone: init.cc:2750 */
+/* Until operations are over, and all graphs that hold some are gone: init.cc:2751 */
 static ncclResult_t run_finalize(struct task *t) {
   ncclComm_t c = t->comm;
   pthread_mutex_lock(&lock);
@@ -3105,7 +3113,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   VISIT(comm, "ncclCommFinalize");
   ENTER_INIT(ncclCommFinalize, rank_of(comm));
   ncclResult_t result = check_ready(comm, "ncclCommFinalize");
-  if (result == ncclSuccess && comm->finalized) { /* init.cc:2796; a revoked one is: 3005 */
+  if (result == ncclSuccess && comm->finalized) { /* init.cc:2796; a revoked one is: 2990 */
     result = error(comm, ncclInvalidArgument, "ncclCommFinalize: the communicator is %s",
         comm->revoked ? "revoked" : "finalized");
   }
@@ -3121,7 +3129,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 /*
  * The communicators of one job in one process are given back together, when the last of them is
- * destroyed or aborted; until then the others' peers see nothing of it (init.cc:2834-2887).
+ * destroyed or aborted; until then the others' peers see nothing of it (init.cc:2824-2873).
  */
 static void reclaim(ncclComm_t comm) {
   ncclComm_t all = comm;
@@ -3170,7 +3178,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   comm->destroyed = true;
   int state = look(comm);
   if (state != ncclSuccess) {
-    group.depth++; /* and nobody ends it: init.cc:2892-2901 */
+    group.depth++; /* and nobody ends it: init.cc:2890-2901 */
     left_open++;
     return state == ncclInProgress
         ? error(comm, ncclInvalidArgument, "ncclCommDestroy: Attempt to use communicator before the "
@@ -3183,7 +3191,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 #if HAS(2402)
-/* From any thread, also while another is in a blocking call of it: init.cc:3029-3052, 425. */
+/* From any thread, also while another is in a blocking call of it: init.cc:3025-3060, 426. */
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   ENTER_FREELY(ncclCommAbort, comm);
   if (comm == NULL) {
@@ -3232,7 +3240,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   }
   if (comm->gjob != NULL) {
     die(SIGABRT, "ncclCommRevoke of a non-blocking communicator whose last call nobody saw end: NCCL "
-        "frees the job and keeps its address (init.cc:3003, 425; group.cc:909)");
+        "frees the job and keeps its address (init.cc:2989, 426; group.cc:902)");
   }
   comm->revoked = true;
   comm->finalized = true;
@@ -3435,7 +3443,7 @@ static bool has_symmetric_memory(void) {
 static ncclResult_t run_window(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
-  if (((uintptr_t)t->ptr & 4095) != 0) { /* dev_runtime.cc:880 */
+  if (((uintptr_t)t->ptr & 4095) != 0) { /* dev_runtime.cc:881 */
     return error(c, ncclInvalidArgument, "ncclCommWindowRegister: %p is not aligned to 4096",
         t->ptr);
   }
@@ -3463,7 +3471,7 @@ static ncclResult_t run_window(struct task *t) {
   windows = w;
   pthread_mutex_unlock(&lock);
   jcd_live(JCD_WINDOWS, 1);
-  write_late((ncclComm_t *)(void *)t->win_out, NULL, (ncclComm_t)(void *)w);
+  t->window = w;
   return ncclSuccess;
 }
 
