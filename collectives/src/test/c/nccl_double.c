@@ -41,7 +41,7 @@ enum {
   WAIT_MS = 50,           /* how often who waits looks for dead ranks */
   /*
    * Of non-blocking communicators: a job is under way until its caller has looked at the state once,
-   * if he does so in this time, and the making of a communicator takes at least MAKING_MS. With NCCL
+   * if he does so in this time, and the making of a communicator or window takes at least MAKING_MS. With NCCL
    * both take longer than the call that began them: nobody may rely on a job being over by then.
    */
   LOOK_MS = 20,
@@ -627,7 +627,7 @@ struct task {
   int nranks, rank, color, key, flags, excluded[MOST_RANKS], nexcluded;
   bool has_id, owns_child;
   bool grown; /* the slot was written at once, and is written once more */
-  bool makes; /* a communicator */
+  bool makes; /* a communicator or window */
   struct id id;
   void *ptr;
   size_t size;
@@ -3495,7 +3495,7 @@ ncclResult_t ncclCommWindowRegister(
     return in_group(result);
   }
   struct task t = {.run = run_window, .comm = comm, .ptr = buff, .size = size, .win_out = win,
-      .flags = flags, .hit = hit};
+      .flags = flags, .hit = hit, .makes = true};
   t.hit.late_ms = 0;
   return begun(add_task(&t));
 }

@@ -2,6 +2,7 @@ package io.jccl.testdouble;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaApi;
@@ -59,6 +60,22 @@ class DoubleTest {
         Path home = DoubleBuild.home(flag, "-fno-sanitize-recover=undefined", "-g", "-O1");
         String output = argument.isEmpty() ? run(Map.of(), home) : run(Map.of(), home, argument);
         assertFalse(output.contains("WARNING"), output);
+    }
+
+    /** A slot for a communicator that is freed before the job writes it: a sanitizer finds that. */
+    @Tag("exhaustive")
+    @Test
+    void writeIntoAFreedSlotIsFound() throws IOException {
+        String flag = "-fsanitize=address,undefined";
+        assumeWorks(flag);
+        Path home = DoubleBuild.home(flag, "-fno-sanitize-recover=undefined", "-g", "-O1");
+        Ended ended =
+                DoubleBuild.run(
+                        Map.of(),
+                        List.of(home.resolve("bin").resolve("double_test").toString(), "-l"));
+        assertNotEquals(0, ended.status(), ended.output());
+        assertTrue(ended.output().contains("heap-use-after-free"), ended.output());
+        assertTrue(ended.output().contains("write_late"), ended.output());
     }
 
     private void assumeWorks(String flag) throws IOException {

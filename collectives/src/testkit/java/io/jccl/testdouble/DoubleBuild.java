@@ -180,7 +180,8 @@ public final class DoubleBuild {
                 .normalize();
     }
 
-    private static Path sources() {
+    /** Where the sources in C are. */
+    static Path sources() {
         return module().resolve("src/test/c");
     }
 
