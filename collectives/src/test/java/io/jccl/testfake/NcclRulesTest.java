@@ -1,10 +1,10 @@
-package io.jccl.testdouble;
+package io.jccl.testfake;
 
 import static org.junit.jupiter.api.Assertions.assertAll;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.testdouble.DoubleBuild.Ended;
+import io.jccl.testfake.FakeBuild.Ended;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -34,7 +34,7 @@ class NcclRulesTest {
 
     private static Map<String, Rule> table() throws IOException {
         Map<String, Rule> rules = new LinkedHashMap<>();
-        for (String line : Files.readAllLines(DoubleBuild.sources().resolve("nccl_rules.txt"))) {
+        for (String line : Files.readAllLines(FakeBuild.sources().resolve("nccl_rules.txt"))) {
             if (line.isBlank() || line.startsWith("#")) {
                 continue;
             }
@@ -53,9 +53,8 @@ class NcclRulesTest {
     @ParameterizedTest
     @ValueSource(booleans = {false, true})
     void answerLikeNccl(boolean blocking) throws IOException {
-        Path program = DoubleBuild.home().resolve("bin").resolve("nccl_rules");
-        Ended ended =
-                DoubleBuild.run(Map.of(), List.of(program.toString(), blocking ? "1" : "0"));
+        Path program = FakeBuild.home().resolve("bin").resolve("nccl_rules");
+        Ended ended = FakeBuild.run(Map.of(), List.of(program.toString(), blocking ? "1" : "0"));
         assertEquals(0, ended.status(), ended.output());
         Map<String, Rule> unasked = table();
         Map<String, Rule> rules = Map.copyOf(unasked);
@@ -85,10 +84,9 @@ class NcclRulesTest {
     void nameAPlaceInNcclForEachRule() throws IOException {
         Map<String, Rule> rules = table();
         assertTrue(rules.size() > 100, () -> "rules: " + rules.size());
-        rules.forEach(
-                (name, rule) ->
-                        assertTrue(
-                                rule.source().matches("[a-z_]+\\.cc:\\d+.*"),
-                                () -> name + " has no place: " + rule.source()));
+        rules.forEach((name, rule) ->
+                assertTrue(
+                        rule.source().matches("[a-z_]+\\.cc:\\d+.*"),
+                        () -> name + " has no place: " + rule.source()));
     }
 }
