@@ -1638,7 +1638,7 @@ static void test_blocking(void) {
   ncclComm_t seen = NULL;
   while (seen == NULL) {
     pause_ms(1);
-    seen = *(ncclComm_t volatile *)&r.comm;
+    seen = __atomic_load_n(&r.comm, __ATOMIC_ACQUIRE);
   }
   pause_ms(50);
   OK(state_now(seen));

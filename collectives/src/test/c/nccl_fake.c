@@ -2630,7 +2630,7 @@ static ncclResult_t init(ncclComm_t *out, int nranks, const ncclUniqueId *id, in
    * The slot is written now, in blocking mode too, so that another thread can abort it, and keeps
    * what failed (init.cc:2515). A blocking communicator's state is ncclSuccess all the time.
    */
-  *(volatile ncclComm_t *)out = c;
+  __atomic_store_n(out, c, __ATOMIC_RELEASE);
   struct task t = {.run = run_init, .comm = c, .hit = hit, .makes = true};
   memcpy(&t.id, id, sizeof t.id);
   if (grows) { /* a slot that is written twice */
