@@ -2754,12 +2754,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
 
 /* ---- calls that ranks of a communicator make together */
 
+#if HAS(21800)
 /* While the job runs, these return ncclSuccess (init.cc:3195, 3403, dev_runtime.cc:1368). */
 static ncclResult_t begun(ncclResult_t result) {
   return result == ncclInProgress ? ncclSuccess : result;
 }
 
-#if HAS(21800)
 static bool excluded(const struct task *t, int rank) {
   for (int i = 0; i < t->nexcluded; i++) {
     if (t->excluded[i] == rank) {
