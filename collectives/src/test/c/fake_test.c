@@ -1,7 +1,8 @@
 /*
- * Drives the doubles of libcudart, libnccl and libcublas through their C interface alone. Exit
+ * Drives the fakes of libcudart, libnccl and libcublas through their C interface alone. Exit
  * status 0 if all went well. Arguments: names of tests, or none for all; "-f" leaves out those that
- * fork; "-s" looks for functions by their names; "-v" prints what the environment can change.
+ * fork; "-s" looks for functions by their names; "-v" prints what the environment can change;
+ * "-l" frees a slot for a communicator too early, for AddressSanitizer to see.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "double.h"
+#include "fake.h"
 
 #define CHECK(condition) \
   do { \
@@ -50,19 +51,19 @@ static void no_leaks(void) {
       "pools", "graphs", "execs", "ipc", "comms", "registrations", "windows", "redops", "jobs",
       "cublas"};
   for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
-    if (jccl_double_live(KINDS[i]) != 0) {
-      fprintf(stderr, "%ld %s left\n", jccl_double_live(KINDS[i]), KINDS[i]);
+    if (jccl_fake_live(KINDS[i]) != 0) {
+      fprintf(stderr, "%ld %s left\n", jccl_fake_live(KINDS[i]), KINDS[i]);
       abort();
     }
   }
-  OK(jccl_double_live("all"));
-  IS(-1, jccl_double_live("elephants"));
+  OK(jccl_fake_live("all"));
+  IS(-1, jccl_fake_live("elephants"));
 }
 
 /* ---- the runtime */
 
 static void test_names(void) {
-  CHECK(strstr(jccl_double_name(), "jccl test double of lib") != NULL);
+  CHECK(strstr(jccl_fake_name(), "jccl fake of lib") != NULL);
   int v = 0;
   OK(cudaRuntimeGetVersion(&v));
   IS(13000, v);
@@ -70,11 +71,11 @@ static void test_names(void) {
   IS(13000, v);
   OK(ncclGetVersion(&v));
   IS(23007, v);
-  IS(1, jccl_double_calls("ncclGetVersion"));
-  IS(-1, jccl_double_calls("cudaNever"));
+  IS(1, jccl_fake_calls("ncclGetVersion"));
+  IS(-1, jccl_fake_calls("cudaNever"));
   CHECK(strcmp(cudaGetErrorName(2), "cudaErrorMemoryAllocation") == 0);
-  CHECK(strstr(cudaGetErrorString(2), "jccl double") != NULL);
-  CHECK(strstr(ncclGetErrorString(5), "jccl double") != NULL);
+  CHECK(strstr(cudaGetErrorString(2), "jccl fake") != NULL);
+  CHECK(strstr(ncclGetErrorString(5), "jccl fake") != NULL);
 }
 
 static void test_devices(void) {
@@ -94,7 +95,7 @@ static void test_devices(void) {
   IS(3, d);
   struct cudaDeviceProp p;
   OK(cudaGetDeviceProperties(&p, 3));
-  CHECK(strstr(p.name, "double") != NULL);
+  CHECK(strstr(p.name, "fake") != NULL);
   IS(1L << 30, p.totalGlobalMem);
   OK(cudaDeviceCanAccessPeer(&can, 0, 1));
   IS(1, can);
@@ -314,6 +315,14 @@ static void test_pools(void) {
   IS(3 << 20, used);
   OK(cudaMemPoolGetAttribute(other, 5, &used));
   IS(4 << 20, used);
+  /* What nobody uses goes at the next wait, but for what the threshold keeps. */
+  OK(cudaFreeAsync(b, s));
+  OK(cudaMemPoolGetAttribute(other, 5, &used));
+  IS(4 << 20, used);
+  OK(cudaStreamSynchronize(s));
+  OK(cudaMemPoolGetAttribute(other, 5, &used));
+  IS(0, used);
+  OK(cudaMallocFromPoolAsync((void **)&b, 3 << 20, other, s));
   OK(cudaMemPoolSetAttribute(other, 4, &threshold));
   OK(cudaMemsetAsync(a, 1, 1000, s));
   OK(cudaMemcpyAsync(b, a, 1000, cudaMemcpyDefault, s));
@@ -321,6 +330,8 @@ static void test_pools(void) {
   IS(cudaErrorInvalidValue, cudaFreeAsync(a, s));
   OK(cudaFreeAsync(b, s));
   OK(cudaStreamSynchronize(s));
+  OK(cudaMemPoolGetAttribute(other, 5, &used));
+  IS(threshold, used);
   OK(cudaMemPoolTrimTo(other, 0));
   OK(cudaMemPoolGetAttribute(other, 5, &used));
   IS(0, used);
@@ -429,6 +440,24 @@ static void test_capture(void) {
   OK(cudaStreamWaitEvent(t, fork_, 0));
   OK(cudaMemsetAsync(a, 1, 64, t));
   IS(cudaErrorStreamCaptureUnjoined, cudaStreamEndCapture(s, &g));
+  /* A stream that joined may end: NCCL's does in every captured operation (strongstream.cc:417). */
+  for (int is_joined = 0; is_joined < 2; is_joined++) {
+    cudaStream_t guest;
+    OK(cudaStreamCreateWithFlags(&guest, cudaStreamNonBlocking));
+    OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+    OK(cudaEventRecord(fork_, s));
+    OK(cudaStreamWaitEvent(guest, fork_, 0));
+    OK(cudaMemsetAsync(a, 1, 64, guest));
+    if (is_joined == 1) {
+      OK(cudaEventRecord(join_, guest));
+      OK(cudaStreamWaitEvent(s, join_, 0));
+    }
+    OK(cudaStreamDestroy(guest));
+    IS(is_joined == 1 ? cudaSuccess : cudaErrorStreamCaptureUnjoined, cudaStreamEndCapture(s, &g));
+    if (is_joined == 1) {
+      OK(cudaGraphDestroy(g));
+    }
+  }
   OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
   OK(cudaEventRecord(fork_, s));
   IS(cudaErrorCapturedEvent, cudaEventQuery(fork_));
@@ -451,17 +480,17 @@ static void test_capture(void) {
 
 static void test_injection(void) {
   void *p = NULL;
-  IS(-1, jccl_double_inject("cudaMalloc"));
-  IS(-1, jccl_double_inject("cudaMalloc:0:error=2"));
-  IS(2, jccl_double_inject("cudaMalloc:2:error=2;cudaFree@0:*:delay=30"));
+  IS(-1, jccl_fake_inject("cudaMalloc"));
+  IS(-1, jccl_fake_inject("cudaMalloc:0:error=2"));
+  IS(2, jccl_fake_inject("cudaMalloc:2:error=2;cudaFree@0:*:delay=30"));
   OK(cudaMalloc(&p, 8));
   double before = now();
   OK(cudaFree(p));
   CHECK(now() - before > 0.025);
   IS(2, cudaMalloc(&p, 8));
   IS(2, cudaGetLastError());
-  jccl_double_clear();
-  OK(jccl_double_inject("cudaMemset:1:sticky=700") - 1);
+  jccl_fake_clear();
+  OK(jccl_fake_inject("cudaMemset:1:sticky=700") - 1);
   IS(700, cudaMemset(NULL, 0, 0));
   IS(700, cudaMalloc(&p, 8));
   IS(700, cudaGetLastError());
@@ -471,17 +500,17 @@ static void test_injection(void) {
   ncclUniqueId id;
   memset(&id, 0, sizeof id);
   IS(ncclUnhandledCudaError, ncclCommInitRank(&comm, 1, id, 0));
-  jccl_double_clear();
+  jccl_fake_clear();
   int answer = -1;
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:sticky:0"));
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:live:streams"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:sticky:0"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:live:streams"));
   OK(answer);
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:inject:cudaFree:1:error=1"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:inject:cudaFree:1:error=1"));
   IS(1, answer);
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:clear"));
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:calls:cudaMemset"));
-  IS(1, answer - (int)(jccl_double_calls("cudaMemset") - 1));
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:dance"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:clear"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:calls:cudaMemset"));
+  IS(1, answer - (int)(jccl_fake_calls("cudaMemset") - 1));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:dance"));
   IS(-2, answer);
   OK(cudaMalloc(&p, 8));
   OK(cudaFree(p));
@@ -981,7 +1010,7 @@ static void management(struct rank *r) {
   OK(ncclMemFree(w));
   OK(cudaFree(a));
   OK(ncclCommRevoke(r->comm, 0));
-  IS(ncclInvalidUsage, ncclCommFinalize(r->comm));
+  IS(ncclInvalidArgument, ncclCommFinalize(r->comm));
 }
 
 /* Three grow to four; the fourth has no communicator before. */
@@ -1066,18 +1095,19 @@ static void *nonblocking_main(void *arg) {
     IS(ncclInvalidArgument, ncclCommCount(r->comm, &(int){0}));
   }
   OK(settled(r->comm));
-  IS(0, jccl_double_config(r->comm, "blocking"));
-  IS(8, jccl_double_config(r->comm, "maxCTAs"));
-  IS(1, jccl_double_config(r->comm, "commName=grads"));
+  IS(0, jccl_fake_config(r->comm, "blocking"));
+  IS(8, jccl_fake_config(r->comm, "maxCTAs"));
+  IS(1, jccl_fake_config(r->comm, "commName=grads"));
   float *a = device_floats(r, 100, 1, 0);
   IS(ncclInProgress, ncclAllReduce(a, a, 100, ncclFloat32, ncclSum, r->comm, r->stream));
   OK(settled(r->comm));
   expect(r, a, 100, (float)r->n, 0);
   ncclComm_t child = (ncclComm_t)&a;
-  IS(ncclInProgress, ncclCommSplit(r->comm, 0, 0, &child, NULL));
+  OK(ncclCommSplit(r->comm, 0, 0, &child, NULL));
+  CHECK(child == NULL);
   OK(settled(r->comm));
   CHECK(child != NULL && child != (ncclComm_t)&a);
-  IS(8, jccl_double_config(child, "maxCTAs"));
+  IS(8, jccl_fake_config(child, "maxCTAs"));
   IS(ncclInProgress, ncclCommFinalize(child));
   OK(settled(child));
   OK(ncclCommDestroy(child));
@@ -1090,9 +1120,9 @@ static void *nonblocking_main(void *arg) {
 }
 
 static void test_nonblocking(void) {
-  jccl_double_inject("ncclCommSplit@0:1:late=40;ncclCommInitRankConfig@1:1:late=40");
+  jccl_fake_inject("ncclCommSplit@0:1:late=40;ncclCommInitRankConfig@1:1:late=40");
   on_threads_as(2, nonblocking_main, NULL);
-  jccl_double_clear();
+  jccl_fake_clear();
   /* A rank that never comes: abort ends the wait. */
   ncclUniqueId id;
   ncclComm_t comm;
@@ -1106,18 +1136,18 @@ static void test_nonblocking(void) {
   OK(ncclCommAbort(comm));
   no_leaks();
   /* A hang in initialization is ended by abort too. */
-  jccl_double_inject("ncclCommInitRankConfig:1:hang");
+  jccl_fake_inject("ncclCommInitRankConfig:1:hang");
   OK(ncclGetUniqueId(&id));
   IS(ncclInProgress, ncclCommInitRankConfig(&comm, 1, id, 0, &c));
   pause_ms(60);
   OK(ncclCommGetAsyncError(comm, &state));
   IS(ncclInProgress, state);
   OK(ncclCommAbort(comm));
-  jccl_double_clear();
+  jccl_fake_clear();
   no_leaks();
   /* The id of a job that nobody joins stays. */
   OK(ncclGetUniqueId(&id));
-  IS(1, jccl_double_live("jobs"));
+  IS(1, jccl_fake_live("jobs"));
   OK(ncclCommInitRank(&comm, 1, id, 0));
   OK(ncclCommDestroy(comm));
   no_leaks();
@@ -1128,7 +1158,7 @@ static void test_nonblocking(void) {
   c.maxCTAs = 3;
   OK(ncclGetUniqueId(&id));
   OK(ncclCommInitRankConfig(&comm, 1, id, 0, &c));
-  IS(64, jccl_double_config(comm, "maxCTAs"));
+  IS(64, jccl_fake_config(comm, "maxCTAs"));
   OK(ncclCommDestroy(comm));
   OK(ncclGetUniqueId(&id));
   c = config(1);
@@ -1151,7 +1181,6 @@ static void bad_arguments(struct rank *r) {
   int other = r->rank + 4; /* cudaFree there waits for nobody's operation */
   ncclComm_t c = r->comm;
   IS(ncclInvalidArgument, ncclAllReduce(host, a, 10, ncclFloat32, ncclSum, c, r->stream));
-  CHECK(strstr(ncclGetLastError(c), "host memory") != NULL);
   IS(ncclInvalidArgument, ncclAllReduce(a, a, 11, ncclFloat32, ncclSum, c, r->stream));
   IS(ncclInvalidArgument, ncclAllReduce(NULL, a, 10, ncclFloat32, ncclSum, c, r->stream));
   IS(ncclInvalidArgument, ncclAllReduce(a, a, 10, 12, ncclSum, c, r->stream));
@@ -1203,6 +1232,12 @@ static int async_error(ncclComm_t comm) {
   return state;
 }
 
+static int state_now(ncclComm_t comm) {
+  int state = -1;
+  OK(ncclCommGetAsyncError(comm, &state));
+  return state;
+}
+
 /* After an asynchronous error the stream hangs until the communicator is aborted. */
 static void abort_rank(struct rank *r) {
   IS(cudaErrorNotReady, cudaStreamQuery(r->stream));
@@ -1243,11 +1278,13 @@ static void injected(struct rank *r) {
   } else {
     OK(first);
     OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
-    IS(ncclRemoteError, async_error(r->comm)); /* when rank 1 has given up */
+    pause_ms(150); /* rank 1 has given up, which no rank of its process sees */
+    OK(state_now(r->comm));
   }
   if (r->rank == 0) {
     abort_rank(r);
   } else {
+    OK(state_now(r->comm));
     OK(ncclCommAbort(r->comm));
     r->comm = NULL;
   }
@@ -1264,7 +1301,7 @@ static void stalled(struct rank *r) {
   OK(state);
   if (r->rank == 0) {
     pause_ms(200); /* the other one is to see it too */
-    jccl_double_release();
+    jccl_fake_release();
   }
   expect(r, a, 10, (float)r->n, 0);
   OK(cudaFree(a));
@@ -1273,7 +1310,12 @@ static void stalled(struct rank *r) {
 static void injected_async(struct rank *r) {
   float *a = device_floats(r, 10, 1, 0);
   OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
-  IS(r->rank == 0 ? ncclInternalError : ncclRemoteError, async_error(r->comm));
+  if (r->rank == 0) {
+    IS(ncclInternalError, async_error(r->comm));
+  } else {
+    pause_ms(150);
+    OK(state_now(r->comm));
+  }
   OK(ncclCommAbort(r->comm));
   r->comm = NULL;
   OK(cudaStreamSynchronize(r->stream));
@@ -1286,7 +1328,7 @@ static void killed(struct rank *r) {
   OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
   expect(r, a, 10, (float)r->n, 0);
   if (r->rank == r->n - 1) {
-    jccl_double_inject("ncclAllReduce:1:die");
+    jccl_fake_inject("ncclAllReduce:1:die");
   }
   OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
   if (r->rank == r->n - 1) {
@@ -1311,23 +1353,26 @@ static void *duplicate_main(void *arg) {
   struct rank *r = arg;
   OK(cudaSetDevice(1));
   IS(ncclInvalidUsage, ncclCommInitRank(&r->comm, r->n, r->id, r->rank));
-  CHECK(r->comm == NULL);
+  CHECK(r->comm != NULL); /* half-made: to be aborted */
+  OK(ncclCommAbort(r->comm));
   return NULL;
 }
 
 static void test_faults(void) {
+  setenv("NCCL_CHECK_POINTERS", "1", 1);
   on_threads(2, bad_arguments);
+  unsetenv("NCCL_CHECK_POINTERS");
   on_threads(2, mismatch);
   on_threads(2, wrong_message);
-  jccl_double_inject("ncclAllReduce@1:2:error=2");
+  jccl_fake_inject("ncclAllReduce@1:2:error=2");
   on_threads(2, injected);
-  jccl_double_clear();
-  jccl_double_inject("ncclAllReduce@1:1:stall");
+  jccl_fake_clear();
+  jccl_fake_inject("ncclAllReduce@1:1:stall");
   on_threads(2, stalled);
-  jccl_double_clear();
-  jccl_double_inject("ncclAllReduce@0:1:async=3");
+  jccl_fake_clear();
+  jccl_fake_inject("ncclAllReduce@0:1:async=3");
   on_threads(2, injected_async);
-  jccl_double_clear();
+  jccl_fake_clear();
   on_threads_as(2, duplicate_main, NULL);
   /* No memory for a communicator. */
   void *big = NULL;
@@ -1338,6 +1383,7 @@ static void test_faults(void) {
   OK(ncclGetUniqueId(&id));
   IS(ncclUnhandledCudaError, ncclCommInitRank(&comm, 1, id, 0));
   CHECK(strstr(ncclGetLastError(NULL), "out of memory") != NULL);
+  OK(ncclCommAbort(comm));
   OK(cudaFree(big));
   no_leaks();
 }
@@ -1430,6 +1476,238 @@ static void test_guard(void) {
   }
 }
 
+/* ---- where NCCL corrupts memory, crashes or hangs, and the fake ends the process at once */
+
+static void nonblocking_rank(struct rank *r) {
+  ncclConfig_t c = config(0);
+  OK(cudaSetDevice(0));
+  OK(ncclGetUniqueId(&r->id));
+  ncclCommInitRankConfig(&r->comm, 1, r->id, 0, &c);
+  OK(settled(r->comm));
+  OK(cudaStreamCreate(&r->stream));
+}
+
+static void *look_at_state(void *arg) {
+  for (;;) {
+    ncclCommGetAsyncError(arg, &(int){0});
+  }
+  return NULL;
+}
+
+/* A watchdog that looks at the state while operations run. */
+static void two_threads(void) {
+  struct rank r = {.n = 1};
+  pthread_t watchdog;
+  nonblocking_rank(&r);
+  float *a = device_floats(&r, 10, 1, 0);
+  pthread_create(&watchdog, NULL, look_at_state, r.comm);
+  for (;;) {
+    ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r.comm, r.stream);
+  }
+}
+
+static void slot_used_again(void) {
+  struct rank r = {.n = 1};
+  nonblocking_rank(&r);
+  ncclComm_t slot = NULL;
+  OK(ncclCommSplit(r.comm, -1, 0, &slot, NULL));
+  slot = (ncclComm_t)&r; /* it is somebody else's by now */
+  settled(r.comm);
+  pause_ms(1000);
+}
+
+static void name_freed(void) {
+  struct rank r = {.n = 1};
+  char name[] = "gradients";
+  ncclConfig_t c = config(1);
+  c.commName = name;
+  OK(cudaSetDevice(0));
+  OK(ncclGetUniqueId(&r.id));
+  OK(ncclCommInitRankConfig(&r.comm, 1, r.id, 0, &c));
+  memset(name, 'x', sizeof name - 1);
+  ncclCommDestroy(r.comm);
+}
+
+static void foreign_window(void) {
+  struct rank r = {.n = 1};
+  nonblocking_rank(&r);
+  ncclCommWindowDeregister(r.comm, (ncclWindow_t)&r);
+}
+
+static void revoked_unseen(void) {
+  struct rank r = {.n = 1};
+  nonblocking_rank(&r);
+  float *a = device_floats(&r, 10, 1, 0);
+  OK(ncclGroupStart());
+  ncclSend(a, 1, ncclFloat32, 0, r.comm, r.stream);
+  ncclRecv(a, 1, ncclFloat32, 0, r.comm, r.stream);
+  ncclGroupEnd();
+  ncclCommRevoke(r.comm, 0);
+}
+
+/* In the end, for a sanitizer: the slot of a split with colour -1 is freed before it is written. */
+static int late_slot(void) {
+  struct rank r = {.n = 1};
+  nonblocking_rank(&r);
+  ncclComm_t *slot = malloc(sizeof *slot);
+  OK(ncclCommSplit(r.comm, -1, 0, slot, NULL));
+  free(slot);
+  OK(settled(r.comm));
+  OK(ncclCommAbort(r.comm));
+  return 0;
+}
+
+static void test_deaths(void) {
+  static const struct {
+    void (*run)(void);
+    int signal;
+    const char *message;
+  } DEATHS[] = {{two_threads, SIGABRT, "while another thread is in"},
+      {slot_used_again, SIGABRT, "the slot"}, {name_freed, SIGABRT, "commName"},
+      {foreign_window, SIGSEGV, "is no window"}, {revoked_unseen, SIGABRT, "nobody saw end"}};
+  for (size_t i = 0; i < sizeof DEATHS / sizeof *DEATHS; i++) {
+    int ends[2];
+    char text[4096] = "";
+    OK(pipe(ends));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+      dup2(ends[1], 2);
+      close(ends[0]);
+      signal(SIGSEGV, SIG_DFL);
+      alarm(60);
+      DEATHS[i].run();
+      _exit(0);
+    }
+    close(ends[1]);
+    size_t n = 0;
+    for (ssize_t got; (got = read(ends[0], text + n, sizeof text - 1 - n)) > 0; n += (size_t)got) {
+    }
+    close(ends[0]);
+    int status = -1;
+    waitpid(child, &status, 0);
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != DEATHS[i].signal
+        || strstr(text, DEATHS[i].message) == NULL) {
+      fprintf(stderr, "death %zu: status %x, expected signal %d and \"%s\":\n%s\n", i, status,
+          DEATHS[i].signal, DEATHS[i].message, text);
+      abort();
+    }
+  }
+}
+
+static void *blocking_alone(void *arg) {
+  struct rank *r = arg;
+  ncclConfig_t c = config(1);
+  OK(cudaSetDevice(0));
+  CHECK(ncclCommInitRankConfig(&r->comm, 2, r->id, 0, &c) != ncclSuccess);
+  return NULL;
+}
+
+/* A blocking initialization whose other rank never comes. */
+/* NCCL takes any address; a bad one faults in the kernel, and then nothing works any more. */
+static void test_bad_address(void) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    ncclUniqueId id;
+    ncclComm_t comm;
+    float host[4] = {0}, *a = NULL;
+    cudaStream_t s;
+    OK(cudaSetDevice(0));
+    OK(cudaStreamCreate(&s));
+    OK(cudaMalloc((void **)&a, 16));
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRank(&comm, 1, id, 0));
+    OK(ncclAllReduce(a, a, 4, ncclFloat32, ncclSum, comm, s));
+    OK(cudaStreamSynchronize(s));
+    OK(ncclAllReduce(host, a, 4, ncclFloat32, ncclSum, comm, s));
+    IS(cudaErrorIllegalAddress, cudaStreamSynchronize(s));
+    IS(cudaErrorIllegalAddress, cudaSetDevice(0));
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  IS(0, status);
+}
+
+static void test_blocking(void) {
+  struct rank r = {.n = 2};
+  pthread_t thread;
+  OK(ncclGetUniqueId(&r.id));
+  pthread_create(&thread, NULL, blocking_alone, &r);
+  ncclComm_t seen = NULL;
+  while (seen == NULL) {
+    pause_ms(1);
+    seen = __atomic_load_n(&r.comm, __ATOMIC_ACQUIRE);
+  }
+  pause_ms(50);
+  OK(state_now(seen));
+  OK(ncclCommAbort(seen));
+  pthread_join(thread, NULL);
+  no_leaks();
+  /* NCCL keeps one text for the process, which stays when things are well again. */
+  ncclComm_t comm;
+  OK(ncclGetUniqueId(&r.id));
+  OK(ncclCommInitRank(&comm, 1, r.id, 0));
+  IS(ncclInvalidArgument, ncclBroadcast(NULL, NULL, 1, ncclFloat32, 9, comm, NULL));
+  OK(ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, comm, NULL));
+  CHECK(strstr(ncclGetLastError(comm), "rank 9") != NULL);
+  /* Float8 is reduced by compute capability 9.0 and later. */
+  float *a = NULL;
+  OK(cudaMalloc((void **)&a, 16));
+  jccl_fake_capability(89);
+  IS(ncclInvalidArgument, ncclAllReduce(a, a, 4, ncclFloat8e4m3, ncclSum, comm, NULL));
+  OK(ncclAllGather(a, a, 4, ncclFloat8e4m3, comm, NULL));
+  jccl_fake_capability(90);
+  OK(ncclAllReduce(a, a, 4, ncclFloat8e4m3, ncclSum, comm, NULL));
+  OK(cudaStreamSynchronize(NULL));
+  OK(cudaFree(a));
+  OK(ncclCommDestroy(comm));
+  no_leaks();
+}
+
+/* Of which devices calls make contexts: each in a process of its own. */
+static void context_calls(int call) {
+  cudaEvent_t e;
+  int n = 0;
+  switch (call) {
+    case 0: /* asking makes none */
+      OK(cudaGetDeviceCount(&n));
+      OK(cudaGetDevice(&n));
+      OK(cudaDeviceGetAttribute(&n, 75, 1));
+      OK(cudaDeviceCanAccessPeer(&n, 0, 1));
+      break;
+    case 1: OK(cudaSetDevice(0)); break;
+    case 2: /* a thread that never chose a device works on device 0 */
+      OK(cudaEventCreate(&e));
+      break;
+    case 3:
+      OK(cudaSetDevice(2));
+      OK(cudaEventCreate(&e));
+      break;
+    default: /* "restoring" device 0 makes its context */
+      OK(cudaGetDevice(&n));
+      OK(cudaSetDevice(3));
+      OK(cudaSetDevice(n));
+  }
+}
+
+static void test_contexts(void) {
+  static const int MASKS[] = {0, 1, 1, 4, 9};
+  for (int i = 0; i < 5; i++) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+      context_calls(i);
+      IS(MASKS[i], jccl_fake_contexts());
+      _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    IS(0, status);
+  }
+}
+
 static void test_params(void) {
   ncclParamHandle_t h;
   int64_t v = 0;
@@ -1468,9 +1746,9 @@ static void many(struct rank *r) {
 static void test_speed(void) {
   on_threads(4, many);
   printf("allReduce of 32 bytes on 4 ranks, synchronized: %.3f ms\n", small_ms);
-  jccl_double_noop(1);
+  jccl_fake_noop(1);
   OK(ncclAllReduce(NULL, NULL, 5, 0, 0, NULL, NULL));
-  jccl_double_noop(0);
+  jccl_fake_noop(0);
 }
 
 /* ---- cuBLAS */
@@ -1651,7 +1929,7 @@ static void products_fail(cublasHandle_t h, cudaStream_t s, float *x) {
 #define PRODUCT() cublasSgemm_v2(h, 0, 0, 1, 1, 1, &one, x, 1, x, 1, &none, x + 1, 1)
   OK(cudaMemcpy(x, &one, 4, cudaMemcpyHostToDevice));
   OK(cudaDeviceSynchronize());
-  OK(jccl_double_inject("cublasSgemm_v2@0:1:error=14;cublasSgemm_v2@1:*:error=15;"
+  OK(jccl_fake_inject("cublasSgemm_v2@0:1:error=14;cublasSgemm_v2@1:*:error=15;"
                         "cublasSgemm_v2:2:corrupt;cublasSgemm_v2:3:stall")
       - 4);
   IS(CUBLAS_STATUS_INTERNAL_ERROR, PRODUCT());
@@ -1662,20 +1940,20 @@ static void products_fail(cublasHandle_t h, cudaStream_t s, float *x) {
   OK(PRODUCT());
   pause_ms(20);
   IS(cudaErrorNotReady, cudaStreamQuery(s));
-  jccl_double_release();
+  jccl_fake_release();
   OK(cudaStreamSynchronize(s));
-  jccl_double_clear();
-  IS(1, jccl_double_inject("cublasSgemm_v2:1:async=719"));
+  jccl_fake_clear();
+  IS(1, jccl_fake_inject("cublasSgemm_v2:1:async=719"));
   OK(PRODUCT());
   IS(719, cudaStreamSynchronize(s));
   IS(CUBLAS_STATUS_EXECUTION_FAILED, PRODUCT());
-  jccl_double_sticky(0);
-  jccl_double_clear();
+  jccl_fake_sticky(0);
+  jccl_fake_clear();
   /* One element more than there is. */
   OK(cublasSgemm_v2(h, 0, 0, 1, 1, 2, &one, x, 256, x, 2, &none, x + 1, 1));
   IS(cudaErrorIllegalAddress, cudaStreamSynchronize(s));
   IS(CUBLAS_STATUS_NOT_INITIALIZED, cublasCreate_v2(&(cublasHandle_t){NULL}));
-  jccl_double_sticky(0);
+  jccl_fake_sticky(0);
 #undef PRODUCT
 }
 
@@ -1694,7 +1972,7 @@ static void test_cublas(void) {
   OK(cublasCreate_v2(&h));
   OK(cudaMemGetInfo(&after, &total));
   IS(4 << 20, before - after);
-  IS(1, jccl_double_live("cublas"));
+  IS(1, jccl_fake_live("cublas"));
   OK(cublasGetVersion_v2(h, v));
   IS(130101, v[0]);
   OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
@@ -1712,7 +1990,7 @@ static void test_cublas(void) {
   products_in_graphs(h, s, x);
   products_fail(h, s, x);
   CHECK(strcmp(cublasGetStatusName(3), "CUBLAS_STATUS_ALLOC_FAILED") == 0);
-  CHECK(strstr(cublasGetStatusString(3), "jccl double") != NULL);
+  CHECK(strstr(cublasGetStatusString(3), "jccl fake") != NULL);
   OK(cudaFree(x));
   OK(cublasDestroy_v2(h));
   OK(cudaStreamDestroy(s));
@@ -1730,7 +2008,9 @@ static const struct {
   void (*run)(void);
   bool forks;
 } TESTS[] = {{"processes", test_processes, true}, {"killed", test_killed, true},
-    {"ipc", test_ipc, true}, {"guard", test_guard, true}, {"names", test_names, false},
+    {"ipc", test_ipc, true}, {"guard", test_guard, true}, {"deaths", test_deaths, true},
+    {"contexts", test_contexts, true}, {"bad_address", test_bad_address, true},
+    {"blocking", test_blocking, false}, {"names", test_names, false},
     {"devices", test_devices, false},
     {"memory", test_memory, false}, {"streams", test_streams, false},
     {"pools", test_pools, false}, {"capture", test_capture, false},
@@ -1770,6 +2050,9 @@ int main(int argc, char **argv) {
   if (argc > 1 && strcmp(argv[1], "-v") == 0) {
     return settings();
   }
+  if (argc > 1 && strcmp(argv[1], "-l") == 0) {
+    return late_slot();
+  }
   bool no_forks = argc > 1 && strcmp(argv[1], "-f") == 0;
   int run = 0;
   alarm(300);
@@ -1786,6 +2069,6 @@ int main(int argc, char **argv) {
       run++;
     }
   }
-  printf("%d tests of the doubles passed\n", run);
+  printf("%d tests of the fakes passed\n", run);
   return run > 0 ? 0 : 2;
 }
