@@ -183,7 +183,7 @@ public final class CudaStream implements Stream {
     }
 
     /** The recording under way, or null. */
-    @Nullable Capture capture() {
+    public @Nullable Capture capture() {
         Capture c = capture;
         return c != null && c.isActive() ? c : null;
     }

@@ -11,8 +11,9 @@ import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.Buffer;
-import io.jccl.device.Device;
+import io.jccl.device.DataType;
 import io.jccl.device.Stream;
+import io.jccl.device.cuda.Capture;
 import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
@@ -28,14 +29,15 @@ import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.IntSupplier;
+import java.util.function.LongSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
  * One GPU's end of a communicator of NCCL.
  *
- * <p>The calling thread hands each operation to NCCL, which enqueues it on the CUDA stream. NCCL's
- * calls do not block ({@code blocking=0}): that alone lets another thread abort them. What NCCL
- * lacks is a group of sends and receives.
+ * <p>The calling thread hands each operation to NCCL, which enqueues it on the CUDA stream. Calls
+ * that wait for other ranks are made on helper threads ({@link NcclTask}), and an abort from
+ * another thread ends them. What NCCL lacks is a group of sends and receives.
  *
  * <p>What goes wrong later is found by {@link Watchdog}, which looks at every communicator now and
  * then: an error of NCCL, a rank that failed, an operation that takes too long. It knows how far
@@ -46,6 +48,9 @@ import org.jspecify.annotations.Nullable;
  */
 public final class NcclRank extends EngineCommunicator
         implements NcclCommunicator, CudaStream.Source {
+    /** NCCL reduces 8-bit floats from compute capability 9.0 on. */
+    private static final int FLOAT8_CAPABILITY = 90;
+
     private final NcclApi nccl;
     private final CudaDevice device;
     private final Membership members;
@@ -72,6 +77,7 @@ public final class NcclRank extends EngineCommunicator
             CommunicatorOptions options,
             Resources resources,
             long comm,
+            boolean blocking,
             int rank,
             int size) {
         super(rank, size, true);
@@ -80,11 +86,11 @@ public final class NcclRank extends EngineCommunicator
         this.members = members;
         this.options = options;
         this.resources = resources;
-        this.handle = new NcclHandle(nccl, comm, members.name() + "-" + rank);
+        this.handle = new NcclHandle(nccl, device, comm, blocking, members.name() + "-" + rank);
         this.calls = new NcclCalls(this, nccl, device, resources);
         this.issued = new InFlightOps(this, flight());
         this.watch =
-                new NcclMonitor(this, nccl, members, issued, options.timeout(), resources.marker);
+                new NcclMonitor(this, members, issued, options.timeout(), resources.marker);
         this.failures = new Failures(this, nccl, members, options, handle, watch);
         this.derivation = new ChildCommunicators(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
@@ -97,7 +103,7 @@ public final class NcclRank extends EngineCommunicator
     // ---- Communicator
 
     @Override
-    public Device device() {
+    public CudaDevice device() {
         return device;
     }
 
@@ -251,6 +257,23 @@ public final class NcclRank extends EngineCommunicator
         return true;
     }
 
+    @Override
+    protected void checkSupported(CollectiveOp op, DataType type) {
+        if (op.reduces()
+                && (type == DataType.FLOAT8E4M3 || type == DataType.FLOAT8E5M2)
+                && device.computeCapability() < FLOAT8_CAPABILITY) {
+            throw new UnsupportedOperationException(
+                    op.method()
+                            + " of "
+                            + type
+                            + " needs compute capability 9.0 (H100) or newer, but "
+                            + device
+                            + " has "
+                            + device.computeCapability() / 10.0
+                            + ": reduce bfloat16, and cast");
+        }
+    }
+
     // ---- operations
 
     @Override
@@ -258,6 +281,7 @@ public final class NcclRank extends EngineCommunicator
         enter(); // before it is noted: see NcclMonitor.enqueued
         try {
             CudaStream stream = issued.note(r);
+            handle.enqueuing(stream);
             failures.settle(calls.issue(r, comm(), stream), r.op.method());
         } finally {
             handle.leave();
@@ -290,6 +314,7 @@ public final class NcclRank extends EngineCommunicator
                     for (int j = 0; j < batches[i].size() && !NcclCodes.isError(result); j++) {
                         Request r = batches[i].get(j);
                         CudaStream stream = rank.issued.note(r);
+                        rank.handle.enqueuing(stream);
                         result = rank.calls.issue(r, rank.comm(), stream);
                         if (NcclCodes.isError(result)) {
                             operation = r.op.method();
@@ -328,12 +353,36 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    /** Makes a call of NCCL for this communicator, which no abort meets. */
-    void call(String operation, IntSupplier call) {
+    /** Enqueues something that is no collective. */
+    void enqueue(String operation, CudaStream stream, IntSupplier call) {
         checkUsable();
         enter();
         try {
+            handle.enqueuing(stream);
             failures.settle(call.getAsInt(), operation);
+        } finally {
+            handle.leave();
+        }
+    }
+
+    /** Makes a call of NCCL that may wait for other ranks. */
+    void call(String operation, IntSupplier call) {
+        settle(start(operation, call, () -> 0), operation);
+    }
+
+    /**
+     * Starts such a call, which {@link #settle} awaits.
+     *
+     * @param child the handle of the communicator that it makes; 0 as long as there is none
+     */
+    NcclTask start(String operation, IntSupplier call, LongSupplier child) {
+        checkUsable();
+        return handle.start(operation, call, child);
+    }
+
+    void settle(NcclTask task, String operation) {
+        try {
+            failures.settle(task, operation);
         } finally {
             handle.leave();
         }
@@ -457,6 +506,7 @@ public final class NcclRank extends EngineCommunicator
                 return;
             }
             if (failures.failure() == null) {
+                refuseOpenGraphs();
                 finish();
             } else {
                 // Whoever met the error may not have got that far.
@@ -486,12 +536,29 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
+    /** NCCL's finalize does not return before they are gone. */
+    private void refuseOpenGraphs() {
+        List<Capture> open = handle.graphs();
+        if (!open.isEmpty()) {
+            throw new IllegalStateException(
+                    this
+                            + " cannot be closed before "
+                            + open
+                            + ", which hold operations of it: close the graphs first");
+        }
+    }
+
     /** Waits for the work enqueued, then lets NCCL go; an error or a timeout ends in an abort. */
     private void finish() {
         try {
-            calls.destroyMade(comm());
+            enter();
+            try {
+                calls.destroyMade(comm());
+            } finally {
+                handle.leave();
+            }
             if (nccl.supports("ncclCommFinalize")) {
-                failures.settle(nccl.ncclCommFinalize(comm()), "ncclCommFinalize");
+                call("ncclCommFinalize", () -> nccl.ncclCommFinalize(comm()));
             }
             handle.startDestroy();
         } catch (JcclException e) {
