@@ -12,8 +12,9 @@ import org.jspecify.annotations.Nullable;
  *     {@link CollectiveTimeoutException}; default 10 minutes
  * @param algorithm the algorithm to use wherever it serves the operation; default {@link
  *     Algorithm#AUTO}. Only the host engine follows it
- * @param nccl what NCCL is told when it makes the communicator; default nothing, but that calls do
- *     not block
+ * @param nccl what NCCL is told when it makes the communicator; default nothing. With {@code
+ *     BLOCKING} 0, NCCL starts a thread for every operation, and an argument that it refuses ends
+ *     the communicator: nothing here needs that
  * @param steering what a plan tells NCCL; null for nothing
  * @param binding which CPUs the ranks run on; null for what {@link CpuBinding#VARIABLE JCCL_BIND}
  *     says, or else {@link CpuBinding#NONE}. Only the host engine follows it
@@ -32,11 +33,6 @@ public record CommunicatorOptions(
     public CommunicatorOptions {
         Objects.requireNonNull(algorithm, "algorithm");
         Objects.requireNonNull(nccl, "nccl");
-        if (nccl.has(NcclConfig.Field.BLOCKING)) {
-            throw new IllegalArgumentException(
-                    "nccl sets blocking, which JCCL sets itself: calls that do not block are what"
-                            + " lets it abort them");
-        }
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("timeout is " + timeout + ", expected more than 0");
         }
@@ -102,7 +98,7 @@ public record CommunicatorOptions(
     /**
      * These settings with other ones for NCCL.
      *
-     * @param nccl any fields of {@code ncclConfig_t} but {@code blocking}
+     * @param nccl any fields of {@code ncclConfig_t}
      * @return new settings
      */
     public CommunicatorOptions withNccl(NcclConfig nccl) {

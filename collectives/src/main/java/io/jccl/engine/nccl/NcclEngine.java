@@ -33,6 +33,7 @@ import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
@@ -499,20 +500,24 @@ public final class NcclEngine {
                 .start(() -> {
                     device.claim();
                     // NCCL sets the slot before it waits for others. If it polls, it must be left.
-                    while (!task.isOver()
-                            && (task.wasInProgress()
-                                    || slot.get(ValueLayout.JAVA_LONG, 0) == 0)) {
-                        LockSupport.parkNanos(1_000_000);
-                    }
+                    awaitThat(() ->
+                            task.isOver()
+                                    || (!task.wasInProgress()
+                                            && slot.get(ValueLayout.JAVA_LONG, 0) != 0));
                     long comm = slot.get(ValueLayout.JAVA_LONG, 0);
                     if (comm != 0 && nccl.supports("ncclCommAbort")) {
                         nccl.ncclCommAbort(comm);
                     }
-                    while (!task.isOver()) {
-                        LockSupport.parkNanos(1_000_000);
-                    }
+                    awaitThat(task::isOver);
                     ended.countDown();
                 });
         return () -> resources.close(Waits.await(ended, NcclHandle.ABORT_WAIT.toNanos()));
+    }
+
+    /** Looks less and less often: NCCL may never get there. */
+    private static void awaitThat(BooleanSupplier condition) {
+        for (long pause = 1_000_000; !condition.getAsBoolean(); pause += pause / 8) {
+            LockSupport.parkNanos(Math.min(pause, 1_000_000_000));
+        }
     }
 }
