@@ -258,7 +258,20 @@ static cudaError_t fail(cudaError_t error) {
   return error;
 }
 
-static cudaError_t enter(struct jcd_fn *fn, bool needs_device) {
+/* What a call needs. With NEEDS_CONTEXT it makes that of the thread's device if there is none yet. */
+enum need { NEEDS_NOTHING, NEEDS_DEVICES, NEEDS_CONTEXT };
+
+static atomic_uint contexts; /* a bit for each device of which this process has a context */
+
+int jccl_double_contexts(void) { return (int)atomic_load(&contexts); }
+
+static void make_context(int device) {
+  if ((atomic_load_explicit(&contexts, memory_order_relaxed) & 1U << device) == 0) {
+    atomic_fetch_or(&contexts, 1U << device);
+  }
+}
+
+static cudaError_t enter(struct jcd_fn *fn, enum need needs) {
   struct jcd_hit hit;
   pthread_once(&started, start);
   jcd_enter(fn, current, &hit);
@@ -272,7 +285,7 @@ static cudaError_t enter(struct jcd_fn *fn, bool needs_device) {
   if (hit.error != 0) {
     return hit.error;
   }
-  if (needs_device) {
+  if (needs != NEEDS_NOTHING) {
     if (on_stream_thread) {
       return cudaErrorNotPermitted; /* a host function called CUDA */
     }
@@ -283,16 +296,19 @@ static cudaError_t enter(struct jcd_fn *fn, bool needs_device) {
       return cudaErrorNoDevice;
     }
   }
+  if (needs == NEEDS_CONTEXT) {
+    make_context(current);
+  }
   return cudaSuccess;
 }
 
-#define ENTER_ANY(function, device) \
+#define ENTER_ANY(function, needs) \
   static struct jcd_fn fn_ = {.name = #function}; \
-  cudaError_t entered_ = enter(&fn_, device); \
+  cudaError_t entered_ = enter(&fn_, needs); \
   if (entered_ != cudaSuccess) { \
     return fail(entered_); \
   }
-#define ENTER(function) ENTER_ANY(function, true)
+#define ENTER(function) ENTER_ANY(function, NEEDS_CONTEXT)
 
 int jcd_sticky(void) { return atomic_load(&sticky); }
 
@@ -390,7 +406,7 @@ cudaError_t cudaPeekAtLastError(void) {
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version) {
-  ENTER_ANY(cudaRuntimeGetVersion, false);
+  ENTER_ANY(cudaRuntimeGetVersion, NEEDS_NOTHING);
   if (version == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -399,7 +415,7 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
 }
 
 cudaError_t cudaDriverGetVersion(int *version) {
-  ENTER_ANY(cudaDriverGetVersion, false);
+  ENTER_ANY(cudaDriverGetVersion, NEEDS_NOTHING);
   if (version == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -1309,7 +1325,7 @@ cudaError_t cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t str
 static bool is_device(int device) { return device >= 0 && device < ndevices; }
 
 cudaError_t cudaGetDeviceCount(int *count) {
-  ENTER_ANY(cudaGetDeviceCount, false);
+  ENTER_ANY(cudaGetDeviceCount, NEEDS_NOTHING);
   if (count == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -1322,7 +1338,7 @@ cudaError_t cudaGetDeviceCount(int *count) {
 }
 
 cudaError_t cudaGetDevice(int *device) {
-  ENTER(cudaGetDevice);
+  ENTER_ANY(cudaGetDevice, NEEDS_DEVICES);
   if (device == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -1331,22 +1347,24 @@ cudaError_t cudaGetDevice(int *device) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  ENTER(cudaSetDevice);
+  ENTER_ANY(cudaSetDevice, NEEDS_DEVICES);
   if (!is_device(device)) {
     return fail(cudaErrorInvalidDevice);
   }
   current = device;
+  make_context(device); /* at once, since CUDA 12 */
   return cudaSuccess;
 }
 
 cudaError_t cudaInitDevice(int device, unsigned deviceFlags, unsigned flags) {
-  ENTER(cudaInitDevice);
+  ENTER_ANY(cudaInitDevice, NEEDS_DEVICES);
   if (!is_device(device)) {
     return fail(cudaErrorInvalidDevice);
   }
   if ((flags & ~1U) != 0) {
     return fail(cudaErrorInvalidValue);
   }
+  make_context(device);
   if ((flags & 1U) != 0) {
     pthread_mutex_lock(&lock);
     devices[device].flags = deviceFlags;
@@ -1356,7 +1374,7 @@ cudaError_t cudaInitDevice(int device, unsigned deviceFlags, unsigned flags) {
 }
 
 cudaError_t cudaSetDeviceFlags(unsigned flags) {
-  ENTER(cudaSetDeviceFlags);
+  ENTER_ANY(cudaSetDeviceFlags, NEEDS_DEVICES);
   unsigned schedule = flags & 7U;
   if ((flags & ~0xffU) != 0 || (schedule & (schedule - 1)) != 0) {
     return fail(cudaErrorInvalidValue);
@@ -1368,7 +1386,7 @@ cudaError_t cudaSetDeviceFlags(unsigned flags) {
 }
 
 cudaError_t cudaGetDeviceFlags(unsigned *flags) {
-  ENTER(cudaGetDeviceFlags);
+  ENTER_ANY(cudaGetDeviceFlags, NEEDS_DEVICES);
   if (flags == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -1379,7 +1397,7 @@ cudaError_t cudaGetDeviceFlags(unsigned *flags) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {
-  ENTER(cudaDeviceGetAttribute);
+  ENTER_ANY(cudaDeviceGetAttribute, NEEDS_DEVICES);
   if (!is_device(device)) {
     return fail(cudaErrorInvalidDevice);
   }
@@ -1408,7 +1426,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
-  ENTER(cudaGetDeviceProperties);
+  ENTER_ANY(cudaGetDeviceProperties, NEEDS_DEVICES);
   if (p == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -1447,7 +1465,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int device) {
-  ENTER(cudaDeviceGetPCIBusId);
+  ENTER_ANY(cudaDeviceGetPCIBusId, NEEDS_DEVICES);
   if (!is_device(device)) {
     return fail(cudaErrorInvalidDevice);
   }
@@ -1463,7 +1481,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) {
   if (device != NULL && id != NULL && jcd_command(id, device)) {
     return cudaSuccess;
   }
-  ENTER(cudaDeviceGetByPCIBusId);
+  ENTER_ANY(cudaDeviceGetByPCIBusId, NEEDS_DEVICES);
   unsigned domain = 0, bus = 0, slot = 0, function = 0;
   if (device == NULL || id == NULL) {
     return fail(cudaErrorInvalidValue);
@@ -1519,6 +1537,22 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   return cudaSuccess;
 }
 
+static void trim(struct jcd_pool *p, uint64_t keep) {
+  uint64_t least = (p->used + (2 << 20) - 1) >> 21 << 21;
+  least = least > keep ? least : keep;
+  p->reserved = p->reserved < least ? p->reserved : least;
+}
+
+/*
+ * With the lock: whoever has waited gives back what pools hold above their thresholds, which are 0
+ * unless cudaMemPoolAttrReleaseThreshold was set.
+ */
+static void trim_pools(void) {
+  for (struct jcd_pool *p = pools; p != NULL; p = p->next) {
+    trim(p, p->threshold);
+  }
+}
+
 cudaError_t cudaDeviceSynchronize(void) {
   ENTER(cudaDeviceSynchronize);
   pthread_mutex_lock(&lock);
@@ -1531,6 +1565,7 @@ cudaError_t cudaDeviceSynchronize(void) {
   }
   if (error == cudaSuccess) {
     sync_device(current);
+    trim_pools();
   }
   pthread_mutex_unlock(&lock);
   return fail(error);
@@ -1580,7 +1615,7 @@ cudaError_t cudaDeviceReset(void) {
 /* ---- peers */
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
-  ENTER(cudaDeviceCanAccessPeer);
+  ENTER_ANY(cudaDeviceCanAccessPeer, NEEDS_DEVICES);
   if (can == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -1622,7 +1657,7 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 }
 
 cudaError_t cudaDeviceGetP2PAttribute(int *value, int attr, int src, int dst) {
-  ENTER(cudaDeviceGetP2PAttribute);
+  ENTER_ANY(cudaDeviceGetP2PAttribute, NEEDS_DEVICES);
   if (value == NULL || attr < 1 || attr > 5) {
     return fail(cudaErrorInvalidValue);
   }
@@ -1979,9 +2014,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
   pthread_mutex_lock(&lock);
   struct jcd_pool *p = find_pool(pool);
   if (p != NULL) {
-    uint64_t least = (p->used + (2 << 20) - 1) >> 21 << 21;
-    least = least > keep ? least : keep;
-    p->reserved = p->reserved < least ? p->reserved : least;
+    trim(p, keep);
   }
   pthread_mutex_unlock(&lock);
   return fail(p != NULL ? cudaSuccess : cudaErrorInvalidValue);
@@ -2092,7 +2125,7 @@ cudaError_t cudaMemPoolImportPointer(
 }
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
-  ENTER(cudaDeviceGetDefaultMemPool);
+  ENTER_ANY(cudaDeviceGetDefaultMemPool, NEEDS_DEVICES);
   if (pool == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -2106,7 +2139,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
 }
 
 cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) {
-  ENTER(cudaDeviceGetMemPool);
+  ENTER_ANY(cudaDeviceGetMemPool, NEEDS_DEVICES);
   if (pool == NULL) {
     return fail(cudaErrorInvalidValue);
   }
@@ -2173,8 +2206,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (s != NULL) {
     if (s->capture != NULL && s->capture->origin == s) {
       end_capture(s->capture);
-    } else if (s->capture != NULL) {
-      s->capture->invalid = true;
+    } else { /* the capture goes on; whether what it did was joined shows at its end */
       s->capture = NULL;
     }
     end_stream(s);
@@ -2215,6 +2247,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   cudaError_t error = may_ask(s);
   if (error == cudaSuccess) {
     sync_stream(s);
+    trim_pools();
     error = atomic_load(&sticky);
   }
   pthread_mutex_unlock(&lock);
@@ -2636,6 +2669,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     d.stream->uses++;
     await(&d);
   }
+  trim_pools();
   error = error == cudaSuccess ? atomic_load(&sticky) : error;
   pthread_mutex_unlock(&lock);
   return fail(error);
@@ -3004,7 +3038,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status) {
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(int *mode) {
-  ENTER(cudaThreadExchangeStreamCaptureMode);
+  ENTER_ANY(cudaThreadExchangeStreamCaptureMode, NEEDS_DEVICES);
   if (mode == NULL || *mode < 0 || *mode > 2) {
     return fail(cudaErrorInvalidValue);
   }

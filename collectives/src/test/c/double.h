@@ -49,6 +49,9 @@ JCD_API void jccl_double_mismatch_hangs(int on);
 /* The value of a field of the configuration a communicator runs with; INT_MIN if unknown. */
 JCD_API int jccl_double_config(void *comm, const char *field);
 
+/* Of which devices this process has a context: bit d for device d. */
+JCD_API int jccl_double_contexts(void);
+
 /* ---- CUDA runtime */
 
 typedef int cudaError_t;

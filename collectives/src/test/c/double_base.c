@@ -295,6 +295,8 @@ bool jcd_command(const char *text, int *result) {
     jccl_double_noop(atoi(at));
   } else if (word(&at, "mismatch_hangs:")) {
     jccl_double_mismatch_hangs(atoi(at));
+  } else if (word(&at, "contexts")) {
+    *result = jccl_double_contexts();
   } else if (word(&at, "clear")) {
     jccl_double_clear();
   } else if (word(&at, "release")) {

@@ -1,6 +1,6 @@
 /*
  * A test double of NCCL on top of the double of the CUDA runtime. README.md says how it differs
- * from the real one.
+ * from the real one. Places such as "init.cc:422" are files and lines of NCCL 2.30.7 (src/).
  *
  * Ranks meet in a job: memory that all processes of a communicator map, with a place per rank. A
  * rank's operations run on its stream's thread. To run one, a rank writes what it wants into its
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
@@ -37,7 +38,14 @@ enum {
   BLOCK = 1024,
   PERSISTENT = 1 << 20,   /* device memory of a communicator */
   SUSPENDABLE = 3 << 20,  /* and what of it goes when it is suspended */
-  WAIT_MS = 50            /* how often who waits looks for dead ranks */
+  WAIT_MS = 50,           /* how often who waits looks for dead ranks */
+  /*
+   * Of non-blocking communicators: a job is under way until its caller has looked at the state once,
+   * if he does so in this time, and the making of a communicator takes at least MAKING_MS. With NCCL
+   * both take longer than the call that began them: nobody may rely on a job being over by then.
+   */
+  LOOK_MS = 20,
+  MAKING_MS = 30
 };
 
 static const uint64_t NOWHERE = UINT64_MAX;
@@ -131,6 +139,8 @@ struct job {
   struct shared *shared;
   int fd; /* in the process that made it, until all have joined */
   int uses;
+  int members, ended;      /* communicators of this process that joined; that were given up */
+  struct ncclComm *ending; /* those that were given up and wait for the last */
   struct job *next;
 };
 
@@ -156,25 +166,30 @@ struct registration {
   struct registration *next;
 };
 
-enum { OPEN, FINALIZED, REVOKED };
+struct launch;
 
 struct ncclComm {
   atomic_int uses; /* 1 for the handle, 1 for each operation and task */
-  bool listed;
   int rank, nranks, device, version;
   ncclConfig_t config;
   char name[64], net[64];
+  const char *name_at; /* where the caller keeps the name, as long as the communicator lives */
   struct job *job;
   struct shared *shared; /* NULL until it has joined */
   char *arenas[MOST_RANKS];
-  atomic_int async;   /* ncclResult_t: ncclInProgress while a task runs */
+  atomic_int async;   /* ncclResult_t: ncclInProgress while a job runs */
+  atomic_int proxy;   /* what went wrong behind the calls; seen where async is ncclSuccess */
+  atomic_int looked;  /* somebody saw that the job is in progress */
+  struct launch *gjob; /* of a non-blocking call, until its thread is joined; not atomic in NCCL */
+  _Atomic(const char *) visitor; /* the call that is inside a non-blocking communicator */
+  atomic_int graphs;  /* captured launches whose graph exists */
   atomic_int aborted; /* everything that waits gives up */
   atomic_int stopped; /* what is on streams gives up; not so aborted that splitting is over */
   atomic_int failing; /* an error was reported: what is on streams stays there */
   atomic_int running; /* batches on streams */
   atomic_int tasks;
-  int phase;
-  bool suspended, accounted;
+  bool revoked, finalized, destroyed, joined, broken;
+  bool suspended, accounted, checks_pointers;
   uint64_t collectives, windows_made;
   uint64_t sent[MOST_RANKS], received[MOST_RANKS], awaited[MOST_RANKS];
   uint64_t meetings, shrinks, grows;
@@ -182,8 +197,7 @@ struct ncclComm {
   struct jcd_dep last;
   struct redop *redops;
   int nredops;
-  char error[512];
-  struct ncclComm *next;
+  struct ncclComm *next, *next_ending;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -240,12 +254,26 @@ static ncclResult_t error(ncclComm_t c, ncclResult_t result, const char *format,
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
   pthread_mutex_lock(&lock);
-  if (c != NULL) {
-    snprintf(c->error, sizeof c->error, "jccl double: %s", text);
-  }
   snprintf(global_error, sizeof global_error, "jccl double: %s", text);
   pthread_mutex_unlock(&lock);
+  (void)c; /* one text for the process, and never removed: debug.cc:35, init.cc:3445 */
   return result;
+}
+
+/* What NCCL answers with memory errors. */
+static void die(int signal_, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void die(int signal_, const char *format, ...) {
+  va_list args;
+  fprintf(stderr, "jccl double: ");
+  va_start(args, format);
+  vfprintf(stderr, format, args);
+  va_end(args);
+  fprintf(stderr, "\n");
+  fflush(stderr);
+  signal(signal_, SIG_DFL);
+  raise(signal_);
+  abort();
 }
 
 static ncclResult_t cuda_error(ncclComm_t c, cudaError_t e, const char *what) {
@@ -256,15 +284,22 @@ static ncclResult_t cuda_error(ncclComm_t c, cudaError_t e, const char *what) {
 /* An error that the communicator reports, and after which its operations do not complete. */
 static void fail_later(ncclComm_t c, ncclResult_t result) {
   atomic_store(&c->failing, 1);
-  atomic_store(&c->async, result);
+  atomic_store(&c->proxy, result); /* init.cc:3453 */
   pthread_mutex_lock(&lock);
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&lock);
 }
 
 static int rank_of(ncclComm_t comm);
+static ncclComm_t visit(ncclComm_t comm, const char *what);
+static void end_visit(ncclComm_t *visited);
 
 #define ENTER(function, comm) \
+  VISIT(comm, #function); \
+  ENTER_FREELY(function, comm)
+
+/* What any thread may call at any time. */
+#define ENTER_FREELY(function, comm) \
   static struct jcd_fn fn_ = {.name = #function}; \
   struct jcd_hit hit; \
   jcd_enter(&fn_, rank_of(comm), &hit); \
@@ -272,8 +307,7 @@ static int rank_of(ncclComm_t comm);
     hang(comm); \
   } \
   if (hit.error != 0) { \
-    return error(find(comm) ? comm : NULL, hit.error, "%s: injected error %d", #function, \
-        hit.error); \
+    return error(comm, hit.error, "%s: injected error %d", #function, hit.error); \
   }
 
 /* ---- communicators by handle */
@@ -342,7 +376,37 @@ static void hang(ncclComm_t comm) {
   }
 }
 
-/* The communicator is there, and no task of it is under way or has failed. */
+static void complete(struct launch *l);
+
+/*
+ * The state of a communicator. That is no mere look: with the first that shows the end of a
+ * non-blocking job, its thread is joined and the job freed (init.cc:3477, group.cc:889 and 85).
+ */
+static int state_of(ncclComm_t c) {
+  int state = atomic_load(&c->async);
+  if (state == ncclSuccess) {
+    state = atomic_load(&c->proxy);
+  }
+  if (state == ncclSuccess && c->gjob != NULL) {
+    struct launch *l = c->gjob;
+    c->gjob = NULL;
+    complete(l);
+  }
+  return state;
+}
+
+static int look(ncclComm_t c) {
+  int state = state_of(c);
+  if (state == ncclInProgress) {
+    atomic_store(&c->looked, 1);
+  }
+  return state;
+}
+
+/*
+ * The communicator is there, and no job of it is under way or has failed: every call looks at the
+ * state, and so may join the job (ncclCommEnsureReady, init.cc:422-439).
+ */
 static ncclResult_t check_ready(ncclComm_t comm, const char *what) {
   if (comm == NULL) {
     return error(NULL, ncclInvalidArgument, "%s: the communicator is NULL", what);
@@ -350,16 +414,62 @@ static ncclResult_t check_ready(ncclComm_t comm, const char *what) {
   if (!find(comm)) {
     return error(NULL, ncclInvalidArgument, "%s: %p is no communicator", what, (void *)comm);
   }
-  int state = atomic_load(&comm->async);
+  int state = look(comm);
   if (state == ncclInProgress) {
     return error(comm, ncclInvalidArgument,
-        "%s: the communicator is in use before the operation before it was complete", what);
+        "%s: Attempt to use communicator before the previous operation returned ncclSuccess", what);
   }
   if (comm->shared == NULL && state == ncclSuccess) {
     return error(comm, ncclInvalidArgument, "%s: the communicator is not initialized", what);
   }
   return state;
 }
+
+/*
+ * An error of a call. In a non-blocking communicator it stays for ever (enqueue.cc:3170,
+ * init.cc:2820); a blocking one does not keep it.
+ */
+static ncclResult_t refuse(ncclComm_t c, ncclResult_t result) {
+  if (c != NULL && find(c) && c->config.blocking == 0) {
+    atomic_store(&c->async, result);
+  }
+  return result;
+}
+
+/*
+ * Two threads inside one non-blocking communicator: both may find the job's end, join its thread
+ * and free it, in any call (init.cc:3477, enqueue.cc:3167). NCCL then crashes or hangs, now and then.
+ * Here it ends the process always. ncclCommAbort is made for another thread.
+ */
+static ncclComm_t visit(ncclComm_t comm, const char *what) {
+  pthread_mutex_lock(&lock);
+  bool known = comm != NULL && listed(comm) && comm->config.blocking == 0;
+  if (known) {
+    use_comm(comm);
+  }
+  pthread_mutex_unlock(&lock);
+  if (!known) {
+    return NULL;
+  }
+  const char *other = NULL;
+  if (!atomic_compare_exchange_strong(&comm->visitor, &other, what)) {
+    die(SIGABRT,
+        "%s while another thread is in %s of the same non-blocking communicator (rank %d): NCCL "
+        "joins and frees the job of the last call in both",
+        what, other, comm->rank);
+  }
+  return comm;
+}
+
+static void end_visit(ncclComm_t *visited) {
+  if (*visited != NULL) {
+    atomic_store(&(*visited)->visitor, NULL);
+    drop_comm(*visited);
+  }
+}
+
+#define VISIT(comm, what) \
+  ncclComm_t visited_ __attribute__((cleanup(end_visit), unused)) = visit(comm, what)
 
 /* ---- jobs: how ranks find each other */
 
@@ -510,11 +620,14 @@ static bool is_lost(ncclComm_t c, struct shared *s, int rank) {
 struct task {
   ncclResult_t (*run)(struct task *t);
   ncclComm_t comm;   /* whose state it is */
+  ncclComm_t parent; /* of one that grows */
   ncclComm_t child;  /* what it makes */
   ncclComm_t *out;
-  ncclWindow_t *win_out;
+  ncclWindow_t *win_out, window;
   int nranks, rank, color, key, flags, excluded[MOST_RANKS], nexcluded;
   bool has_id, owns_child;
+  bool grown; /* the slot was written at once, and is written once more */
+  bool makes; /* a communicator */
   struct id id;
   void *ptr;
   size_t size;
@@ -522,6 +635,16 @@ struct task {
   ncclResult_t result;
   struct task *next;
 };
+
+/* The name stays where the caller has it: only its address is kept (init.cc:2442). */
+static void check_name(ncclComm_t c) {
+  if (c->name_at != NULL && strncmp(c->name_at, c->name, sizeof c->name - 1) != 0) {
+    die(SIGABRT,
+        "the memory of ncclConfig_t.commName \"%s\" (rank %d) holds something else by now; it has to "
+        "live as long as the communicator",
+        c->name, c->rank);
+  }
+}
 
 static ncclResult_t given_up(ncclComm_t c, const char *what) {
   return error(c, ncclInternalError, "%s: aborted", what);
@@ -616,6 +739,10 @@ static ncclResult_t join(ncclComm_t c, const struct id *id, atomic_int *parent) 
     }
   }
   if (result == ncclSuccess) {
+    pthread_mutex_lock(&lock);
+    j->members++; /* before anybody can have it whole, and destroy it */
+    c->joined = true;
+    pthread_mutex_unlock(&lock);
     atomic_store(&p->state, 3);
     ring_all(s, c->nranks);
     result = wait_state(c, s, 3, parent);
@@ -632,6 +759,7 @@ static ncclResult_t join(ncclComm_t c, const struct id *id, atomic_int *parent) 
 }
 
 static void leave(ncclComm_t c, bool aborted) {
+  check_name(c);
   pthread_mutex_lock(&lock);
   struct shared *s = c->job == NULL ? NULL : c->job->shared;
   pthread_mutex_unlock(&lock);
@@ -706,6 +834,7 @@ static ncclResult_t set_config(ncclComm_t c, const ncclConfig_t *given, ncclComm
   }
   if (parent != NULL) {
     memcpy(c->name, parent->name, sizeof c->name);
+    c->name_at = parent->name_at;
     memcpy(c->net, parent->net, sizeof c->net);
   }
   if (given != NULL) {
@@ -740,6 +869,7 @@ static ncclResult_t set_config(ncclComm_t c, const ncclConfig_t *given, ncclComm
     const char *name = read.version >= 22700 && version >= 22700 ? read.commName : NULL;
     const char *net = read.version >= 21700 && version >= 21700 ? read.netName : NULL;
     snprintf(c->name, sizeof c->name, "%s", name == NULL ? "" : name);
+    c->name_at = name;
     snprintf(c->net, sizeof c->net, "%s", net == NULL ? "" : net);
   }
   for (int i = 0; i < NFIELDS; i++) {
@@ -748,6 +878,13 @@ static ncclResult_t set_config(ncclComm_t c, const ncclConfig_t *given, ncclComm
     }
   }
   c->config = config;
+  if (getenv("NCCL_COMM_BLOCKING") != NULL) { /* init.cc:1999, also of children */
+    c->config.blocking = is_on("NCCL_COMM_BLOCKING");
+  }
+  const char *mode = getenv("NCCL_CHECK_MODE"); /* init.cc:2226-2239 */
+  c->checks_pointers = is_on("NCCL_CHECK_POINTERS")
+      || (mode != NULL && (strcasecmp(mode, "DEBUG_LOCAL") == 0
+          || strcasecmp(mode, "DEBUG_GLOBAL") == 0));
   return ncclSuccess;
 }
 
@@ -781,7 +918,6 @@ static ncclComm_t new_comm(int device) {
 
 static void list_comm(ncclComm_t c) {
   pthread_mutex_lock(&lock);
-  c->listed = true;
   c->next = comms;
   comms = c;
   pthread_mutex_unlock(&lock);
@@ -800,9 +936,6 @@ static bool unlist_comm(ncclComm_t c) {
     }
   }
   pthread_mutex_unlock(&lock);
-  if (was) {
-    jcd_live(JCD_COMMS, -1);
-  }
   return was;
 }
 
@@ -1004,6 +1137,7 @@ struct operation {
   uint64_t offset;
   int nwaits;
   ncclWaitSignalDesc_t *waits;
+  bool faults; /* a buffer is none */
   struct jcd_hit hit;
   /* set when it is launched */
   uint64_t number; /* of the collective, or of the message */
@@ -1015,6 +1149,7 @@ struct operation {
 /* What a group gives to one stream: operations that go on together. */
 struct batch {
   atomic_int uses;
+  bool captured;
   int n;
   struct operation *ops;
 };
@@ -1337,6 +1472,11 @@ static enum progress step_wait_signal(struct operation *o) {
 }
 
 static enum progress step(struct operation *o) {
+  if (o->faults) { /* as a kernel does: nothing of CUDA works any more */
+    error(o->comm, ncclUnhandledCudaError, "%s: an illegal memory access", NAMES[o->function]);
+    jccl_double_sticky(cudaErrorIllegalAddress);
+    return DONE;
+  }
   switch (o->function) {
     case SEND: return step_send(o);
     case RECV: return step_recv(o);
@@ -1543,20 +1683,28 @@ static struct jcd_dep enqueue_batch(
 /* A graph is launched: its operations take part once more. */
 static void launch_captured(void *arg, struct jcd_stream *s) {
   struct batch *b = copy_batch(arg);
-  for (int i = 0; i < b->n; i++) {
-    if (!find(b->ops[i].comm)) { /* destroyed while the graph was there */
-      free_batch(b);
-      return;
-    }
-  }
   struct jcd_dep end = enqueue_batch(b, s, NULL, 0);
   jcd_stream_done(end.stream);
 }
 
 static void use_captured(void *arg) { atomic_fetch_add(&((struct batch *)arg)->uses, 1); }
 
+/*
+ * What a graph holds of its communicators: they are not finalized while it, or an executable made of
+ * it, exists (init.cc:2751, enqueue.cc:1466 and 1731).
+ */
+static void count_graph(struct batch *b, int change) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < b->n; i++) {
+    atomic_fetch_add(&b->ops[i].comm->graphs, change);
+  }
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+}
+
 /* Called under the runtime's lock, so what may need that lock is left to a thread. */
 static void *free_captured(void *arg) {
+  count_graph(arg, -1);
   free_batch(arg);
   return NULL;
 }
@@ -1573,6 +1721,8 @@ static void done_captured(void *arg) {
 
 /* ---- groups */
 
+static __thread int left_open; /* groups of this thread that nobody ends */
+
 static __thread struct {
   int depth;
   ncclResult_t error;
@@ -1585,6 +1735,11 @@ struct launch {
   struct operation *ops;
   int nops;
   struct task *tasks;
+  /* of a job of non-blocking communicators */
+  ncclComm_t *members; /* whose state it is */
+  int nmembers;
+  pthread_t thread;
+  atomic_int joined, refs;
 };
 
 static void done_operation(struct operation *o) {
@@ -1628,6 +1783,7 @@ static ncclResult_t launch_ops(struct operation **ops, int n) {
     result = cuda_error(ops[0]->comm, e, "launch");
     free_batch(b);
   } else if (capture != NULL) {
+    count_graph(b, 1);
     jcd_capture_node(streams, nstreams, launch_captured, use_captured, done_captured, b);
   } else {
     struct jcd_dep *tails = need(malloc((size_t)nstreams * sizeof *tails));
@@ -1753,81 +1909,160 @@ static ncclResult_t run_launch(struct launch *l) {
   return result;
 }
 
-static void settle(ncclComm_t c, ncclResult_t result) {
-  int running = ncclInProgress;
-  if (result != ncclSuccess) {
+/*
+ * A slot of the caller, written when he may have returned long ago: a race with NCCL, and it has to
+ * be one. Memory that was freed by then is found by AddressSanitizer, or by what is in it.
+ */
+__attribute__((no_sanitize("thread"))) static void write_late(
+    void *out, const void *before, void *handle) {
+  void *there = *(void *volatile *)out;
+  if (there != before) {
+    die(SIGABRT,
+        "the slot %p for a communicator or window held %p and holds %p now that it is written: it has "
+        "to live, untouched, until the job is over (init.cc:1961, dev_runtime.cc:786)",
+        out, before, there);
+  }
+  *(void *volatile *)out = handle;
+}
+
+static void settle(ncclComm_t c, ncclResult_t result, bool nonblocking) { /* with the lock */
+  if (nonblocking) { /* whatever it was in between: group.cc:730, 749, 453 and 461 */
     atomic_store(&c->async, result);
-  } else {
-    atomic_compare_exchange_strong(&c->async, &running, ncclSuccess);
+  }
+  pthread_cond_broadcast(&changed);
+}
+
+/* Out-slots are written, also that of a split with colour -1 and of what failed: init.cc:1961. */
+static void end_task(struct task *t, bool began) {
+  if (t->child != NULL && t->result != ncclSuccess) {
+    t->child->broken = true;
+    leave(t->child, true);
+  }
+  if (t->child != NULL && t->owns_child && began) {
+    list_comm(t->child);
+  } else if (t->child != NULL && t->owns_child) {
+    drop_comm(t->child);
+  }
+  if (t->window != NULL && began) {
+    write_late(t->win_out, NULL, t->window);
+  }
+  if (t->out != NULL && began) {
+    write_late(t->out, t->grown ? t->child : NULL, t->child);
   }
 }
 
-/* Written when the caller may have returned long ago, as by NCCL: a race, and it has to be one. */
-__attribute__((no_sanitize("thread"))) static void write_late(ncclComm_t *out, ncclComm_t comm) {
-  *(volatile ncclComm_t *)out = comm;
-}
-
-static void end_launch(struct launch *l, ncclResult_t result, bool nonblocking) {
-  for (struct task *t = l->tasks, *next; t != NULL; t = next) {
+static void end_launch(struct launch *l, ncclResult_t result, bool began, bool nonblocking) {
+  struct task *tasks = l->tasks;
+  struct operation *ops = l->ops;
+  int nops = l->nops;
+  for (struct task *t = tasks; t != NULL; t = t->next) {
+    end_task(t, began);
+  }
+  pthread_mutex_lock(&lock);
+  for (struct task *t = tasks; t != NULL; t = t->next) {
+    atomic_fetch_sub(&t->comm->tasks, 1);
+    settle(t->comm, result, nonblocking);
+  }
+  for (int i = 0; i < nops; i++) {
+    atomic_fetch_sub(&ops[i].comm->tasks, 1);
+  }
+  for (int i = 0; i < nops; i++) {
+    settle(ops[i].comm, result, nonblocking);
+  }
+  pthread_mutex_unlock(&lock);
+  for (struct task *t = tasks, *next; t != NULL; t = next) {
     next = t->next;
-    ncclComm_t c = t->comm;
-    bool gone = c != NULL && atomic_load(&c->aborted) != 0;
-    if (t->child != NULL && t->result == ncclSuccess && !gone) {
-      if (t->owns_child) {
-        list_comm(t->child);
-      }
-      if (t->out != NULL) {
-        write_late(t->out, t->child);
-      }
-    } else if (t->child != NULL) {
-      if (t->out != NULL && !gone && (t->owns_child || !nonblocking)) {
-        write_late(t->out, NULL);
-      }
-      if (t->owns_child) {
-        leave(t->child, true);
-        drop_comm(t->child);
-      } else if (!nonblocking && unlist_comm(t->child)) {
-        leave(t->child, true);
-        drop_comm(t->child);
-      }
-    }
-    if (c != NULL) {
-      pthread_mutex_lock(&lock);
-      if (nonblocking) {
-        settle(c, t->result != ncclSuccess ? t->result : result);
-      }
-      atomic_fetch_sub(&c->tasks, 1);
-      pthread_cond_broadcast(&changed);
-      pthread_mutex_unlock(&lock);
-      drop_comm(c);
-    }
+    drop_comm(t->comm);
     free(t);
   }
-  for (int i = 0; i < l->nops; i++) {
-    ncclComm_t c = l->ops[i].comm;
-    pthread_mutex_lock(&lock);
-    /* Only behind the last: its caller may begin the next group as soon as it looks settled. */
-    bool last = atomic_fetch_sub(&c->tasks, 1) == 1;
-    if (nonblocking && (last || result != ncclSuccess)) {
-      settle(c, result);
-    }
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    done_operation(&l->ops[i]);
+  for (int i = 0; i < nops; i++) {
+    done_operation(&ops[i]);
   }
-  free(l->ops);
-  free(l);
+  free(ops);
+}
+
+static double now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* Until all have seen that the job is in progress. */
+static void wait_looks(struct launch *l, double began) {
+  bool makes = false;
+  for (struct task *t = l->tasks; t != NULL; t = t->next) {
+    makes |= t->makes;
+  }
+  for (;;) {
+    double passed = now_ms() - began;
+    bool all = true;
+    for (int i = 0; i < l->nmembers; i++) {
+      ncclComm_t c = l->members[i];
+      if (atomic_load(&c->aborted) != 0) {
+        return;
+      }
+      all &= atomic_load(&c->looked) != 0;
+    }
+    if (passed >= (makes ? MAKING_MS : 0) && (all || passed >= LOOK_MS)) {
+      return;
+    }
+    usleep(30);
+  }
 }
 
 static void *run_later(void *arg) {
   struct launch *l = arg;
-  end_launch(l, run_launch(l), true);
+  double began = now_ms();
+  if (l->nmembers > 0) {
+    cudaSetDevice(l->members[0]->device); /* group.cc:573, init.cc:1869 */
+  }
+  ncclResult_t result = run_launch(l);
+  wait_looks(l, began);
+  end_launch(l, result, true, true);
   return NULL;
 }
 
-static void begin_progress(ncclComm_t c) {
-  int good = ncclSuccess;
-  atomic_compare_exchange_strong(&c->async, &good, ncclInProgress);
+/* Joins and frees a job, as the first call that sees its end does: group.cc:889. */
+static void complete(struct launch *l) {
+  if (atomic_exchange(&l->joined, 1) == 0) {
+    pthread_join(l->thread, NULL);
+  }
+  if (atomic_fetch_sub(&l->refs, 1) == 1) {
+    free(l->members);
+    free(l);
+  }
+}
+
+/* A non-blocking call: a thread of its own runs it, each time (group.cc:855). */
+static ncclResult_t begin_job(struct launch *l) {
+  int n = l->nops;
+  for (struct task *t = l->tasks; t != NULL; t = t->next) {
+    n++;
+  }
+  l->members = need(calloc((size_t)n, sizeof *l->members));
+  for (int i = 0; i < n; i++) {
+    struct task *t = l->tasks;
+    for (int k = l->nops; k < i && t != NULL; k++) {
+      t = t->next;
+    }
+    ncclComm_t c = i < l->nops ? l->ops[i].comm : t->comm;
+    bool known = false;
+    for (int k = 0; k < l->nmembers; k++) {
+      known |= l->members[k] == c;
+    }
+    if (known) {
+      continue;
+    }
+    l->members[l->nmembers++] = c;
+    atomic_store(&c->looked, 0);
+    atomic_store(&c->async, ncclInProgress);
+    c->gjob = l;
+    atomic_fetch_add(&l->refs, 1);
+  }
+  if (pthread_create(&l->thread, NULL, run_later, l) != 0) {
+    need(NULL);
+  }
+  return ncclInProgress;
 }
 
 static ncclResult_t end_group(void) {
@@ -1846,42 +2081,39 @@ static ncclResult_t end_group(void) {
     result = error(NULL, ncclInvalidUsage,
         "a group cannot hold both communication and the making of communicators");
   }
-  bool nonblocking = false;
+  int blocking = 0, nonblocking = 0, device = -1;
   for (struct task *t = l->tasks; t != NULL; t = t->next) {
-    if (t->comm != NULL) {
-      nonblocking |= t->comm->config.blocking == 0;
-      atomic_fetch_add(&t->comm->tasks, 1);
-    }
+    *(t->comm->config.blocking == 0 ? &nonblocking : &blocking) += 1;
+    atomic_fetch_add(&t->comm->tasks, 1);
+    device = t->comm->device;
   }
   for (int i = 0; i < l->nops; i++) {
-    nonblocking |= l->ops[i].comm->config.blocking == 0;
+    *(l->ops[i].comm->config.blocking == 0 ? &nonblocking : &blocking) += 1;
     atomic_fetch_add(&l->ops[i].comm->tasks, 1);
+    device = l->ops[i].comm->device;
   }
-  if (result != ncclSuccess || !nonblocking) {
-    if (result == ncclSuccess) {
-      result = run_launch(l);
-    } else {
-      for (struct task *t = l->tasks; t != NULL; t = t->next) {
-        t->result = result;
-      }
+  if (result == ncclSuccess && blocking > 0 && nonblocking > 0) {
+    result = error(NULL, ncclInvalidArgument, /* group.cc:61 */
+        "Blocking and nonblocking communicators are not allowed in the same group");
+  }
+  if (result == ncclSuccess && nonblocking > 0) {
+    return begin_job(l);
+  }
+  bool begins = result == ncclSuccess;
+  if (begins) { /* on the caller's device, and back: group.cc:860-863 */
+    int saved = device;
+    cudaGetDevice(&saved);
+    cudaSetDevice(device);
+    result = run_launch(l);
+    cudaSetDevice(saved);
+  } else {
+    for (struct task *t = l->tasks; t != NULL; t = t->next) {
+      t->result = result;
     }
-    end_launch(l, result, false);
-    return result;
   }
-  for (struct task *t = l->tasks; t != NULL; t = t->next) {
-    if (t->comm != NULL) {
-      begin_progress(t->comm);
-    }
-  }
-  for (int i = 0; i < l->nops; i++) {
-    begin_progress(l->ops[i].comm);
-  }
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, run_later, l) != 0) {
-    need(NULL);
-  }
-  pthread_detach(thread);
-  return ncclInProgress;
+  end_launch(l, result, begins, nonblocking > 0);
+  free(l);
+  return result;
 }
 
 static ncclResult_t in_group(ncclResult_t result) {
@@ -1892,15 +2124,22 @@ static ncclResult_t in_group(ncclResult_t result) {
   return result;
 }
 
+/* A thread whose group never ends only collects calls. */
+static void warn_left_open(const char *what) {
+  if (left_open > 0) {
+    fprintf(stderr, "jccl double: %s waits for the end of a group that a refused ncclCommDestroy left "
+        "open on this thread (init.cc:2890-2901)\n", what);
+  }
+}
+
 /* Adds a task; it runs at once unless a group is open. */
 static ncclResult_t add_task(struct task *task) {
+  warn_left_open("a call");
   struct task *t = need(malloc(sizeof *t));
   *t = *task;
   t->next = NULL;
   t->result = ncclInternalError;
-  if (t->comm != NULL) {
-    use_comm(t->comm);
-  }
+  use_comm(t->comm);
   if (group.tasks == NULL) {
     group.end = &group.tasks;
   }
@@ -1961,9 +2200,7 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info) {
     if (t->child != NULL && (t->owns_child || unlist_comm(t->child))) {
       drop_comm(t->child);
     }
-    if (t->comm != NULL) {
-      drop_comm(t->comm);
-    }
+    drop_comm(t->comm);
     free(t);
   }
   memset(&group, 0, sizeof group);
@@ -2032,46 +2269,62 @@ static ncclResult_t check_redop(ncclComm_t c, struct operation *o, const char *w
   return ncclSuccess;
 }
 
+static int compute_capability(int device) {
+  struct cudaDeviceProp prop;
+  return cudaGetDeviceProperties(&prop, device) == cudaSuccess ? 10 * prop.major + prop.minor : 0;
+}
+
 /* Checks an operation, and runs it unless a group is open. */
 static ncclResult_t add(struct operation o, const char *what, bool reduces, bool rooted,
     ncclComm_t comm, cudaStream_t stream) {
+  if (find(comm) && comm->revoked) { /* enqueue.cc:3128: and nothing else happens */
+    return in_group(error(comm, ncclInvalidUsage, "%s: communicator was revoked", what));
+  }
   ncclResult_t result = check_ready(comm, what);
   if (result != ncclSuccess) {
-    return in_group(result);
+    return in_group(refuse(comm, result));
   }
   if (jcd_sticky() != 0) {
-    return in_group(cuda_error(comm, jcd_sticky(), what));
+    return in_group(refuse(comm, cuda_error(comm, jcd_sticky(), what)));
   }
+  check_name(comm);
   o.comm = comm;
-  if (comm->phase != OPEN || comm->suspended || atomic_load(&comm->stopped) != 0) {
-    return in_group(error(comm, ncclInvalidUsage, "%s: the communicator is %s", what,
-        comm->phase == FINALIZED     ? "finalized"
-            : comm->suspended ? "suspended"
-                              : "revoked"));
+  if (comm->suspended) {
+    return in_group(refuse(comm, error(comm, ncclInvalidUsage, "%s: the communicator is suspended",
+        what)));
+  }
+  if (rooted && (o.root < 0 || o.root >= comm->nranks)) {
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument,
+        "%s: rank %d is not from 0 to %d", what, o.root, comm->nranks - 1)));
   }
   if (o.type < 0 || o.type >= ncclNumTypes || (o.type >= ncclFloat8e4m3 && version < 22400)
       || (o.type == ncclBfloat16 && version < 21003)) {
-    return in_group(error(comm, ncclInvalidArgument, "%s: type %d is unknown", what, o.type));
-  }
-  if (rooted && (o.root < 0 || o.root >= comm->nranks)) {
-    return in_group(error(comm, ncclInvalidArgument, "%s: rank %d is not from 0 to %d", what,
-        o.root, comm->nranks - 1));
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument, "%s: type %d is unknown", what,
+        o.type)));
   }
   if (o.count > ((size_t)1 << 60) / (size_t)comm->nranks) {
-    return in_group(error(comm, ncclInvalidArgument, "%s: %zu elements", what, o.count));
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument, "%s: %zu elements", what,
+        o.count)));
+  }
+  if (reduces && o.type >= ncclFloat8e4m3 && compute_capability(comm->device) < 90) {
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument, /* enqueue.cc:3029 */
+        "%s: FP8 reduction support begins with sm90 capable devices", what)));
   }
   result = reduces ? check_redop(comm, &o, what) : ncclSuccess;
-  if (result == ncclSuccess) {
-    result = check_buffer(comm, o.send, send_bytes(&o), what, "sendbuff");
+  /* Pointers are checked on request only: argcheck.cc:227. Elsewhere a bad one faults when it runs. */
+  ncclResult_t buffers = check_buffer(comm, o.send, send_bytes(&o), what, "sendbuff");
+  if (buffers == ncclSuccess) {
+    buffers = check_buffer(comm, o.recv, recv_bytes(&o), what, "recvbuff");
   }
-  if (result == ncclSuccess) {
-    result = check_buffer(comm, o.recv, recv_bytes(&o), what, "recvbuff");
+  if (result == ncclSuccess && comm->checks_pointers) {
+    result = buffers;
   }
+  o.faults = buffers != ncclSuccess;
   if (result == ncclSuccess && o.function == ALL_TO_ALL && o.send == o.recv && o.count > 0) {
     result = error(comm, ncclInvalidArgument, "%s: cannot be done in place", what);
   }
   if (result != ncclSuccess) {
-    return in_group(result);
+    return in_group(refuse(comm, result));
   }
   if (o.count == 0 && is_collective(&o)) {
     return ncclSuccess; /* as NCCL does: nothing to do, nothing enqueued */
@@ -2081,7 +2334,7 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
     if (o.stream != NULL) {
       jcd_stream_done(o.stream);
     }
-    return in_group(cuda_error(comm, cudaErrorInvalidResourceHandle, what));
+    return in_group(refuse(comm, cuda_error(comm, cudaErrorInvalidResourceHandle, what)));
   }
   if (o.waits != NULL) {
     size_t size = (size_t)o.nwaits * sizeof *o.waits;
@@ -2090,15 +2343,26 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
     o.waits = own;
   }
   use_comm(comm);
+  if (comm->nranks == 1 && is_collective(&o)) { /* no job, and no group: enqueue.cc:3039 */
+    result = launch_all(&o, 1);
+    done_operation(&o);
+    return result == ncclSuccess ? result : in_group(refuse(comm, result));
+  }
+  warn_left_open(what);
   if (group.nops == group.room) {
     group.room = group.room == 0 ? 8 : 2 * group.room;
     group.ops = need(realloc(group.ops, (size_t)group.room * sizeof *group.ops));
   }
   group.ops[group.nops++] = o;
-  return group.depth > 0 ? ncclSuccess : end_group();
+  result = group.depth > 0 ? ncclSuccess : end_group();
+  if ((result == ncclSuccess || result == ncclInProgress) && comm->config.blocking == 0) {
+    result = state_of(comm); /* each operation asks, and may join: enqueue.cc:3167 */
+  }
+  return result;
 }
 
 #define OPERATION(function, comm) \
+  VISIT(comm, #function); \
   if (atomic_load_explicit(&jcd_noop, memory_order_relaxed) != 0) { \
     return ncclSuccess; \
   } \
@@ -2109,8 +2373,8 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
     hang(comm); \
   } \
   if (hit.error != 0) { \
-    return in_group(error(find(comm) ? comm : NULL, hit.error, "%s: injected error %d", \
-        #function, hit.error)); \
+    return in_group(refuse(comm, error(comm, hit.error, "%s: injected error %d", #function, \
+        hit.error))); \
   } \
   hit.stall |= hit.async != 0;
 
@@ -2234,11 +2498,11 @@ ncclResult_t ncclPutSignal(const void *local, size_t count, int type, int peer, 
   OPERATION(ncclPutSignal, comm);
   ncclResult_t result = check_signal(comm, sigIdx, ctx, flags, "ncclPutSignal");
   if (result != ncclSuccess) {
-    return in_group(result);
+    return in_group(refuse(comm, result));
   }
   if (type < 0 || type >= ncclNumTypes || peer < 0 || peer >= comm->nranks) {
-    return in_group(
-        error(comm, ncclInvalidArgument, "ncclPutSignal: type %d or peer %d", type, peer));
+    return in_group(refuse(comm,
+        error(comm, ncclInvalidArgument, "ncclPutSignal: type %d or peer %d", type, peer)));
   }
   size_t bytes = count * (size_t)SIZES[type];
   pthread_mutex_lock(&lock);
@@ -2252,17 +2516,17 @@ ncclResult_t ncclPutSignal(const void *local, size_t count, int type, int peer, 
   uint64_t size = w == NULL ? 0 : comm->shared->windows[number % MOST_WINDOWS][peer].size;
   pthread_mutex_unlock(&lock);
   if (w == NULL) {
-    return in_group(error(comm, ncclInvalidArgument, "ncclPutSignal: %p is no window of this "
-        "communicator", (void *)win));
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument, "ncclPutSignal: %p is no window of this "
+        "communicator", (void *)win)));
   }
   if (offset > size || bytes > size - offset) {
-    return in_group(error(comm, ncclInvalidArgument,
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument,
         "ncclPutSignal: %zu bytes at %zu do not fit the peer's window of %llu", bytes, offset,
-        (unsigned long long)size));
+        (unsigned long long)size)));
   }
   if (bytes > 0 && !inside) {
-    return in_group(error(comm, ncclInvalidArgument,
-        "ncclPutSignal: localbuff %p is in no window of this communicator", local));
+    return in_group(refuse(comm, error(comm, ncclInvalidArgument,
+        "ncclPutSignal: localbuff %p is in no window of this communicator", local)));
   }
   return add((struct operation){.function = PUT, .send = local, .count = count, .type = type,
                  .root = peer, .window = number, .offset = offset, .hit = hit},
@@ -2274,7 +2538,7 @@ ncclResult_t ncclSignal(
   OPERATION(ncclSignal, comm);
   ncclResult_t result = check_signal(comm, sigIdx, ctx, flags, "ncclSignal");
   return result != ncclSuccess
-      ? in_group(result)
+      ? in_group(refuse(comm, result))
       : add((struct operation){.function = SIGNAL, .root = peer, .hit = hit}, "ncclSignal",
             false, true, comm, stream);
 }
@@ -2295,7 +2559,7 @@ ncclResult_t ncclWaitSignal(
     }
   }
   return result != ncclSuccess
-      ? in_group(result)
+      ? in_group(refuse(comm, result))
       : add((struct operation){.function = WAIT_SIGNAL, .nwaits = nDesc, .waits = descs,
                 .hit = hit},
             "ncclWaitSignal", false, false, comm, stream);
@@ -2334,10 +2598,17 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
   return result;
 }
 
-static ncclResult_t run_init(struct task *t) { return join(t->comm, &t->id, NULL); }
+static ncclResult_t run_init(struct task *t) {
+  ncclResult_t result = join(t->comm, &t->id, NULL);
+  if (result != ncclSuccess && t->child == NULL) {
+    t->comm->broken = true;
+    leave(t->comm, true);
+  }
+  return result;
+}
 
 static ncclResult_t init(ncclComm_t *out, int nranks, const ncclUniqueId *id, int rank,
-    const ncclConfig_t *config, int device, struct jcd_hit hit, const char *what) {
+    const ncclConfig_t *config, int device, struct jcd_hit hit, const char *what, bool grows) {
   if (out == NULL || id == NULL) {
     return in_group(error(NULL, ncclInvalidArgument, "%s: NULL", what));
   }
@@ -2354,17 +2625,26 @@ static ncclResult_t init(ncclComm_t *out, int nranks, const ncclUniqueId *id, in
     drop_comm(c);
     return in_group(result);
   }
-  if (getenv("NCCL_COMM_BLOCKING") != NULL) {
-    c->config.blocking = is_on("NCCL_COMM_BLOCKING");
-  }
   list_comm(c);
-  atomic_store(&c->async, c->config.blocking == 0 ? ncclInProgress : ncclSuccess);
-  if (c->config.blocking == 0) {
-    *out = c; /* to poll it; written once more at the end */
-  }
-  struct task t = {.run = run_init, .comm = c, .child = c, .out = out, .hit = hit};
+  /*
+   * The slot is written now, in blocking mode too, so that another thread can abort it, and keeps
+   * what failed (init.cc:2515). A blocking communicator's state is ncclSuccess all the time.
+   */
+  *(volatile ncclComm_t *)out = c;
+  struct task t = {.run = run_init, .comm = c, .hit = hit, .makes = true};
   memcpy(&t.id, id, sizeof t.id);
-  return add_task(&t);
+  if (grows) { /* a slot that is written twice */
+    t.child = c;
+    t.out = out;
+    t.grown = true;
+  }
+  use_comm(c); /* aborted and gone by the end, perhaps */
+  result = add_task(&t);
+  if (result == ncclInProgress) {
+    result = grows ? ncclSuccess : (ncclResult_t)state_of(c); /* init.cc:2682 and 3366 */
+  }
+  drop_comm(c);
+  return result;
 }
 
 static ncclResult_t current_device(int *device) {
@@ -2388,7 +2668,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
   ncclResult_t result = current_device(&device);
   return result != ncclSuccess
       ? in_group(result)
-      : init(comm, nranks, &id, rank, NULL, device, hit, "ncclCommInitRank");
+      : init(comm, nranks, &id, rank, NULL, device, hit, "ncclCommInitRank", false);
 }
 
 #if HAS(21400)
@@ -2399,7 +2679,7 @@ ncclResult_t ncclCommInitRankConfig(
   ncclResult_t result = current_device(&device);
   return result != ncclSuccess
       ? in_group(result)
-      : init(comm, nranks, &id, rank, config, device, hit, "ncclCommInitRankConfig");
+      : init(comm, nranks, &id, rank, config, device, hit, "ncclCommInitRankConfig", false);
 }
 #endif
 
@@ -2415,7 +2695,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, in
   ncclResult_t result = current_device(&device);
   return result != ncclSuccess
       ? in_group(result)
-      : init(comm, nranks, ids, rank, config, device, hit, "ncclCommInitRankScalable");
+      : init(comm, nranks, ids, rank, config, device, hit, "ncclCommInitRankScalable", false);
 }
 #endif
 
@@ -2454,7 +2734,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
   group.depth++;
   for (int i = 0; i < ndev && result == ncclSuccess; i++) {
     result = init(&comms_[i], ndev, &whole, i, NULL, devices == NULL ? i : devices[i], hit,
-        "ncclCommInitAll");
+        "ncclCommInitAll", false);
   }
   ncclResult_t end = --group.depth > 0 ? ncclSuccess : end_group();
   result = result != ncclSuccess ? result : end;
@@ -2473,6 +2753,11 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
 }
 
 /* ---- calls that ranks of a communicator make together */
+
+/* While the job runs, these return ncclSuccess (init.cc:3195, 3403, dev_runtime.cc:1368). */
+static ncclResult_t begun(ncclResult_t result) {
+  return result == ncclInProgress ? ncclSuccess : result;
+}
 
 #if HAS(21800)
 static bool excluded(const struct task *t, int rank) {
@@ -2557,19 +2842,20 @@ static ncclResult_t add_child(
   *out = NULL;
   t->comm = parent;
   t->out = out;
+  t->makes = true;
   t->child = new_comm(parent->device);
   t->owns_child = true;
   ncclResult_t result = set_config(t->child, config, parent);
   if (result != ncclSuccess) {
-    error(parent, result, "the configuration is wrong: %s", t->child->error);
     drop_comm(t->child);
     return in_group(result);
   }
-  return add_task(t);
+  return begun(add_task(t));
 }
 
 ncclResult_t ncclCommSplit(
     ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
+  VISIT(comm, "ncclCommSplit");
   ENTER_INIT(ncclCommSplit, rank_of(comm));
   ncclResult_t result = check_ready(comm, "ncclCommSplit");
   if (result == ncclSuccess && (newcomm == NULL || color < -1)) {
@@ -2579,10 +2865,12 @@ ncclResult_t ncclCommSplit(
     return in_group(result);
   }
   struct task t = {.run = run_split, .color = color, .key = key, .hit = hit};
-  if (color == -1) { /* takes part, and gets none */
+  if (color == -1) { /* takes part, and gets none; the slot is written at the end nevertheless */
     *newcomm = NULL;
     t.comm = comm;
-    return add_task(&t);
+    t.out = newcomm;
+    t.makes = true;
+    return begun(add_task(&t));
   }
   return add_child(&t, comm, config, newcomm);
 }
@@ -2604,9 +2892,6 @@ static void stop_operations(ncclComm_t c) {
 static ncclResult_t run_shrink(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
-  if (t->flags != 0) {
-    stop_operations(c);
-  }
   uint64_t key = 0;
   int first = -1, rank = 0, size = 0;
   for (int r = 0; r < c->nranks; r++) {
@@ -2639,10 +2924,15 @@ static ncclResult_t run_shrink(struct task *t) {
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int excludeCount, ncclComm_t *newcomm,
     ncclConfig_t *config, int flags) {
+  VISIT(comm, "ncclCommShrink");
   ENTER_INIT(ncclCommShrink, rank_of(comm));
+  if (find(comm) && flags == 1) { /* ends what is on streams, then goes on as ever: init.cc:3184 */
+    stop_operations(comm);
+    atomic_store(&comm->stopped, 0);
+  }
   ncclResult_t result = check_ready(comm, "ncclCommShrink");
-  if (find(comm) && flags == 1 && result != ncclInvalidArgument) {
-    result = ncclSuccess; /* made for communicators with an error */
+  if (find(comm) && flags == 1 && result == atomic_load(&comm->proxy)) {
+    result = ncclSuccess; /* kinder than init.cc:3095, which returns what the proxy met: README.md */
   }
   struct task t = {.run = run_shrink, .flags = flags, .nexcluded = excludeCount, .hit = hit};
   if (result == ncclSuccess
@@ -2682,38 +2972,39 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *out) {
   return result;
 }
 
+static void publish_growth(ncclComm_t c, const struct id *id, int nranks) {
+  struct place *p = &c->shared->places[c->rank];
+  p->grow.id = *id;
+  p->grow.key = nranks;
+  atomic_store(&p->grow.published, c->grows + 1);
+  ring_all(c->shared, c->nranks);
+  c->id_made = false;
+}
+
 static ncclResult_t run_grow(struct task *t) {
-  ncclComm_t c = t->comm;
-  struct shared *s = c->shared;
-  uint64_t number = ++c->grows;
+  ncclComm_t parent = t->parent;
+  struct shared *s = parent->shared;
+  uint64_t number = ++parent->grows;
   struct place *root = NULL;
-  t->nexcluded = 0;
-  if (t->has_id) {
-    struct place *p = &s->places[c->rank];
-    p->grow.id = t->id;
-    p->grow.key = t->child->nranks;
-    atomic_store(&p->grow.published, number);
-    ring_all(s, c->nranks);
-    root = p;
-    c->id_made = false;
-  }
   while (root == NULL) {
-    uint32_t bell = bell_of(s, c->rank);
-    for (int r = 0; r < c->nranks && root == NULL; r++) {
+    uint32_t bell = bell_of(s, parent->rank);
+    for (int r = 0; r < parent->nranks && root == NULL; r++) {
       root = atomic_load(&s->places[r].grow.published) >= number ? &s->places[r] : NULL;
     }
-    if (root == NULL && atomic_load(&c->aborted) != 0) {
-      return given_up(c, "ncclCommGrow");
+    if (root == NULL
+        && (atomic_load(&parent->aborted) != 0 || atomic_load(&t->comm->aborted) != 0)) {
+      return given_up(parent, "ncclCommGrow");
     }
     if (root == NULL) {
-      wait_bell(s, c->rank, bell, WAIT_MS);
+      wait_bell(s, parent->rank, bell, WAIT_MS);
     }
   }
-  return join(t->child, &root->grow.id, &c->aborted);
+  return join(t->comm, &root->grow.id, &parent->aborted);
 }
 
 ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank,
     ncclComm_t *newcomm, ncclConfig_t *config) {
+  VISIT(comm, "ncclCommGrow");
   ENTER_INIT(ncclCommGrow, comm == NULL ? rank : rank_of(comm));
   if (comm == NULL) { /* a rank that comes new */
     int device;
@@ -2723,7 +3014,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
     }
     return result != ncclSuccess
         ? in_group(result)
-        : init(newcomm, nranks, id, rank, config, device, hit, "ncclCommGrow");
+        : init(newcomm, nranks, id, rank, config, device, hit, "ncclCommGrow", true);
   }
   ncclResult_t result = check_ready(comm, "ncclCommGrow");
   if (result == ncclSuccess
@@ -2737,23 +3028,31 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
   if (result != ncclSuccess) {
     return in_group(result);
   }
-  struct task t = {.run = run_grow, .has_id = id != NULL, .hit = hit};
+  struct task t = {.run = run_grow, .parent = comm, .has_id = id != NULL, .hit = hit};
   if (id != NULL) {
     memcpy(&t.id, id, sizeof t.id);
   }
   *newcomm = NULL;
-  t.comm = comm;
-  t.out = newcomm;
-  t.child = new_comm(comm->device);
-  t.owns_child = true;
-  t.child->nranks = nranks;
-  t.child->rank = comm->rank;
-  result = set_config(t.child, config, comm);
+  ncclComm_t c = new_comm(comm->device);
+  c->nranks = nranks;
+  c->rank = comm->rank;
+  result = set_config(c, config, comm);
   if (result != ncclSuccess) {
-    drop_comm(t.child);
+    drop_comm(c);
     return in_group(result);
   }
-  return add_task(&t);
+  if (id != NULL) { /* before the others need it: they wait in the call (init.cc:3263) */
+    publish_growth(comm, &t.id, nranks);
+  }
+  /* The state to watch is the new one's; its slot is written now and once more: init.cc:3323, 1961 */
+  list_comm(c);
+  *newcomm = c;
+  t.comm = c;
+  t.child = c;
+  t.out = newcomm;
+  t.grown = true;
+  t.makes = true;
+  return begun(add_task(&t));
 }
 #endif
 
@@ -2798,74 +3097,128 @@ static void drop_belongings(ncclComm_t c) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Until operations are over, and all graphs that hold some are gone: init.cc:2751 */
 static ncclResult_t run_finalize(struct task *t) {
   ncclComm_t c = t->comm;
   pthread_mutex_lock(&lock);
-  while (atomic_load(&c->running) > 0 && atomic_load(&c->aborted) == 0
-      && atomic_load(&c->failing) == 0) {
+  while (atomic_load(&c->running) > 0 || atomic_load(&c->graphs) > 0) {
     pthread_cond_wait(&changed, &lock);
   }
   pthread_mutex_unlock(&lock);
-  return atomic_load(&c->running) > 0 ? ncclInternalError : ncclSuccess;
+  return ncclSuccess;
 }
 
 #if HAS(21400)
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  VISIT(comm, "ncclCommFinalize");
   ENTER_INIT(ncclCommFinalize, rank_of(comm));
   ncclResult_t result = check_ready(comm, "ncclCommFinalize");
-  if (result == ncclSuccess && comm->phase != OPEN) {
-    result = error(comm, ncclInvalidUsage, "ncclCommFinalize: the communicator is %s",
-        comm->phase == FINALIZED ? "finalized" : "revoked");
+  if (result == ncclSuccess && comm->finalized) { /* init.cc:2796; a revoked one is: 2990 */
+    result = error(comm, ncclInvalidArgument, "ncclCommFinalize: the communicator is %s",
+        comm->revoked ? "revoked" : "finalized");
   }
   if (result != ncclSuccess) {
-    return in_group(result);
+    return in_group(refuse(comm, result));
   }
-  comm->phase = FINALIZED;
+  comm->finalized = true;
   struct task t = {.run = run_finalize, .comm = comm, .hit = hit};
-  return add_task(&t);
+  result = add_task(&t);
+  return result == ncclInProgress ? (ncclResult_t)state_of(comm) : result;
 }
 #endif
 
-static ncclResult_t end_comm(ncclComm_t comm, bool abort_, const char *what) {
-  if (comm == NULL) {
-    return ncclSuccess;
-  }
-  if (!unlist_comm(comm)) {
-    return error(NULL, ncclInvalidArgument, "%s: %p is no communicator", what, (void *)comm);
-  }
-  bool broken = abort_;
-  if (!broken) {
-    wait_tasks(comm);
-    struct task t = {.comm = comm};
-    broken = atomic_load(&comm->failing) != 0 || run_finalize(&t) != ncclSuccess;
-  }
-  if (broken) {
-    atomic_store(&comm->aborted, 1);
+/*
+ * The communicators of one job in one process are given back together, when the last of them is
+ * destroyed or aborted; until then the others' peers see nothing of it (init.cc:2824-2873).
+ */
+static void reclaim(ncclComm_t comm) {
+  ncclComm_t all = comm;
+  if (comm->joined) {
     pthread_mutex_lock(&lock);
-    struct shared *s = comm->job == NULL ? NULL : comm->job->shared;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    if (s != NULL) {
-      ring(s, comm->rank);
+    struct job *j = comm->job;
+    comm->next_ending = j->ending;
+    j->ending = comm;
+    all = ++j->ended == j->members ? comm : NULL;
+    if (all != NULL) {
+      j->ending = NULL;
     }
-    wait_tasks(comm);
-    stop_operations(comm);
+    pthread_mutex_unlock(&lock);
   }
-  drop_belongings(comm);
-  leave(comm, broken);
-  drop_comm(comm);
-  return ncclSuccess;
+  for (ncclComm_t c = all; c != NULL; c = c->next_ending) {
+    struct task t = {.comm = c};
+    if (c->broken) {
+      stop_operations(c);
+    }
+    if (c->joined && !c->finalized) {
+      run_finalize(&t);
+    }
+  }
+  for (ncclComm_t c = all, next; c != NULL; c = next) {
+    next = c->next_ending;
+    pthread_mutex_lock(&lock); /* operations that were accepted after the end */
+    while (atomic_load(&c->running) > 0) {
+      pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    drop_belongings(c);
+    leave(c, c->broken);
+    jcd_live(JCD_COMMS, -1);
+    drop_comm(c);
+  }
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   ENTER(ncclCommDestroy, comm);
-  return end_comm(comm, false, "ncclCommDestroy");
+  if (comm == NULL) {
+    return ncclSuccess;
+  }
+  if (!find(comm)) {
+    return error(NULL, ncclInvalidArgument, "ncclCommDestroy: %p is no communicator", (void *)comm);
+  }
+  comm->destroyed = true;
+  int state = look(comm);
+  if (state != ncclSuccess) {
+    group.depth++; /* and nobody ends it: init.cc:2890-2901 */
+    left_open++;
+    return state == ncclInProgress
+        ? error(comm, ncclInvalidArgument, "ncclCommDestroy: Attempt to use communicator before the "
+              "previous operation returned ncclSuccess")
+        : (ncclResult_t)state;
+  }
+  unlist_comm(comm);
+  reclaim(comm);
+  return ncclSuccess;
 }
 
 #if HAS(2402)
+/* From any thread, also while another is in a blocking call of it: init.cc:3025-3060, 426. */
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  ENTER(ncclCommAbort, comm);
-  return end_comm(comm, true, "ncclCommAbort");
+  ENTER_FREELY(ncclCommAbort, comm);
+  if (comm == NULL) {
+    return ncclSuccess;
+  }
+  if (!unlist_comm(comm)) {
+    return error(NULL, ncclInvalidArgument, "ncclCommAbort: %p is no communicator", (void *)comm);
+  }
+  comm->broken = true;
+  comm->destroyed = true;
+  atomic_store(&comm->aborted, 1);
+  atomic_store(&comm->stopped, 1);
+  pthread_mutex_lock(&lock);
+  struct shared *s = comm->job == NULL ? NULL : comm->job->shared;
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+  if (s != NULL) {
+    ring(s, comm->rank);
+  }
+  wait_tasks(comm);
+  struct launch *l = comm->gjob;
+  comm->gjob = NULL;
+  if (l != NULL) {
+    complete(l);
+  }
+  reclaim(comm);
+  return ncclSuccess;
 }
 #endif
 
@@ -2876,18 +3229,26 @@ static ncclResult_t run_revoke(struct task *t) {
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  VISIT(comm, "ncclCommRevoke");
   ENTER_INIT(ncclCommRevoke, rank_of(comm));
-  if (!find(comm) || flags != 0) {
-    return in_group(error(NULL, ncclInvalidArgument, "ncclCommRevoke: flags %d", flags));
+  if (!find(comm) || flags != 0 || comm->destroyed || comm->finalized || comm->revoked) {
+    return in_group(error(NULL, ncclInvalidArgument,
+        "ncclCommRevoke: flags %d, or the communicator was finalized or revoked", flags));
   }
-  if (atomic_load(&comm->async) == ncclInProgress) {
-    return in_group(check_ready(comm, "ncclCommRevoke"));
+  if (comm->gjob != NULL) {
+    state_of(comm);
   }
-  comm->phase = REVOKED;
+  if (comm->gjob != NULL) {
+    die(SIGABRT, "ncclCommRevoke of a non-blocking communicator whose last call nobody saw end: NCCL "
+        "frees the job and keeps its address (init.cc:2989, 426; group.cc:902)");
+  }
+  comm->revoked = true;
+  comm->finalized = true;
   atomic_store(&comm->failing, 0); /* its operations end, and with them what they reported */
-  atomic_store(&comm->async, ncclSuccess);
+  atomic_store(&comm->proxy, ncclSuccess);
   struct task t = {.run = run_revoke, .comm = comm, .hit = hit};
-  return add_task(&t);
+  ncclResult_t result = add_task(&t);
+  return result == ncclInProgress ? (ncclResult_t)state_of(comm) : result;
 }
 #endif
 
@@ -2900,8 +3261,8 @@ const char *ncclGetLastError(ncclComm_t comm) {
   struct jcd_hit hit;
   jcd_enter(&fn, -1, &hit);
   pthread_mutex_lock(&lock);
-  bool own = comm != NULL && listed(comm) && comm->error[0] != 0;
-  memcpy(text, own ? comm->error : global_error, sizeof text);
+  (void)comm;
+  memcpy(text, global_error, sizeof text);
   pthread_mutex_unlock(&lock);
   return text;
 }
@@ -2914,7 +3275,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out) {
     return error(NULL, ncclInvalidArgument, "ncclCommGetAsyncError: %p is no communicator",
         (void *)comm);
   }
-  *out = atomic_load(&comm->async);
+  *out = look(comm);
   return ncclSuccess;
 }
 #endif
@@ -3027,6 +3388,11 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void *buff, size_t size, void **h
   if (result == ncclSuccess) {
     result = check_buffer(comm, buff, size, "ncclCommRegister", "buff");
   }
+  const char *local = getenv("NCCL_LOCAL_REGISTER");
+  if (result == ncclSuccess && local != NULL && strcmp(local, "0") == 0) {
+    *handle = NULL; /* register.cc:156 */
+    return ncclSuccess;
+  }
   if (result == ncclSuccess) {
     struct registration *r = need(malloc(sizeof *r));
     pthread_mutex_lock(&lock);
@@ -3044,6 +3410,9 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle) {
   if (!find(comm)) {
     return check_ready(comm, "ncclCommDeregister");
   }
+  if (handle == NULL) { /* register.cc:182 */
+    return ncclSuccess;
+  }
   bool found = false;
   pthread_mutex_lock(&lock);
   for (struct registration **r = &registrations; *r != NULL; r = &(*r)->next) {
@@ -3057,7 +3426,7 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle) {
   }
   pthread_mutex_unlock(&lock);
   if (!found) {
-    return error(comm, ncclInvalidArgument, "ncclCommDeregister: %p is no registration", handle);
+    return error(comm, ncclInvalidUsage, "ncclCommDeregister: %p is no registration", handle);
   }
   jcd_live(JCD_REGISTRATIONS, -1);
   return ncclSuccess;
@@ -3065,9 +3434,23 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle) {
 #endif
 
 #if HAS(22700)
+/* init.cc:1674 */
+static bool has_symmetric_memory(void) {
+  const char *mem = getenv("NCCL_CUMEM_ENABLE"), *win = getenv("NCCL_WIN_ENABLE");
+  return (mem == NULL || strcmp(mem, "0") != 0) && (win == NULL || strcmp(win, "0") != 0);
+}
+
 static ncclResult_t run_window(struct task *t) {
   ncclComm_t c = t->comm;
   struct shared *s = c->shared;
+  if (((uintptr_t)t->ptr & 4095) != 0) { /* dev_runtime.cc:881 */
+    return error(c, ncclInvalidArgument, "ncclCommWindowRegister: %p is not aligned to 4096",
+        t->ptr);
+  }
+  ncclResult_t checked = check_buffer(c, t->ptr, t->size, "ncclCommWindowRegister", "buff");
+  if (checked != ncclSuccess) {
+    return checked;
+  }
   uint64_t number = ++c->windows_made;
   struct jcd_memory m = jcd_memory_of(t->ptr);
   s->windows[number % MOST_WINDOWS][c->rank] = (struct shared_window){m.offset, t->size};
@@ -3088,31 +3471,33 @@ static ncclResult_t run_window(struct task *t) {
   windows = w;
   pthread_mutex_unlock(&lock);
   jcd_live(JCD_WINDOWS, 1);
-  *t->win_out = w;
+  t->window = w;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommWindowRegister(
     ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags) {
+  VISIT(comm, "ncclCommWindowRegister");
   ENTER_INIT(ncclCommWindowRegister, rank_of(comm));
-  ncclResult_t result = ask(comm, win, "ncclCommWindowRegister");
-  if (result == ncclSuccess
-      && (size == 0 || (flags & ~3) != 0 || ((uintptr_t)buff & 4095) != 0)) {
-    result = error(comm, ncclInvalidArgument,
-        "ncclCommWindowRegister: %p (to be aligned to 4096), %zu bytes, flags %d", buff, size,
-        flags);
+  if (!find(comm) || win == NULL) {
+    return in_group(error(NULL, ncclInvalidArgument, "ncclCommWindowRegister: %p, %p",
+        (void *)comm, (void *)win));
   }
-  if (result == ncclSuccess) {
-    result = check_buffer(comm, buff, size, "ncclCommWindowRegister", "buff");
+  *win = NULL;
+  if (buff == NULL || size == 0) { /* dev_runtime.cc:1337 */
+    return error(comm, ncclInvalidArgument, "ncclCommWindowRegister: %p, %zu bytes", buff, size);
   }
+  if (!has_symmetric_memory()) { /* success, and no window, for good: dev_runtime.cc:1342 */
+    return ncclSuccess;
+  }
+  ncclResult_t result = check_ready(comm, "ncclCommWindowRegister");
   if (result != ncclSuccess) {
     return in_group(result);
   }
-  *win = NULL;
   struct task t = {.run = run_window, .comm = comm, .ptr = buff, .size = size, .win_out = win,
       .flags = flags, .hit = hit};
   t.hit.late_ms = 0;
-  return add_task(&t);
+  return begun(add_task(&t));
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
@@ -3132,9 +3517,8 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
     }
   }
   pthread_mutex_unlock(&lock);
-  if (w == NULL) {
-    return error(comm, ncclInvalidArgument, "ncclCommWindowDeregister: %p is no window of this "
-        "communicator", (void *)win);
+  if (w == NULL) { /* not checked: dev_runtime.cc:1376-1399 */
+    die(SIGSEGV, "ncclCommWindowDeregister: %p is no window of this communicator", (void *)win);
   }
   free(w);
   jcd_live(JCD_WINDOWS, -1);
