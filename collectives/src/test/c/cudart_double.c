@@ -129,6 +129,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 static int ndevices, runtime_version = 13000, driver_version = 13000;
 static bool peers_possible = true;
+static int compute = 90; /* compute capability, times ten */
 static size_t memory_size = (size_t)1 << 30, host_size = (size_t)8 << 30;
 static struct device devices[MOST_DEVICES];
 static struct region regions[MOST_DEVICES + 1]; /* the last one for host memory */
@@ -213,6 +214,7 @@ static void start(void) {
   memory_size = setting("JCCL_DOUBLE_MEMORY", memory_size) / PAGE * PAGE;
   driver_version = (int)setting("JCCL_DOUBLE_DRIVER_VERSION", (size_t)driver_version);
   peers_possible = setting("JCCL_DOUBLE_PEERS", 1) != 0;
+  compute = (int)setting("JCCL_DOUBLE_COMPUTE", (size_t)compute);
   /* Twice the memory in addresses, so that fragments do not make a device look full. */
   size_t room = 2 * memory_size + ((size_t)64 << 20);
   size_t total = CONTROL + room * (size_t)ndevices + host_size;
@@ -1416,7 +1418,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {
     case 37: *value = 1024; break;
     case 38: *value = 4 << 20; break;
     case 40: *value = 2; break;                   /* copy engines */
-    case 75: *value = 9; break;                   /* compute capability */
+    case 75: *value = compute / 10; break;        /* compute capability */
+    case 76: *value = compute % 10; break;
     case 89: *value = 0; break;                   /* concurrent managed access */
     case 125: *value = 1; break;                  /* events between processes */
     case 131: case 134: *value = -1; break;       /* NUMA nodes */
@@ -1443,7 +1446,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
   p->warpSize = 32;
   p->memPitch = 0x7fffffff;
   p->maxThreadsPerBlock = 1024;
-  p->major = 9;
+  p->major = compute / 10;
+  p->minor = compute % 10;
   p->multiProcessorCount = 16;
   p->canMapHostMemory = 1;
   p->concurrentKernels = 1;

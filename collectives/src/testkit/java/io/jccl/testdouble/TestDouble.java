@@ -76,6 +76,11 @@ public final class TestDouble {
         return command("calls:" + function);
     }
 
+    /** The devices of which this process has a context: bit d for device d. */
+    public static long contexts() {
+        return command("contexts");
+    }
+
     private static long command(String text) {
         CudaApi cuda = NativeLibraries.cuda();
         try (Arena arena = Arena.ofConfined()) {

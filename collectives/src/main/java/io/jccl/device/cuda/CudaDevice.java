@@ -12,6 +12,7 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -42,6 +43,8 @@ public final class CudaDevice implements Device {
     private final boolean shared;
 
     private final CudaStream defaultStream;
+
+    private volatile boolean poolKept;
 
     /** 0 as long as it was not asked for. */
     private volatile int capability;
@@ -167,11 +170,14 @@ public final class CudaDevice implements Device {
     }
 
     /**
-     * Gives a thread of ours this device for good; on a thread of the user's, only if the current
-     * one is not in use.
+     * Called before work for this device, such as to ask for an event: a thread that has no device
+     * in use gets this one for good, since CUDA would create a context on device 0 for it.
      */
     public void claim() {
-        exit(enter());
+        if (CudaRuntime.isFresh() && !Thread.currentThread().isVirtual()) {
+            exit(enter());
+            CudaRuntime.notFresh();
+        }
     }
 
     /**
@@ -274,6 +280,31 @@ public final class CudaDevice implements Device {
                 CudaRuntime.api().cudaDeviceGetAttribute(slot, attribute, index),
                 "cudaDeviceGetAttribute");
         return CudaRuntime.readInt(slot);
+    }
+
+    /**
+     * Before memory is taken from the device's pool: it keeps what is given back. By default it
+     * returns that to the driver whenever somebody synchronizes, and each step would take it anew.
+     * A threshold that the application has set stays.
+     */
+    public void keepPool() {
+        if (poolKept) {
+            return;
+        }
+        CudaApi api = CudaRuntime.api();
+        MemorySegment slot = CudaRuntime.slot();
+        CudaRuntime.check(
+                api.cudaDeviceGetMemPool(slot, index), "cudaDeviceGetMemPool(" + index + ")");
+        long pool = CudaRuntime.readLong(slot);
+        int attribute = cudart_h.cudaMemPoolAttrReleaseThreshold();
+        CudaRuntime.check(
+                api.cudaMemPoolGetAttribute(pool, attribute, slot), "cudaMemPoolGetAttribute");
+        if (CudaRuntime.readLong(slot) == 0) {
+            slot.set(ValueLayout.JAVA_LONG, 0, -1);
+            CudaRuntime.check(
+                    api.cudaMemPoolSetAttribute(pool, attribute, slot), "cudaMemPoolSetAttribute");
+        }
+        poolKept = true;
     }
 
     /** Ten times the compute capability, such as 90. */

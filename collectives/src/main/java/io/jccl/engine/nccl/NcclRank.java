@@ -346,6 +346,7 @@ public final class NcclRank extends EngineCommunicator
 
     /** Keeps an abort out until {@link NcclHandle#leave}; throws if there was one. */
     private void enter() {
+        device.claim();
         handle.enter();
         if (failures.failure() != null) {
             handle.leave();
@@ -392,7 +393,10 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public void synchronizedWith(CudaStream stream) {
-        issued.synchronizedWith(stream);
+        // What another thread is about to enqueue has a number already.
+        if (!handle.isInside()) {
+            issued.synchronizedWith(stream);
+        }
     }
 
     @Override
