@@ -170,14 +170,20 @@ public final class CudaDevice implements Device {
     }
 
     /**
-     * Called before work for this device, such as to ask for an event: a thread that has no device
-     * in use gets this one for good, since CUDA would create a context on device 0 for it.
+     * Called by the user's threads before work for this device, such as to ask for an event: one
+     * that has no device in use gets this one for good, since CUDA would create a context on device
+     * 0 for it. Threads of ours {@link #adopt} it.
      */
     public void claim() {
         if (CudaRuntime.isFresh() && !Thread.currentThread().isVirtual()) {
             exit(enter());
             CudaRuntime.notFresh();
         }
+    }
+
+    /** Gives a thread of ours this device; an error shows in the calls that follow. */
+    public void adopt() {
+        CudaRuntime.api().cudaSetDevice(index);
     }
 
     /**

@@ -498,7 +498,7 @@ public final class NcclEngine {
                 .daemon()
                 .name("jccl-abandon")
                 .start(() -> {
-                    device.claim();
+                    device.adopt();
                     // NCCL sets the slot before it waits for others. If it polls, it must be left.
                     awaitThat(() ->
                             task.isOver()

@@ -162,7 +162,7 @@ final class NcclHandle {
                 .daemon()
                 .name("jccl-" + what + "-" + name)
                 .start(() -> {
-                    device.claim();
+                    device.adopt();
                     last.run();
                     ended.countDown();
                 });

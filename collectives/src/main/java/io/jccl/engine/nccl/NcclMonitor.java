@@ -97,7 +97,7 @@ final class NcclMonitor {
             if (rank.comm() == 0) {
                 return;
             }
-            rank.device().claim();
+            rank.device().adopt();
             int state = rank.handle().state();
             if (NcclCodes.isError(state)) {
                 failedAt = failedAt == 0 ? now : failedAt;

@@ -53,7 +53,7 @@ final class NcclTask implements IntSupplier {
                 .name("jccl-" + operation)
                 .start(() -> {
                     try {
-                        device.claim();
+                        device.adopt();
                         result = run();
                     } catch (RuntimeException e) {
                         thrown = e;
