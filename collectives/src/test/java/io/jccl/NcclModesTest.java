@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.NcclException;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
@@ -97,6 +98,7 @@ class NcclModesTest {
     @ParameterizedTest
     @ValueSource(ints = {0, 1})
     void splitAgainAndAgainAlsoWithoutAColour(int blocking) {
+        NcclRanks.devices(3); // has their streams made
         long before = NcclRanks.live();
         List<Communicator> ranks = NcclRanks.open(3, options(blocking));
         for (int i = 0; i < 10; i++) {
@@ -125,7 +127,7 @@ class NcclModesTest {
         NcclRanks.each(
                 ranks,
                 c -> {
-                    Buffer b = io.jccl.device.Cuda.allocateForNccl(c.device(), DataType.INT32, 1024);
+                    Buffer b = Cuda.allocateForNccl(c.device(), DataType.INT32, 1024);
                     NcclCommunicator.Window w = NcclRanks.nccl(c).window(b, true);
                     w.close();
                     b.close();
@@ -237,7 +239,6 @@ class NcclModesTest {
         }
     }
 
-    /** The sum of all that surfaces must not depend on who gave the answer. */
     @Test
     void configurationIsKeptForCommunicatorsThatEndLater() {
         NcclConfig named = new NcclConfig().with(NcclConfig.Field.COMM_NAME, "kept");

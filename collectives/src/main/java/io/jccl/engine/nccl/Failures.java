@@ -55,7 +55,7 @@ final class Failures {
 
     /** Throws what went wrong with a call that enqueues; waits for it if it does not block. */
     void settle(int result, String operation) {
-        if (result != nccl_h.ncclSuccess()) {
+        if (result != nccl_h.ncclSuccess() || failure.get() != null) {
             settleSlowly(result, () -> Pending.state(nccl, handle.comm()), operation);
         }
     }
