@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "double.h"
+#include "fake.h"
 
 enum { N = 8, WINDOW = 1 << 22 };
 

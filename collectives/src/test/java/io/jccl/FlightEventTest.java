@@ -9,7 +9,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
@@ -143,7 +143,7 @@ class FlightEventTest {
     /** Its operations end beside the JVM: the watchdog says how far they are. */
     @Test
     void ncclSaysWhatIsEnqueuedAndHowFarItIs() throws IOException {
-        TestDouble.use();
+        TestFake.use();
         List<RecordedEvent> events =
                 record(
                         () -> {

@@ -2,7 +2,7 @@ package io.jccl;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
@@ -38,8 +38,8 @@ class FlightFaultTest {
         List<String> flags = new ArrayList<>();
         if (engine.equals("nccl")) {
             // As NCCL does: ranks that called different collectives hang.
-            environment.put("JCCL_DOUBLE_MISMATCH", "hang");
-            flags.addAll(TestDouble.flags());
+            environment.put("JCCL_FAKE_MISMATCH", "hang");
+            flags.addAll(TestFake.flags());
         }
         flags.add("-Djava.io.tmpdir=" + folder);
         return new Workers(

@@ -11,7 +11,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import java.lang.foreign.Arena;
 import java.util.ArrayList;
@@ -100,15 +100,15 @@ class NcclArgumentTest {
 
     @BeforeAll
     void open() {
-        TestDouble.use();
-        TestDouble.reset();
+        TestFake.use();
+        TestFake.reset();
         ranks = Communicator.local(NcclRanks.devices(2), NcclRanks.OPTIONS);
         fixtures = ranks.stream().map(Fixture::new).toList();
     }
 
     @AfterEach
     void reset() {
-        TestDouble.reset();
+        TestFake.reset();
     }
 
     @AfterAll
@@ -419,7 +419,7 @@ class NcclArgumentTest {
 
     @Test
     void nestedGroupsAreOne() {
-        long before = Math.max(0, TestDouble.calls("ncclGroupEnd"));
+        long before = Math.max(0, TestFake.calls("ncclGroupEnd"));
         NcclRanks.each(
                 fixtures,
                 f -> {
@@ -436,7 +436,7 @@ class NcclArgumentTest {
                     f.stream.synchronize(NcclRanks.PATIENCE);
                     assertEquals(peer + 1, f.f8.get(0));
                 });
-        assertEquals(before + 2, TestDouble.calls("ncclGroupEnd"), "groups that NCCL saw");
+        assertEquals(before + 2, TestFake.calls("ncclGroupEnd"), "groups that NCCL saw");
     }
 
     @Test
@@ -538,7 +538,7 @@ class NcclArgumentTest {
     @Test
     void ncclsOwnRefusalOfAnArgumentLeavesTheCommunicatorUsable() {
         Fixture f = fixtures.getFirst();
-        TestDouble.inject("ncclAllReduce@0:1:error=4");
+        TestFake.inject("ncclAllReduce@0:1:error=4");
         NcclException e =
                 assertThrows(NcclException.class, () -> f.comm.allReduce(f.f8, SUM, f.stream));
         assertEquals(4, e.result());
@@ -548,7 +548,7 @@ class NcclArgumentTest {
     @Test
     void ncclsOwnRefusalWithinAGroupLeavesTheCommunicatorUsable() {
         Fixture f = fixtures.getFirst();
-        TestDouble.inject("ncclRecv@0:1:error=4");
+        TestFake.inject("ncclRecv@0:1:error=4");
         NcclException e =
                 assertThrows(
                         NcclException.class,

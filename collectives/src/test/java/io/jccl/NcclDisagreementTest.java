@@ -8,7 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -29,12 +29,12 @@ class NcclDisagreementTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @BeforeEach
     void hang() {
-        TestDouble.mismatchHangs();
+        TestFake.mismatchHangs();
     }
 
     @AfterEach
@@ -147,7 +147,7 @@ class NcclDisagreementTest {
     void threadThatWaitsForNcclToEnqueueGetsToKnow() {
         List<Communicator> ranks = NcclRanks.open(2, SHORT);
         NcclRanks.checkUsable(ranks);
-        TestDouble.inject("ncclAllReduce@0:1:late=5000");
+        TestFake.inject("ncclAllReduce@0:1:late=5000");
         String text =
                 mismatch(
                         NcclRanks.errors(
@@ -192,7 +192,7 @@ class NcclDisagreementTest {
     @Test
     void slowOperationIsATimeout() {
         List<Communicator> ranks = NcclRanks.open(3, SHORT);
-        TestDouble.inject("ncclAllReduce@1:3:stall");
+        TestFake.inject("ncclAllReduce@1:3:stall");
         isTimeout(
                 NcclRanks.errors(
                         ranks,

@@ -3,16 +3,16 @@ package io.jccl;
 import io.jccl.contract.Case;
 import io.jccl.device.Cuda;
 import io.jccl.device.Device;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import java.util.List;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.BeforeAll;
 
-/** The NCCL engine on the double, one GPU for each rank, all in this JVM. */
+/** The NCCL engine on the fake, one GPU for each rank, all in this JVM. */
 class NcclEngineTest extends ThreadedContractTest {
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @Override

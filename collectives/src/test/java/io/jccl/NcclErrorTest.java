@@ -14,7 +14,7 @@ import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import java.util.List;
 import java.util.Objects;
@@ -35,7 +35,7 @@ class NcclErrorTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @AfterEach
@@ -107,7 +107,7 @@ class NcclErrorTest {
     void errorOfAnOperationIsExplainedAndReachesEveryRank(int code, String name, String advice) {
         List<Communicator> ranks = NcclRanks.open(3, NcclRanks.OPTIONS);
         NcclRanks.checkUsable(ranks);
-        TestDouble.inject("ncclAllReduce@1:1:error=" + code);
+        TestFake.inject("ncclAllReduce@1:1:error=" + code);
         Throwable t =
                 ofRank1(NcclRanks.errors(ranks, c -> allReduce(c, c.device().defaultStream())));
         NcclException e = assertInstanceOf(NcclException.class, t);
@@ -132,7 +132,7 @@ class NcclErrorTest {
         Communicator c = ranks.get(1);
         Stream stream = c.device().defaultStream();
         try (Buffer b = c.device().allocate(DataType.INT32, 4)) {
-            TestDouble.inject("ncclGroupEnd:1:error=" + code);
+            TestFake.inject("ncclGroupEnd:1:error=" + code);
             NcclException e =
                     assertThrows(
                             NcclException.class,
@@ -158,7 +158,7 @@ class NcclErrorTest {
     void asynchronousErrorIsFoundByWhoeverWaits(int code) {
         List<Communicator> ranks = NcclRanks.open(3, NcclRanks.OPTIONS);
         NcclRanks.checkUsable(ranks);
-        TestDouble.inject("ncclAllReduce@1:1:async=" + code);
+        TestFake.inject("ncclAllReduce@1:1:async=" + code);
         List<@Nullable Throwable> errors =
                 NcclRanks.errors(
                         ranks,
@@ -180,7 +180,7 @@ class NcclErrorTest {
     void errorWithinAGroupOfSeveralRanksNamesTheOneThatHadIt() {
         List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
         NcclRanks.checkUsable(ranks);
-        TestDouble.inject("ncclAllReduce@1:1:error=3");
+        TestFake.inject("ncclAllReduce@1:1:error=3");
         List<Buffer> memory =
                 ranks.stream().map(c -> c.device().allocate(DataType.INT32, 4)).toList();
         NcclException e =
@@ -252,7 +252,7 @@ class NcclErrorTest {
     @Test
     void workInProgressIsAwaited() {
         List<Communicator> ranks = NcclRanks.open(3, NcclRanks.OPTIONS);
-        TestDouble.inject("ncclAllReduce:*:late=60;ncclSend:*:late=40;ncclCommSplit:*:late=150");
+        TestFake.inject("ncclAllReduce:*:late=60;ncclSend:*:late=40;ncclCommSplit:*:late=150");
         NcclRanks.checkUsable(ranks);
         NcclRanks.each(
                 ranks,
@@ -281,7 +281,7 @@ class NcclErrorTest {
 
     @Test
     void lateHandlesOfNewCommunicatorsAreAwaited() {
-        TestDouble.inject("ncclCommInitRankConfig:*:late=200");
+        TestFake.inject("ncclCommInitRankConfig:*:late=200");
         List<Communicator> ranks = NcclRanks.open(3, NcclRanks.OPTIONS);
         NcclRanks.checkUsable(ranks);
         NcclRanks.close(ranks);
@@ -294,9 +294,9 @@ class NcclErrorTest {
         Communicator c = ranks.get(1);
         Stream stream = c.device().defaultStream();
         try (Buffer b = c.device().allocate(DataType.INT32, 4)) {
-            TestDouble.inject("cudaStreamQuery:1+:error=1;ncclAllReduce@1:1:error=1");
+            TestFake.inject("cudaStreamQuery:1+:error=1;ncclAllReduce@1:1:error=1");
             NcclException e = assertThrows(NcclException.class, () -> c.allReduce(b, SUM, stream));
-            TestDouble.reset();
+            TestFake.reset();
             names(e, "ncclUnhandledCudaError");
             checkBroken(ranks, e);
         }
@@ -310,7 +310,7 @@ class NcclErrorTest {
         Communicator c = ranks.get(1);
         Stream stream = c.device().defaultStream();
         Buffer b = c.device().allocate(DataType.INT32, 4);
-        TestDouble.sticky(700);
+        TestFake.sticky(700);
         CudaFatalException e = assertThrows(CudaFatalException.class, () -> stream.synchronize());
         assertEquals(700, e.error());
         names(e, "cudaErrorIllegalAddress", "start it anew");
@@ -331,7 +331,7 @@ class NcclErrorTest {
                         || NcclRanks.text(next).contains("cannot use CUDA any more"),
                 next::toString);
         NcclRanks.close(ranks);
-        TestDouble.reset();
+        TestFake.reset();
         b.close();
     }
 
@@ -339,19 +339,19 @@ class NcclErrorTest {
     void errorOfCudaInAnInPlaceAllToAllNamesTheCall() {
         List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
         Communicator c = ranks.getFirst();
-        long before = TestDouble.live("allocations");
+        long before = TestFake.live("allocations");
         try (Buffer b = c.device().allocate(DataType.INT32, 4)) {
-            TestDouble.inject("cudaMallocAsync:1:error=2");
+            TestFake.inject("cudaMallocAsync:1:error=2");
             names(
                     assertThrows(
                             CudaException.class, () -> c.allToAll(b, c.device().defaultStream())),
                     "cudaMallocAsync",
                     "cudaErrorMemoryAllocation");
-            TestDouble.inject("ncclAlltoAll:1:error=4");
+            TestFake.inject("ncclAlltoAll:1:error=4");
             assertThrows(NcclException.class, () -> c.allToAll(b, c.device().defaultStream()));
         }
         c.device().defaultStream().synchronize();
-        assertEquals(before, TestDouble.live("allocations"), "allocations");
+        assertEquals(before, TestFake.live("allocations"), "allocations");
         NcclRanks.checkUsable(ranks);
         NcclRanks.close(ranks);
     }
@@ -371,7 +371,7 @@ class NcclErrorTest {
     void errorWhileCommunicatorsAreMadeLeavesNothing(String where) {
         NcclRanks.close(NcclRanks.open(3, NcclRanks.OPTIONS));
         long before = NcclRanks.live();
-        TestDouble.inject(where + ":error=3");
+        TestFake.inject(where + ":error=3");
         JcclException e =
                 assertThrows(JcclException.class, () -> NcclRanks.open(3, NcclRanks.OPTIONS));
         String function = where.substring(0, where.indexOf(':'));
@@ -380,7 +380,7 @@ class NcclErrorTest {
         if (!NcclRanks.text(e).contains("ncclCommInitRank")) {
             names(e, function.replace("Config", ""));
         }
-        TestDouble.reset();
+        TestFake.reset();
         assertEquals(before, NcclRanks.live(), "live objects");
         // And no group on this thread.
         List<Communicator> next = NcclRanks.open(3, NcclRanks.OPTIONS);

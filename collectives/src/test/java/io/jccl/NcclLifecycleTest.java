@@ -13,7 +13,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.rendezvous.Store;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import java.time.Duration;
@@ -36,7 +36,7 @@ class NcclLifecycleTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
         // Devices have a default stream from their first use on.
         NcclRanks.devices(4);
     }
@@ -73,7 +73,7 @@ class NcclLifecycleTest {
                         "pools",
                         "graphs",
                         "host")) {
-            text.append(' ').append(kind).append(' ').append(TestDouble.live(kind));
+            text.append(' ').append(kind).append(' ').append(TestFake.live(kind));
         }
         return text.toString();
     }
@@ -364,7 +364,7 @@ class NcclLifecycleTest {
                                             stream.synchronize(NcclRanks.PATIENCE);
                                             assertEquals(4 * (1 + i % 7), b.get(0));
                                         }
-                                        assertTrue(TestDouble.live("redops") <= 2);
+                                        assertTrue(TestFake.live("redops") <= 2);
                                     }
                                 }));
     }
@@ -408,7 +408,7 @@ class NcclLifecycleTest {
         in(
                 3,
                 ranks -> {
-                    TestDouble.inject("ncclAllReduce@1:2:error=3;ncclCommSplit@2:1:error=2");
+                    TestFake.inject("ncclAllReduce@1:2:error=3;ncclCommSplit@2:1:error=2");
                     List<@Nullable Throwable> errors =
                             NcclRanks.errors(
                                     ranks,
@@ -436,7 +436,7 @@ class NcclLifecycleTest {
         in(
                 2,
                 ranks -> {
-                    TestDouble.inject("ncclCommSplit@1:1:error=2");
+                    TestFake.inject("ncclCommSplit@1:1:error=2");
                     List<@Nullable Throwable> errors = NcclRanks.errors(ranks, c -> c.split(0, 0));
                     for (Throwable t : errors) {
                         assertInstanceOf(JcclException.class, t);
@@ -480,7 +480,7 @@ class NcclLifecycleTest {
 
     @Test
     void oldNcclFallsBackOrRefusesWithBothVersions() {
-        String folder = TestDouble.build(List.of("-DJCCL_DOUBLE_MAX_VERSION=22105")).toString();
+        String folder = TestFake.build(List.of("-DJCCL_FAKE_MAX_VERSION=22105")).toString();
         List<String> flags =
                 List.of(
                         "-Djccl.nccl=" + folder + "/libnccl.so.2",

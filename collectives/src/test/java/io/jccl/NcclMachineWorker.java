@@ -5,7 +5,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import java.util.List;
 
 /**
@@ -32,8 +32,8 @@ public final class NcclMachineWorker {
             }
             everyThread(c);
             c.close();
-            if (TestDouble.contexts() != 1 << DEVICE) {
-                throw new AssertionError("contexts: " + Long.toBinaryString(TestDouble.contexts()));
+            if (TestFake.contexts() != 1 << DEVICE) {
+                throw new AssertionError("contexts: " + Long.toBinaryString(TestFake.contexts()));
             }
             System.out.println("MACHINE ok");
         } catch (Throwable t) {

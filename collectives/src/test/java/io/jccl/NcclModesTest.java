@@ -14,7 +14,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import java.time.Duration;
@@ -39,8 +39,8 @@ class NcclModesTest {
     private static final Duration SHORT = Duration.ofSeconds(1);
 
     @BeforeAll
-    static void useDouble() {
-        TestDouble.use();
+    static void useFake() {
+        TestFake.use();
     }
 
     @AfterEach
@@ -63,21 +63,21 @@ class NcclModesTest {
         }
     }
 
-    /** The double of NCCL starts a thread for each operation of one that does not block. */
+    /** The fake of NCCL starts a thread for each operation of one that does not block. */
     @Test
     void operationsOfADefaultCommunicatorNeverAskForTheState() {
         List<Communicator> ranks = NcclRanks.open(2, NcclRanks.OPTIONS);
         NcclRanks.checkUsable(ranks);
-        long before = TestDouble.calls("ncclCommGetAsyncError");
+        long before = TestFake.calls("ncclCommGetAsyncError");
         long began = System.nanoTime();
         NcclRanks.each(ranks, c -> loop(c, 500));
         long looks = (System.nanoTime() - began) / 50_000_000 + 2;
-        long asked = TestDouble.calls("ncclCommGetAsyncError") - before;
+        long asked = TestFake.calls("ncclCommGetAsyncError") - before;
         assertTrue(asked <= looks * ranks.size(), asked + " calls, by the watchdog " + looks);
         NcclRanks.close(ranks);
     }
 
-    /** The double ends the process when two threads are inside, as NCCL does sooner or later. */
+    /** The fake ends the process when two threads are inside, as NCCL does sooner or later. */
     @ParameterizedTest
     @ValueSource(ints = {0, 1})
     void watchdogAndOperationsDoNotMeet(int blocking) throws Exception {
@@ -141,7 +141,7 @@ class NcclModesTest {
     void refusalEndsACommunicatorThatDoesNotBlock() {
         List<Communicator> ranks = NcclRanks.open(2, options(0));
         NcclRanks.checkUsable(ranks);
-        TestDouble.inject("ncclAllReduce@0:1:error=4");
+        TestFake.inject("ncclAllReduce@0:1:error=4");
         List<@Nullable Throwable> errors = NcclRanks.errors(ranks, c -> loop(c, 1));
         assertInstanceOf(NcclException.class, errors.get(0));
         assertInstanceOf(JcclException.class, errors.get(1));
@@ -228,10 +228,10 @@ class NcclModesTest {
     void devicesWithoutContextsAndWhatTheMachineLacks() {
         Map<String, String> env =
                 Map.of(
-                        "JCCL_DOUBLE_COMPUTE", "80",
+                        "JCCL_FAKE_COMPUTE", "80",
                         "NCCL_CUMEM_ENABLE", "0",
                         "NCCL_LOCAL_REGISTER", "0");
-        try (Workers workers = new Workers(1, Workers.newJobId(), TestDouble.flags(), env)) {
+        try (Workers workers = new Workers(1, Workers.newJobId(), TestFake.flags(), env)) {
             Workers.Worker worker = workers.start(0, NcclMachineWorker.class);
             String line = worker.await("MACHINE ", Duration.ofSeconds(60));
             assertEquals("MACHINE ok", line, () -> String.join("\n", worker.lines()));
@@ -246,7 +246,7 @@ class NcclModesTest {
         NcclRanks.checkUsable(ranks);
         // The first one's memory is given back, but NCCL frees both when the second ends.
         ranks.get(0).close();
-        assertNotEquals(0, TestDouble.live("comms"));
+        assertNotEquals(0, TestFake.live("comms"));
         ranks.get(1).close();
     }
 }

@@ -1,10 +1,10 @@
 package io.jccl;
 
 import io.jccl.contract.Case;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import java.util.List;
 
-/** The NCCL engine on the double, with ranks as processes, one GPU for each. */
+/** The NCCL engine on the fake, with ranks as processes, one GPU for each. */
 class NcclProcessEngineTest extends ProcessContractTest {
     @Override
     protected String engine() {
@@ -13,7 +13,7 @@ class NcclProcessEngineTest extends ProcessContractTest {
 
     @Override
     protected List<String> jvmFlags() {
-        return TestDouble.flags();
+        return TestFake.flags();
     }
 
     @Override

@@ -5,7 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.NcclException;
 import io.jccl.error.JcclException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
@@ -27,7 +27,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Ranks of the NCCL engine as processes on the double: they die, hang, leave or never come. */
+/** Ranks of the NCCL engine as processes on the fake: they die, hang, leave or never come. */
 @Tag("waiting")
 @Timeout(value = 10, unit = TimeUnit.MINUTES)
 class NcclProcessFaultTest {
@@ -72,7 +72,7 @@ class NcclProcessFaultTest {
     private Workers world(int size, Map<String, String> more) {
         Map<String, String> environment = new HashMap<>(more);
         environment.put("JCCL_ENGINE", "nccl");
-        List<String> flags = new ArrayList<>(TestDouble.flags());
+        List<String> flags = new ArrayList<>(TestFake.flags());
         flags.add("-Djava.io.tmpdir=" + temporary);
         return new Workers(size, job, flags, environment);
     }
@@ -237,7 +237,7 @@ class NcclProcessFaultTest {
 
     @Test
     void differentVersionsAreRefusedBeforeInit() throws IOException {
-        try (Workers older = world(2, Map.of("JCCL_DOUBLE_NCCL_VERSION", "2.27.3"));
+        try (Workers older = world(2, Map.of("JCCL_FAKE_NCCL_VERSION", "2.27.3"));
                 Workers newer = world(2, Map.of())) {
             Worker first = newer.start(0, FaultWorker.class, "hello", "60");
             Worker second = older.start(1, FaultWorker.class, "hello", "60");
@@ -256,7 +256,7 @@ class NcclProcessFaultTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"JCCL_DOUBLE_INJECT, ncclCommInitRankConfig:1:error=1, cuda"})
+    @CsvSource({"JCCL_FAKE_INJECT, ncclCommInitRankConfig:1:error=1, cuda"})
     void failureOfOneDuringInitIsToldToAll(String name, String value, String word)
             throws IOException {
         try (Workers good = world(3, Map.of());
@@ -281,10 +281,7 @@ class NcclProcessFaultTest {
 
     @Tag("exhaustive")
     @ParameterizedTest
-    @CsvSource({
-        "JCCL_DOUBLE_MEMORY, 4096, memory",
-        "JCCL_DOUBLE_INJECT, cudaMalloc:1:error=2, memory"
-    })
+    @CsvSource({"JCCL_FAKE_MEMORY, 4096, memory", "JCCL_FAKE_INJECT, cudaMalloc:1:error=2, memory"})
     void failureForWantOfMemoryIsToldToAll(String name, String value, String word)
             throws IOException {
         failureOfOneDuringInitIsToldToAll(name, value, word);
@@ -292,7 +289,7 @@ class NcclProcessFaultTest {
 
     @Test
     void killedDuringInitIsNamed() throws IOException {
-        Map<String, String> kill = Map.of("JCCL_DOUBLE_INJECT", "ncclCommInitRankConfig:1:kill");
+        Map<String, String> kill = Map.of("JCCL_FAKE_INJECT", "ncclCommInitRankConfig:1:kill");
         try (Workers good = world(3, Map.of());
                 Workers bad = world(3, kill)) {
             bad.start(1, FaultWorker.class, "hello", "60");
@@ -309,7 +306,7 @@ class NcclProcessFaultTest {
 
     @Test
     void asynchronousErrorOfOneEndsAll() throws IOException {
-        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "ncclAllReduce:30:async=1");
+        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "ncclAllReduce:30:async=1");
         try (Workers good = world(3, Map.of());
                 Workers bad = world(3, error)) {
             Worker unlucky = bad.start(2, FaultWorker.class, "allReduce", "60");
@@ -330,7 +327,7 @@ class NcclProcessFaultTest {
 
     @Test
     void timeoutTellsHowFarEveryRankIs() throws IOException {
-        Map<String, String> stall = Map.of("JCCL_DOUBLE_INJECT", "ncclAllReduce:30:stall");
+        Map<String, String> stall = Map.of("JCCL_FAKE_INJECT", "ncclAllReduce:30:stall");
         try (Workers good = world(3, Map.of());
                 Workers bad = world(3, stall)) {
             Worker behind = bad.start(1, FaultWorker.class, "allReduce", SHORT);

@@ -5,7 +5,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
-/** Ranks of the NCCL engine on the double, each on a thread of its own. */
+/** Ranks of the NCCL engine on the fake, each on a thread of its own. */
 final class NcclRanks {
     /** Far above what anything here takes, so that only a hang comes near. */
     static final Duration PATIENCE = Duration.ofSeconds(30);
@@ -66,7 +66,7 @@ final class NcclRanks {
 
     /** How many operations NCCL was given so far. */
     static long enqueued() {
-        return OPERATIONS.stream().mapToLong(f -> Math.max(0, TestDouble.calls(f))).sum();
+        return OPERATIONS.stream().mapToLong(f -> Math.max(0, TestFake.calls(f))).sum();
     }
 
     /**
@@ -74,7 +74,7 @@ final class NcclRanks {
      * them.
      */
     static long live() {
-        return TestDouble.live("all") - TestDouble.live("jobs");
+        return TestFake.live("all") - TestFake.live("jobs");
     }
 
     /**
@@ -138,7 +138,7 @@ final class NcclRanks {
 
     /** Ends injected faults and whatever a test left open, as one does that fails. */
     static void reset() {
-        TestDouble.reset();
+        TestFake.reset();
         List<Communicator> left;
         synchronized (OPENED) {
             left = List.copyOf(OPENED);

@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.ProcessEnvironment;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import io.jccl.topology.Gpu;
@@ -36,7 +36,7 @@ import org.junit.jupiter.api.Timeout;
 class NcclSteeringTest {
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     /** A ring over GPUs on NVSwitches: 0, n-1, n-2, ... */
@@ -218,8 +218,7 @@ class NcclSteeringTest {
     @Test
     void enforcedVariablesArriveInNativeCode() throws Exception {
         Map<String, String> environment = Map.of("NCCL_PROTO", "Simple");
-        try (Workers workers =
-                new Workers(1, Workers.newJobId(), TestDouble.flags(), environment)) {
+        try (Workers workers = new Workers(1, Workers.newJobId(), TestFake.flags(), environment)) {
             Workers.Worker worker = workers.start(0, SteeringWorker.class);
             String line = worker.await("STEERED ", Duration.ofSeconds(60));
             assertEquals("STEERED ok", line, () -> String.join("\n", worker.lines()));

@@ -10,7 +10,7 @@ import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;
 import io.jccl.rendezvous.StoreSecret;
 import io.jccl.rendezvous.StoreServerWorker;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
@@ -35,8 +35,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * Ranks of the NCCL engine as processes on the double that know each other by a store over TCP
- * alone, as on several machines: whatever goes wrong, all who live end, and with one story.
+ * Ranks of the NCCL engine as processes on the fake that know each other by a store over TCP alone,
+ * as on several machines: whatever goes wrong, all who live end, and with one story.
  */
 @Tag("waiting")
 @Timeout(value = 10, unit = TimeUnit.MINUTES)
@@ -85,7 +85,7 @@ class NcclStoreFaultTest {
             String[] pair = variable.split("=", 2);
             environment.put(pair[0], pair[1]);
         }
-        List<String> flags = new ArrayList<>(TestDouble.flags());
+        List<String> flags = new ArrayList<>(TestFake.flags());
         flags.add("-Djava.io.tmpdir=" + temporary);
         return new Workers(size, job, flags, environment);
     }
@@ -234,7 +234,7 @@ class NcclStoreFaultTest {
     @Test
     void killedDuringInitIsNoticed() {
         try (Workers good = world(3);
-                Workers bad = world(3, "JCCL_DOUBLE_INJECT=ncclCommInitRankConfig:1:kill")) {
+                Workers bad = world(3, "JCCL_FAKE_INJECT=ncclCommInitRankConfig:1:kill")) {
             bad.start(1, FaultWorker.class, "hello", SHORT);
             good.start(0, FaultWorker.class, "hello", SHORT);
             good.start(2, FaultWorker.class, "hello", SHORT);

@@ -13,7 +13,7 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.rendezvous.Store;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -38,7 +38,7 @@ class NcclTimeoutTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @AfterEach
@@ -75,7 +75,7 @@ class NcclTimeoutTest {
     void stalledOperationIsReportedWithWhatEachRankCompleted() {
         List<Communicator> ranks = NcclRanks.open(3, SHORT);
         NcclRanks.each(ranks, c -> allReduce(c, 1));
-        TestDouble.inject("ncclAllReduce@1:1:stall");
+        TestFake.inject("ncclAllReduce@1:1:stall");
         List<@Nullable Throwable> errors = NcclRanks.errors(ranks, c -> allReduce(c, 7));
         int reports = 0;
         for (Throwable t : errors) {
@@ -129,7 +129,7 @@ class NcclTimeoutTest {
     @Test
     void operationThatIsSlowToEnqueueIsWatchedAllTheSame() {
         List<Communicator> ranks = NcclRanks.open(2, SHORT);
-        TestDouble.inject("ncclAllReduce@0:1:delay=300");
+        TestFake.inject("ncclAllReduce@0:1:delay=300");
         Communicator alone = ranks.get(0);
         Throwable t = assertThrows(CollectiveTimeoutException.class, () -> allReduce(alone, 7));
         names(t, "number 1", "rank 1 has completed all 0 operations");
@@ -140,7 +140,7 @@ class NcclTimeoutTest {
     @Test
     void reportNamesAllOperationsThatItMayBeAbout() {
         List<Communicator> ranks = NcclRanks.open(2, SHORT);
-        TestDouble.inject("ncclAllReduce@1:3+:stall");
+        TestFake.inject("ncclAllReduce@1:3+:stall");
         List<@Nullable Throwable> errors =
                 NcclRanks.errors(
                         ranks,
@@ -305,10 +305,10 @@ class NcclTimeoutTest {
     void finalizeThatHangsEndsInAnAbort() {
         List<Communicator> ranks = NcclRanks.open(2, SHORT);
         NcclRanks.checkUsable(ranks);
-        long before = Math.max(0, TestDouble.calls("ncclCommAbort"));
-        TestDouble.inject("ncclCommFinalize@1:1:hang");
+        long before = Math.max(0, TestFake.calls("ncclCommAbort"));
+        TestFake.inject("ncclCommFinalize@1:1:hang");
         closeAndCheck(ranks);
-        assertTrue(TestDouble.calls("ncclCommAbort") > before, "no abort");
+        assertTrue(TestFake.calls("ncclCommAbort") > before, "no abort");
     }
 
     /** Ten seconds is what closing waits for a call that may never return. */
@@ -318,7 +318,7 @@ class NcclTimeoutTest {
         List<Communicator> others = NcclRanks.open(2, SHORT);
         NcclRanks.checkUsable(ranks);
         NcclRanks.checkUsable(others);
-        TestDouble.inject("ncclCommDestroy@0:1:hang;ncclCommAbort@1:1:hang");
+        TestFake.inject("ncclCommDestroy@0:1:hang;ncclCommAbort@1:1:hang");
         others.forEach(c -> c.abort("on purpose"));
         List<Communicator> all = new ArrayList<>(ranks);
         all.addAll(others);
@@ -331,7 +331,7 @@ class NcclTimeoutTest {
         Communicator c = ranks.getFirst();
         Stream stream = c.device().defaultStream();
         NcclRanks.checkUsable(ranks);
-        TestDouble.inject("ncclGroupEnd:1:hang");
+        TestFake.inject("ncclGroupEnd:1:hang");
         List<@Nullable Throwable> errors =
                 NcclRanks.errors(
                         List.of(0, 1),
@@ -351,7 +351,7 @@ class NcclTimeoutTest {
                                         Thread.sleep(1);
                                     }
                                 } finally {
-                                    TestDouble.reset();
+                                    TestFake.reset();
                                 }
                             }
                         });
@@ -404,8 +404,8 @@ class NcclTimeoutTest {
     @Test
     void outOfMemoryOnOneRankIsToldToAllBeforeNcclBegins() {
         long before = NcclRanks.live();
-        long inits = Math.max(0, TestDouble.calls("ncclCommInitRankConfig"));
-        TestDouble.inject("cudaMalloc@1:1:error=2");
+        long inits = Math.max(0, TestFake.calls("ncclCommInitRankConfig"));
+        TestFake.inject("cudaMalloc@1:1:error=2");
         List<@Nullable Throwable> errors =
                 join(
                         Store.inMemory(),
@@ -415,7 +415,7 @@ class NcclTimeoutTest {
                         2);
         eachIs(errors, JcclException.class, "no memory on cuda:1");
         names(errors.get(0), "rank 1");
-        assertEquals(inits, Math.max(0, TestDouble.calls("ncclCommInitRankConfig")));
+        assertEquals(inits, Math.max(0, TestFake.calls("ncclCommInitRankConfig")));
         assertEquals(before, NcclRanks.live(), "live objects");
     }
 
@@ -428,7 +428,7 @@ class NcclTimeoutTest {
             })
     void errorOfNcclOnOneRankIsToldToAll(String rule) {
         long before = NcclRanks.live();
-        TestDouble.inject(rule);
+        TestFake.inject(rule);
         List<@Nullable Throwable> errors =
                 join(
                         Store.inMemory(),
@@ -443,23 +443,23 @@ class NcclTimeoutTest {
     @Test
     void initThatHangsOnOneRankEndsOnAll() {
         long before = NcclRanks.live();
-        TestDouble.inject("ncclCommInitRankConfig@1:1:hang");
+        TestFake.inject("ncclCommInitRankConfig@1:1:hang");
         List<@Nullable Throwable> errors = join(Store.inMemory(), SHORT, 0, 1, 2);
         eachIs(errors, JcclException.class, "'j'", "ncclCommInitRank on rank ");
-        TestDouble.reset();
+        TestFake.reset();
         assertEquals(before, NcclRanks.live(), "live objects");
     }
 
     @Test
     void initThatHangsInOneProcessEnds() {
         long before = NcclRanks.live();
-        TestDouble.inject("ncclCommInitRankConfig@1:1:hang");
+        TestFake.inject("ncclCommInitRankConfig@1:1:hang");
         Throwable t =
                 NcclRanks.errors(List.of(2), n -> Communicator.local(NcclRanks.devices(n), SHORT))
                         .getFirst();
         assertInstanceOf(CollectiveTimeoutException.class, t);
         names(t, "ncclCommInitRank", "PT1S");
-        TestDouble.reset();
+        TestFake.reset();
         assertEquals(before, NcclRanks.live(), "live objects");
     }
 
@@ -531,7 +531,7 @@ class NcclTimeoutTest {
     @Test
     void versionsThatDifferAreRefusedBeforeNcclBegins() {
         long before = NcclRanks.live();
-        long inits = Math.max(0, TestDouble.calls("ncclCommInitRankConfig"));
+        long inits = Math.max(0, TestFake.calls("ncclCommInitRankConfig"));
         List<@Nullable Throwable> errors =
                 join(
                         new Tampered(
@@ -549,7 +549,7 @@ class NcclTimeoutTest {
                 "rank 0 2.30.7",
                 "rank 2 2.27.3",
                 "install one version");
-        assertEquals(inits, Math.max(0, TestDouble.calls("ncclCommInitRankConfig")));
+        assertEquals(inits, Math.max(0, TestFake.calls("ncclCommInitRankConfig")));
         assertEquals(before, NcclRanks.live(), "live objects");
     }
 

@@ -7,7 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.jccl.error.JcclException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
 import java.io.IOException;
@@ -77,8 +77,7 @@ class SharedFolderTest {
         try (Workers workers =
                 engine.length == 0
                         ? world(job)
-                        : new Workers(
-                                2, job, TestDouble.flags(), Map.of("JCCL_ENGINE", engine[0]))) {
+                        : new Workers(2, job, TestFake.flags(), Map.of("JCCL_ENGINE", engine[0]))) {
             workers.startAll(FaultWorker.class, "allReduce", "100");
             workers.all().forEach(w -> w.await("RUNNING", PATIENCE));
             workers.all().forEach(Worker::kill);
@@ -255,7 +254,7 @@ class SharedFolderTest {
     @ParameterizedTest
     @ValueSource(strings = "host")
     void onlyItsUserSeesAJob(String engine) throws IOException {
-        List<String> flags = "nccl".equals(engine) ? TestDouble.flags() : List.of();
+        List<String> flags = "nccl".equals(engine) ? TestFake.flags() : List.of();
         Map<String, String> environment =
                 "nccl".equals(engine) ? Map.of("JCCL_ENGINE", engine) : Map.of();
         try (Workers workers = new Workers(2, job, flags, environment)) {

@@ -107,7 +107,7 @@ public final class SteeringWorker {
                     nccl.ncclParamGetParameter(arena.allocateFrom(name), value, length),
                     "ncclParamGetParameter",
                     0);
-            // The double reads it with getenv, as NCCL does.
+            // The fake reads it with getenv, as NCCL does.
             return io.jccl.bindings.ForeignMemory.at(
                             value.get(ValueLayout.JAVA_LONG, 0),
                             length.get(ValueLayout.JAVA_INT, 0) + 1L)

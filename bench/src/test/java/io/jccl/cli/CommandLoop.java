@@ -9,7 +9,7 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
 
-/** Runs one command after the other in the same JVM, as {@link OnDoubles} sends them. */
+/** Runs one command after the other in the same JVM, as {@link OnFakes} sends them. */
 final class CommandLoop {
     private CommandLoop() {}
 

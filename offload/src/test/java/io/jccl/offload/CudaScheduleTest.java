@@ -20,7 +20,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** The schedule on the double of libcudart. Work is a copy on the device, which reads all of it. */
+/** The schedule on the fake of libcudart. Work is a copy on the device, which reads all of it. */
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
 class CudaScheduleTest {
     private static final int LAYERS = 7;
@@ -36,12 +36,12 @@ class CudaScheduleTest {
 
     @BeforeEach
     void useTheDouble() throws Exception {
-        CudaDouble.use();
+        CudaFake.use();
     }
 
     @AfterEach
     void closeAll() throws Exception {
-        CudaDouble.reset();
+        CudaFake.reset();
         for (AutoCloseable c : open.reversed()) {
             c.close();
         }
@@ -136,10 +136,10 @@ class CudaScheduleTest {
         try (LayerSchedule s = LayerSchedule.create(layers, tiers, OPTIONS.withDepth(1))) {
             train(s, 1);
             for (int which : new int[] {1, 5, 17, 40}) {
-                CudaDouble.inject("cudaMemcpyAsync:" + which + ":error=1");
+                CudaFake.inject("cudaMemcpyAsync:" + which + ":error=1");
                 Throwable e = assertThrows(JcclException.class, () -> train(s, 2));
                 assertTrue(String.valueOf(e.getMessage()).contains("cudaMemcpy"), e::toString);
-                CudaDouble.reset();
+                CudaFake.reset();
                 train(s, 3 + which);
             }
         }

@@ -28,7 +28,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Pools and the engine on a GPU, played by the double of libcudart. */
+/** Pools and the engine on a GPU, played by the fake of libcudart. */
 @Timeout(value = 120, unit = TimeUnit.SECONDS)
 class CudaTransferTest {
     private static final Duration WAIT = Duration.ofSeconds(30);
@@ -39,12 +39,12 @@ class CudaTransferTest {
 
     @BeforeAll
     static void useTheDouble() throws Exception {
-        CudaDouble.use();
+        CudaFake.use();
     }
 
     @AfterEach
     void closeAll() throws Exception {
-        CudaDouble.reset();
+        CudaFake.reset();
         for (AutoCloseable c : open.reversed()) {
             c.close();
         }
@@ -161,13 +161,13 @@ class CudaTransferTest {
         TransferEngine engine = engine();
         Buffer host = counting(pinned(300), 1);
         Buffer device = onGpu(300);
-        long calls = CudaDouble.calls(function);
-        CudaDouble.inject(function + ":2:error=1");
+        long calls = CudaFake.calls(function);
+        CudaFake.inject(function + ":2:error=1");
         Transfer bad = engine.toDevice(host, device, 0);
         JcclException e = assertThrows(JcclException.class, () -> bad.await(WAIT));
         assertTrue(String.valueOf(e.getMessage()).contains(function), e::getMessage);
-        assertTrue(CudaDouble.calls(function) > Math.max(calls, 0));
-        CudaDouble.reset();
+        assertTrue(CudaFake.calls(function) > Math.max(calls, 0));
+        CudaFake.reset();
         assertEquals(1, engine.toDeviceStats().failures());
         bad.restart().await(WAIT);
         same(host, device);
@@ -179,7 +179,7 @@ class CudaTransferTest {
     @Test
     void chunksAreDroppedWhileOthersAreDelayed() {
         TransferEngine engine = engine();
-        CudaDouble.inject("cudaMemcpyAsync:*:delay=20");
+        CudaFake.inject("cudaMemcpyAsync:*:delay=20");
         Buffer host = counting(pinned(64 * 100), 1);
         Buffer device = onGpu(64 * 100);
         Transfer slow = engine.toDevice(host, device, 0);
@@ -189,7 +189,7 @@ class CudaTransferTest {
         assertTrue(slow.cancel());
         assertThrows(CancellationException.class, () -> slow.await(WAIT));
         assertTrue(engine.toDeviceStats().chunks() < 100);
-        CudaDouble.reset();
+        CudaFake.reset();
         slow.restart().await(WAIT);
         same(host, device);
     }
@@ -197,9 +197,9 @@ class CudaTransferTest {
     @Test
     void nothingIsLeftBehind() {
         Cuda.device(0); // has streams of its own
-        long streams = CudaDouble.live("streams");
-        long events = CudaDouble.live("events");
-        long host = CudaDouble.live("host");
+        long streams = CudaFake.live("streams");
+        long events = CudaFake.live("events");
+        long host = CudaFake.live("host");
         Budgets budgets = new Budgets(Map.of());
         Buffer device = gpu().allocate(DataType.INT32, 1000);
         try (TransferEngine engine = TransferEngine.create(gpu(), SMALL, budgets);
@@ -214,9 +214,9 @@ class CudaTransferTest {
         }
         device.close();
         assertEquals(0, budgets.used(Tier.PINNED));
-        assertEquals(streams, CudaDouble.live("streams"));
-        assertEquals(events, CudaDouble.live("events"));
-        assertEquals(host, CudaDouble.live("host"));
+        assertEquals(streams, CudaFake.live("streams"));
+        assertEquals(events, CudaFake.live("events"));
+        assertEquals(host, CudaFake.live("host"));
     }
 
     /**
@@ -225,7 +225,7 @@ class CudaTransferTest {
     @Test
     void nothingIsLeftBehindByAThreadThatEndsLate() throws Exception {
         Cuda.device(0);
-        long before = CudaDouble.live("all");
+        long before = CudaFake.live("all");
         CountDownLatch telling = new CountDownLatch(1);
         Runnable slowly =
                 () -> {
@@ -239,19 +239,19 @@ class CudaTransferTest {
         try (Buffer device = gpu().allocate(DataType.INT32, 100);
                 Buffer from = Device.host().allocate(DataType.INT32, 100);
                 TransferEngine engine = TransferEngine.create(gpu(), SMALL)) {
-            CudaDouble.inject("cudaMemcpyAsync:1:error=1");
+            CudaFake.inject("cudaMemcpyAsync:1:error=1");
             Transfer fails = engine.start(true, from, device, 0, null, slowly);
             assertTrue(telling.await(30, TimeUnit.SECONDS));
             assertThrows(JcclException.class, () -> fails.await(WAIT));
         }
-        assertEquals(before, CudaDouble.live("all"), "all is freed");
+        assertEquals(before, CudaFake.live("all"), "all is freed");
     }
 
     @Test
     void poolsLeaseAndRefuseWhatWasGivenBack() {
         Budgets budgets = new Budgets(Map.of());
         PoolOptions options = PoolOptions.DEFAULT.withSlabBytes(1 << 20).withAlignment(256);
-        long slabs = CudaDouble.live("host");
+        long slabs = CudaFake.live("host");
         try (BufferPool pinned = BufferPool.pinned(gpu(), budgets, options);
                 BufferPool device = BufferPool.device(gpu(), budgets, options);
                 Stream stream = gpu().newStream()) {
@@ -259,7 +259,7 @@ class CudaTransferTest {
             Buffer other = pinned.allocate(DataType.INT32, 100);
             Buffer b = device.allocate(DataType.INT32, 100);
             assertTrue(Cuda.isPinned(a));
-            assertEquals(slabs + 1, CudaDouble.live("host"));
+            assertEquals(slabs + 1, CudaFake.live("host"));
             assertEquals(0, a.address() % 256);
             assertEquals(0, b.address() % 256);
             counting(a, 3);
@@ -276,7 +276,7 @@ class CudaTransferTest {
             assertThrows(IllegalStateException.class, () -> stream.copy(a, other));
             other.close();
         }
-        assertEquals(slabs, CudaDouble.live("host"));
+        assertEquals(slabs, CudaFake.live("host"));
         assertFalse(Cuda.isPinned(Buffer.wrap(MemorySegment.ofArray(new int[4]), DataType.INT32)));
     }
 
@@ -284,11 +284,11 @@ class CudaTransferTest {
     void withoutPinnedMemoryTheErrorNamesTierAndBytes() {
         try (BufferPool pool =
                 BufferPool.pinned(gpu(), new Budgets(Map.of()), PoolOptions.DEFAULT)) {
-            CudaDouble.inject("cudaHostAlloc:*:error=2");
+            CudaFake.inject("cudaHostAlloc:*:error=2");
             OffloadMemoryException e =
                     assertThrows(OffloadMemoryException.class, () -> pool.take(1000));
             assertEquals(Tier.PINNED, e.tier());
-            CudaDouble.reset();
+            CudaFake.reset();
             pool.give(pool.take(1000));
         }
     }
@@ -306,11 +306,11 @@ class CudaTransferTest {
             b.unpin(true);
             for (int i = 0; i < 3; i++) {
                 b.moveTo(Tier.DEVICE, WAIT);
-                CudaDouble.inject("cudaMemcpyAsync:1:error=1");
+                CudaFake.inject("cudaMemcpyAsync:1:error=1");
                 assertThrows(JcclException.class, () -> b.moveTo(Tier.PINNED, WAIT));
                 assertEquals(Tier.DEVICE, b.tier());
                 assertEquals(0, pinned.stats().blocks());
-                CudaDouble.reset();
+                CudaFake.reset();
                 b.moveTo(Tier.PINNED, WAIT);
                 assertEquals(0, device.stats().blocks());
             }
@@ -340,7 +340,7 @@ class CudaTransferTest {
                 TransferEngine.create(gpu(), SMALL.withCloseTimeout(Duration.ofMillis(100)));
         Buffer host = counting(pinned(300), 1);
         Buffer device = onGpu(300);
-        CudaDouble.inject("cudaEventQuery:*:error=600"); // not ready, for ever
+        CudaFake.inject("cudaEventQuery:*:error=600"); // not ready, for ever
         Transfer stuck = engine.toDevice(host, device, 0);
         while (engine.toDeviceStats().peakInFlight() == 0) {
             Thread.onSpinWait();

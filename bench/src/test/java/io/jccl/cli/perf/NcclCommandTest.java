@@ -5,8 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.jccl.cli.OnDoubles;
-import io.jccl.cli.OnDoubles.Result;
+import io.jccl.cli.OnFakes;
+import io.jccl.cli.OnFakes.Result;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -27,35 +27,35 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 /**
  * The commands with {@code --engine nccl} or {@code --device cuda}, in JVMs of their own that find
- * the doubles.
+ * the fakes.
  */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class NcclCommandTest {
     @TempDir private static Path folder = Path.of("");
 
-    private static @Nullable OnDoubles doubles;
+    private static @Nullable OnFakes fakes;
 
     @TempDir Path output = Path.of("");
 
     @BeforeAll
     static void buildDoubles() throws Exception {
-        doubles = OnDoubles.build(folder);
+        fakes = OnFakes.build(folder);
     }
 
     @AfterAll
     static void endTheLoop() throws InterruptedException {
-        if (doubles != null) {
-            doubles.close();
+        if (fakes != null) {
+            fakes.close();
         }
     }
 
-    private static OnDoubles doubles() {
-        return Objects.requireNonNull(doubles);
+    private static OnFakes fakes() {
+        return Objects.requireNonNull(fakes);
     }
 
     private static Result jccl(Map<String, String> environment, String... arguments)
             throws IOException, InterruptedException {
-        return doubles().jccl(environment, arguments);
+        return fakes().jccl(environment, arguments);
     }
 
     private static Result jccl(String line) throws IOException, InterruptedException {
@@ -130,7 +130,7 @@ class NcclCommandTest {
     @Test
     void anotherFirstGpu() throws Exception {
         Map<String, String> three =
-                Map.of("JCCL_DOUBLE_DEVICES", "3", "NCCL_TESTS_DEVICE", "1", "JCCL_ENGINE", "nccl");
+                Map.of("JCCL_FAKE_DEVICES", "3", "NCCL_TESTS_DEVICE", "1", "JCCL_ENGINE", "nccl");
         Result r = jccl(three, "all_reduce -g 2 -b 64 -e 64 -n 1 -w 0".split(" "));
         assertEquals(0, r.status(), r::toString);
         assertTrue(r.text().matches("(?s).*#  Rank  0 .* device  1 .*#  Rank  1 .* device  2 .*"));
@@ -146,14 +146,14 @@ class NcclCommandTest {
         "ncclAllReduce@1:*:corrupt, allReduce"
     })
     void wrongNumbersOfTheRanksAreSaid(String rule, String message) throws Exception {
-        Map<String, String> wrong = Map.of("JCCL_DOUBLE_INJECT", rule);
+        Map<String, String> wrong = Map.of("JCCL_FAKE_INJECT", rule);
         Result r = jccl(wrong, "broadcast", "--engine", "nccl", "-g", "2", "-b", "64", "-e", "64");
         assertEquals(1, r.status(), r::toString);
         r.has(message, "engine nccl moves wrong data", "jccl selftest");
         assertTrue(!r.text().contains("NumberFormat") && !r.text().contains("For input"));
     }
 
-    /** Two pairs on NVLink, and another machine than the doubles' at that. */
+    /** Two pairs on NVLink, and another machine than the fakes' at that. */
     private Path dump() throws IOException {
         Path dump = output.resolve("dump.txt");
         Files.writeString(
@@ -184,7 +184,7 @@ class NcclCommandTest {
 
         // NCCL reads what enforces it once a process.
         String[] enforce = (common + " --steer enforce").split(" ");
-        Result enforced = doubles().jccl(List.of(), Map.of(), enforce);
+        Result enforced = fakes().jccl(List.of(), Map.of(), enforce);
         assertEquals(0, enforced.status(), enforced::toString);
         enforced.has("# NCCL ENFORCE: NCCL_ALGO=allreduce:");
     }
@@ -237,7 +237,7 @@ class NcclCommandTest {
     void bandwidthOfEveryPairIsMeasured() throws Exception {
         Result r =
                 jccl(
-                        Map.of("JCCL_DOUBLE_DEVICES", "3"),
+                        Map.of("JCCL_FAKE_DEVICES", "3"),
                         "bandwidth",
                         "--engine",
                         "cuda",
@@ -256,14 +256,14 @@ class NcclCommandTest {
                 "SUM host_to_device_pageable_memcpy_ce");
         assertTrue(
                 r.text().lines().anyMatch(l -> l.matches(" 1 +[0-9.]+ +N/A +[0-9.]+")), r.text());
-        Result none = jccl(Map.of("JCCL_DOUBLE_DEVICES", "0"), "bandwidth", "--device", "cuda");
+        Result none = jccl(Map.of("JCCL_FAKE_DEVICES", "0"), "bandwidth", "--device", "cuda");
         assertEquals(1, none.status(), none::toString);
         none.has("sees no GPU");
     }
 
     @Test
     void bandwidthSaysWhatWentWrongAndGoesOn() throws Exception {
-        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cudaHostAlloc:1:error=2");
+        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "cudaHostAlloc:1:error=2");
         Result r = jccl(error, "bandwidth", "-b", "64K", "-i", "1", "-t", "0,1");
         assertEquals(1, r.status(), r::toString);
         r.has("ERROR: no pinned host memory for 65536 bytes", "SUM device_to_host_memcpy_ce");
@@ -279,7 +279,7 @@ class NcclCommandTest {
 
     @Test
     void rankWithoutGpuIsToldSo() throws Exception {
-        Map<String, String> one = Map.of("JCCL_DOUBLE_DEVICES", "1");
+        Map<String, String> one = Map.of("JCCL_FAKE_DEVICES", "1");
         Result threads = jccl(one, "all_reduce", "--engine", "nccl", "-g", "2");
         assertTrue(threads.status() != 0, threads::toString);
         threads.has("needs GPU 1", "sees 1", "NCCL_MULTI_RANK_GPU_ENABLE");
@@ -290,7 +290,7 @@ class NcclCommandTest {
 
     @Test
     void noGpuAtAllIsSaid() throws Exception {
-        Map<String, String> none = Map.of("JCCL_DOUBLE_DEVICES", "0");
+        Map<String, String> none = Map.of("JCCL_FAKE_DEVICES", "0");
         for (String command : List.of("all_reduce", "selftest")) {
             Result r = jccl(none, command, "--engine", "nccl");
             assertTrue(r.status() != 0, r::toString);
@@ -323,7 +323,7 @@ class NcclCommandTest {
     @ParameterizedTest
     @CsvSource({"ncclAllReduce, allReduce"})
     void selfTestFailsWithAWrongResult(String function, String operation) throws Exception {
-        Map<String, String> wrong = Map.of("JCCL_DOUBLE_INJECT", function + "@0:*:corrupt");
+        Map<String, String> wrong = Map.of("JCCL_FAKE_INJECT", function + "@0:*:corrupt");
         Result r = jccl(wrong, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
         assertEquals(1, r.status(), r::toString);
         r.has("# FAILED " + operation, "on rank 0: ", " 0 not run: FAILED");
@@ -353,13 +353,13 @@ class NcclCommandTest {
 
     @Test
     void selfTestFailsWithAnError() throws Exception {
-        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "ncclAllReduce:5:error=1");
+        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "ncclAllReduce:5:error=1");
         Result r = jccl(error, "selftest", "--engine", "nccl", "-g", "2", "--thin", "20");
         assertEquals(1, r.status(), r::toString);
         r.has("FAILED", "ncclUnhandledCudaError");
     }
 
-    private static final Map<String, String> TWO_GPUS = Map.of("JCCL_DOUBLE_DEVICES", "2");
+    private static final Map<String, String> TWO_GPUS = Map.of("JCCL_FAKE_DEVICES", "2");
 
     private static JsonNode json(Result r, String name) throws IOException {
         return new ObjectMapper().readTree(r.text().substring(r.text().indexOf('{'))).get(name);
@@ -410,7 +410,7 @@ class NcclCommandTest {
     /** A case that fails is an error of its own; the others run. */
     @Test
     void bandwidthWithACopyThatFails() throws Exception {
-        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cudaMemcpyAsync:3:error=1");
+        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "cudaMemcpyAsync:3:error=1");
         Result r =
                 jccl(
                         error,
@@ -427,8 +427,8 @@ class NcclCommandTest {
 
     @ParameterizedTest
     @CsvSource({
-        "bandwidth --device cuda -b 64M -t device_local_copy, JCCL_DOUBLE_MEMORY=1048576, bytes, 1",
-        "offload --device cuda, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1"
+        "bandwidth --device cuda -b 64M -t device_local_copy, JCCL_FAKE_MEMORY=1048576, bytes, 1",
+        "offload --device cuda, JCCL_FAKE_DEVICES=0, sees no GPU, 1"
     })
     void whatAGpuLacksIsSaid(String line, String setting, String message, int status)
             throws Exception {
@@ -442,10 +442,10 @@ class NcclCommandTest {
     @Tag("exhaustive")
     @ParameterizedTest
     @CsvSource({
-        "bandwidth --device cuda -b 1M, JCCL_DOUBLE_DEVICES=0, sees no GPU, 1",
-        "all_reduce --engine nccl -g 1, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
-        "selftest --engine nccl, JCCL_DOUBLE_DEVICES=0, sees no GPU, 2",
-        "offload --device cuda --layer-bytes 64M --layers 2, JCCL_DOUBLE_MEMORY=1048576, the device"
+        "bandwidth --device cuda -b 1M, JCCL_FAKE_DEVICES=0, sees no GPU, 1",
+        "all_reduce --engine nccl -g 1, JCCL_FAKE_DEVICES=0, sees no GPU, 2",
+        "selftest --engine nccl, JCCL_FAKE_DEVICES=0, sees no GPU, 2",
+        "offload --device cuda --layer-bytes 64M --layers 2, JCCL_FAKE_MEMORY=1048576, the device"
                 + " itself has no room, 2"
     })
     void whatAGpuLacksIsSaidByOthers(String line, String setting, String message, int status)
@@ -483,7 +483,7 @@ class NcclCommandTest {
 
     @Test
     void anErrorOfTheRuntimeEndsTheOffloadRun() throws Exception {
-        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cudaMemcpyAsync:20:error=1");
+        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "cudaMemcpyAsync:20:error=1");
         Result r =
                 jccl(
                         error,

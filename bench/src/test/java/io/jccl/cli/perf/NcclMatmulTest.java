@@ -6,8 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.jccl.cli.OnDoubles;
-import io.jccl.cli.OnDoubles.Result;
+import io.jccl.cli.OnFakes;
+import io.jccl.cli.OnFakes.Result;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -27,36 +27,36 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /**
- * {@code matmul --engine nccl} on the doubles of CUDA, NCCL and cuBLAS, in JVMs of their own. Ranks
+ * {@code matmul --engine nccl} on the fakes of CUDA, NCCL and cuBLAS, in JVMs of their own. Ranks
  * are GPUs 0, 1, ..., by which rules of what goes wrong name them.
  */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class NcclMatmulTest {
     @TempDir private static Path folder = Path.of("");
 
-    private static @Nullable OnDoubles doubles;
+    private static @Nullable OnFakes fakes;
 
     @TempDir Path output = Path.of("");
 
     @BeforeAll
     static void buildDoubles() throws Exception {
-        doubles = OnDoubles.build(folder);
+        fakes = OnFakes.build(folder);
     }
 
     @AfterAll
     static void endTheLoop() throws InterruptedException {
-        if (doubles != null) {
-            doubles.close();
+        if (fakes != null) {
+            fakes.close();
         }
     }
 
-    private static OnDoubles doubles() {
-        return Objects.requireNonNull(doubles);
+    private static OnFakes fakes() {
+        return Objects.requireNonNull(fakes);
     }
 
     private static Result matmul(Map<String, String> environment, String line)
             throws IOException, InterruptedException {
-        return doubles().jccl(environment, ("matmul --engine nccl " + line).split(" "));
+        return fakes().jccl(environment, ("matmul --engine nccl " + line).split(" "));
     }
 
     private static void assertFails(Result r, String... parts) {
@@ -101,8 +101,7 @@ class NcclMatmulTest {
     @Test
     void ranksMayBeProcesses() throws Exception {
         Result r =
-                doubles()
-                        .jccl(
+                fakes().jccl(
                                 Map.of(),
                                 "run -n 2 -- matmul -n 150 --engine nccl --device-memory 64K"
                                         .split(" "));
@@ -113,7 +112,7 @@ class NcclMatmulTest {
     /** A wrong element that a GPU computed is found. */
     @Test
     void aWrongProductIsFound() throws Exception {
-        Map<String, String> wrong = Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@1:2:corrupt");
+        Map<String, String> wrong = Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@1:2:corrupt");
         Result r = matmul(wrong, "-n 200 -g 2");
         assertFails(r, "wrong result on rank 1: element (", "WRONG on 1 ranks");
     }
@@ -125,7 +124,7 @@ class NcclMatmulTest {
         "cublasGemmEx@1:1:async=719, cudaErrorLaunchFailure"
     })
     void anErrorOnOneRankEndsAll(String rule, String message) throws Exception {
-        assertFails(matmul(Map.of("JCCL_DOUBLE_INJECT", rule), "-n 200 -g 2"), message);
+        assertFails(matmul(Map.of("JCCL_FAKE_INJECT", rule), "-n 200 -g 2"), message);
     }
 
     @Tag("exhaustive")
@@ -145,8 +144,8 @@ class NcclMatmulTest {
         "kill, 137, rank 1 is lost"
     })
     void aFailedProcessEndsTheOthers(String action, int status, String message) throws Exception {
-        Map<String, String> rule = Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@1:2:" + action);
-        Result r = doubles().jccl(rule, "run -n 2 -- matmul -n 150 --engine nccl".split(" "));
+        Map<String, String> rule = Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@1:2:" + action);
+        Result r = fakes().jccl(rule, "run -n 2 -- matmul -n 150 --engine nccl".split(" "));
         assertEquals(status, r.status(), r::toString);
         // Which process ends first after an error is not said: rank 1 still frees what it has.
         r.has(message, "failed first, with status " + status);
@@ -156,8 +155,7 @@ class NcclMatmulTest {
     void aMissingLibraryIsNamedWithWhatToDo() throws Exception {
         String nowhere = output.resolve("libcublas.so.13").toString();
         Result r =
-                doubles()
-                        .jccl(
+                fakes().jccl(
                                 List.of("-Djccl.cublas=" + nowhere),
                                 Map.of(),
                                 "matmul --engine nccl -n 100 -g 2".split(" "));
@@ -171,7 +169,7 @@ class NcclMatmulTest {
         "9437184, '-n 1500 --device-memory 32M', the device itself has no room"
     })
     void aFullDeviceIsSaid(String memory, String line, String message) throws Exception {
-        Map<String, String> small = Map.of("JCCL_DOUBLE_MEMORY", memory);
+        Map<String, String> small = Map.of("JCCL_FAKE_MEMORY", memory);
         assertFails(matmul(small, line + " -g 2"), message);
     }
 
@@ -181,11 +179,11 @@ class NcclMatmulTest {
         String line =
                 "offload --device cuda --layers 4 --layer-bytes 64K --iterations 2 --samples 2"
                         + " --gemm 64";
-        Result r = doubles().jccl(Map.of(), line.split(" "));
+        Result r = fakes().jccl(Map.of(), line.split(" "));
         assertEquals(0, r.status(), r::toString);
         r.has("layers, all right");
-        Map<String, String> error = Map.of("JCCL_DOUBLE_INJECT", "cublasSgemm_v2:3:error=13");
-        assertFails(doubles().jccl(error, line.split(" ")), "CUBLAS_STATUS_EXECUTION_FAILED");
+        Map<String, String> error = Map.of("JCCL_FAKE_INJECT", "cublasSgemm_v2:3:error=13");
+        assertFails(fakes().jccl(error, line.split(" ")), "CUBLAS_STATUS_EXECUTION_FAILED");
     }
 
     @Test

@@ -6,8 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.Outcome.Status;
 import io.jccl.bench.probe.ProbeResult;
-import io.jccl.cli.OnDoubles;
-import io.jccl.cli.OnDoubles.Result;
+import io.jccl.cli.OnFakes;
+import io.jccl.cli.OnFakes.Result;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
@@ -24,35 +24,35 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** A probe of a GPU, on the doubles of CUDA, NCCL and cuBLAS, in JVMs of their own. */
+/** A probe of a GPU, on the fakes of CUDA, NCCL and cuBLAS, in JVMs of their own. */
 @Timeout(value = 180, unit = TimeUnit.SECONDS)
 class ProbeCudaTest {
     private static final String TINY = " --sizes 16,40 --hidden 16 --max-bytes 64K --time-budget 4";
 
     @TempDir private static Path folder = Path.of("");
 
-    private static @Nullable OnDoubles doubles;
+    private static @Nullable OnFakes fakes;
 
     @TempDir Path output = Path.of("");
 
     @BeforeAll
     static void buildDoubles() throws Exception {
-        doubles = OnDoubles.build(folder);
+        fakes = OnFakes.build(folder);
     }
 
     @AfterAll
     static void endLoop() throws InterruptedException {
-        if (doubles != null) {
-            doubles.close();
+        if (fakes != null) {
+            fakes.close();
         }
     }
 
-    private static OnDoubles doubles() {
-        return Objects.requireNonNull(doubles);
+    private static OnFakes fakes() {
+        return Objects.requireNonNull(fakes);
     }
 
     private static Result probe(Map<String, String> environment, String line) throws Exception {
-        return Objects.requireNonNull(doubles)
+        return Objects.requireNonNull(fakes)
                 .jccl(environment, ("probe --device " + line).split(" "));
     }
 
@@ -63,7 +63,7 @@ class ProbeCudaTest {
     @Test
     void aGpuIsMeasuredAndWhatItLacksIsSaid() throws Exception {
         Path json = output.resolve("gpu.json");
-        Result r = probe(Map.of("JCCL_DOUBLE_DEVICES", "2"), "cuda:1" + TINY + " -J " + json);
+        Result r = probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:1" + TINY + " -J " + json);
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         assertEquals("cuda", found.device().kind());
@@ -124,7 +124,7 @@ class ProbeCudaTest {
         Path json = output.resolve("one.json");
         Result r =
                 probe(
-                        Map.of("JCCL_DOUBLE_DEVICES", "1"),
+                        Map.of("JCCL_FAKE_DEVICES", "1"),
                         "cuda --only allreduce,copy --max-bytes 64K --time-budget 3 -J " + json);
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
@@ -140,7 +140,7 @@ class ProbeCudaTest {
     @ParameterizedTest
     @CsvSource({"float32", "tf32", "float64"})
     void aWrongProductIsFound(String type) throws Exception {
-        Map<String, String> rule = Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:*:corrupt");
+        Map<String, String> rule = Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:*:corrupt");
         Result r =
                 probe(rule, "cuda --only matmul --types " + type + " --sizes 40 --time-budget 1");
         assertEquals(1, r.status(), r::toString);
@@ -149,7 +149,7 @@ class ProbeCudaTest {
 
     @Test
     void aWrongProductOfALayerIsFound() throws Exception {
-        Map<String, String> rule = Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:*:corrupt");
+        Map<String, String> rule = Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:*:corrupt");
         Result r = probe(rule, "cuda --only layer --hidden 16 --time-budget 1");
         assertEquals(1, r.status(), r::toString);
         r.has("# WRONG OR FAILED: products 16 forward: wrong: a product of ones is 17");
@@ -159,10 +159,10 @@ class ProbeCudaTest {
     @Test
     void errorsStandInTheirRows() throws Exception {
         String line = "cuda --only matmul --types tf32,float64 --sizes 16 --time-budget 1";
-        Result lacking = probe(Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:1:error=15"), line);
+        Result lacking = probe(Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:1:error=15"), line);
         assertEquals(0, lacking.status(), lacking::toString);
         lacking.has("lacking: cublasGemmEx failed: CUBLAS_STATUS_NOT_SUPPORTED");
-        Result failed = probe(Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:1:error=13"), line);
+        Result failed = probe(Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:1:error=13"), line);
         assertEquals(1, failed.status(), failed::toString);
         failed.has("matmul tf32 16: failed: cublasGemmEx failed: CUBLAS_STATUS_EXECUTION_FAILED");
         assertTrue(failed.text().lines().anyMatch(l -> l.matches(" +float64 +16 +[0-9.]+ .*")));
@@ -176,7 +176,7 @@ class ProbeCudaTest {
                 "probe --device cuda --only matmul,layer,copy --sizes 16 --hidden 16"
                         + " --max-bytes 64K --time-budget 2 -J "
                         + json;
-        Result r = doubles().jccl(List.of("-Djccl.cublas=" + nowhere), Map.of(), line.split(" "));
+        Result r = fakes().jccl(List.of("-Djccl.cublas=" + nowhere), Map.of(), line.split(" "));
         assertEquals(0, r.status(), r::toString);
         ProbeResult found = ProbeJson.read(json);
         for (Outcome o :
@@ -194,7 +194,7 @@ class ProbeCudaTest {
     void aDeviceThatIsLostEndsTheProbe() throws Exception {
         Result r =
                 probe(
-                        Map.of("JCCL_DOUBLE_INJECT", "cublasGemmEx@0:3:async=719"),
+                        Map.of("JCCL_FAKE_INJECT", "cublasGemmEx@0:3:async=719"),
                         "cuda --only matmul,copy --max-bytes 64K --sizes 16 --time-budget 1");
         assertEquals(1, r.status(), r::toString);
         r.has("cudaErrorLaunchFailure", "start it anew");
@@ -202,10 +202,10 @@ class ProbeCudaTest {
 
     @Test
     void aDeviceThatIsNotThereIsAMistake() throws Exception {
-        Result r = probe(Map.of("JCCL_DOUBLE_DEVICES", "2"), "cuda:2 --only copy");
+        Result r = probe(Map.of("JCCL_FAKE_DEVICES", "2"), "cuda:2 --only copy");
         assertEquals(2, r.status(), r::toString);
         r.has("--device is cuda:2, but this process sees 2 GPUs, numbered from 0");
-        Result none = probe(Map.of("JCCL_DOUBLE_DEVICES", "0"), "cuda --only copy");
+        Result none = probe(Map.of("JCCL_FAKE_DEVICES", "0"), "cuda --only copy");
         assertEquals(2, none.status(), none::toString);
         none.has("sees no GPU; use --device host, or see jccl doctor");
     }

@@ -17,8 +17,8 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
-import io.jccl.testdouble.DoubleBuild;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.FakeBuild;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Workers;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
@@ -37,7 +37,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Products on CUDA memory, by the double of cuBLAS, against the host's. */
+/** Products on CUDA memory, by the fake of cuBLAS, against the host's. */
 @Timeout(120)
 class CudaMatmulTest {
     private static final Duration LIMIT = Duration.ofSeconds(60);
@@ -48,19 +48,19 @@ class CudaMatmulTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @BeforeEach
     void start() {
         gpu = Cuda.device(0);
-        handles = TestDouble.live("cublas");
+        handles = TestFake.live("cublas");
     }
 
     @AfterEach
     void nothingIsLeft() {
-        TestDouble.reset();
-        assertEquals(handles, TestDouble.live("cublas"), "handles of cuBLAS");
+        TestFake.reset();
+        assertEquals(handles, TestFake.live("cublas"), "handles of cuBLAS");
     }
 
     /** A matrix on the host and its copy on the device, with what lies around it. */
@@ -292,7 +292,7 @@ class CudaMatmulTest {
                 Buffer h = gpu.allocate(DataType.BFLOAT16, 4);
                 Buffer there = Cuda.device(1).allocate(DataType.FLOAT32, 4);
                 Buffer host = Device.host().allocate(DataType.FLOAT32, 4)) {
-            long products = TestDouble.calls("cublasGemmEx");
+            long products = TestFake.calls("cublasGemmEx");
             Stream stream = gpu.defaultStream();
             Matrix x = Matrix.of(a, 2, 2);
             Buffer gone = gpu.allocate(DataType.FLOAT32, 4);
@@ -303,7 +303,7 @@ class CudaMatmulTest {
             refused("stream", matmul, x, x, z, Device.host().defaultStream());
             gone.close();
             assertThrows(IllegalStateException.class, () -> matmul.multiply(x, x, z, 0, stream));
-            assertEquals(products, TestDouble.calls("cublasGemmEx"));
+            assertEquals(products, TestFake.calls("cublasGemmEx"));
         }
     }
 
@@ -319,7 +319,7 @@ class CudaMatmulTest {
     @Test
     void errorsOfCublasComeOut() {
         onSquares((matmul, x, z, stream) -> {
-            TestDouble.inject("cublasGemmEx:1:error=13");
+            TestFake.inject("cublasGemmEx:1:error=13");
             CublasException e =
                     assertThrows(CublasException.class, () -> matmul.multiply(x, x, z, 0, stream));
             assertEquals(cublas_h.CUBLAS_STATUS_EXECUTION_FAILED(), e.status());
@@ -327,21 +327,21 @@ class CudaMatmulTest {
             // A stream that could not be set is not taken for set.
             Stream other = gpu.defaultStream();
             for (int i = 0; i < 2; i++) {
-                TestDouble.reset();
-                TestDouble.inject("cublasSetStream_v2:1:error=1");
+                TestFake.reset();
+                TestFake.inject("cublasSetStream_v2:1:error=1");
                 e = assertThrows(CublasException.class, () -> matmul.multiply(x, x, z, 0, other));
                 assertEquals("cublasSetStream", e.operation());
             }
-            TestDouble.reset();
+            TestFake.reset();
             matmul.multiply(x, x, z, 0, stream);
             stream.synchronize(LIMIT);
-            TestDouble.inject("cublasGemmEx:1:async=700");
+            TestFake.inject("cublasGemmEx:1:async=700");
             matmul.multiply(x, x, z, 0, stream);
             CudaException fatal =
                     assertThrows(CudaException.class, () -> stream.synchronize(LIMIT));
             assertTrue(fatal.toString().contains("cudaErrorIllegalAddress"), fatal::toString);
             assertThrows(CudaException.class, () -> matmul.multiply(x, x, z, 0, stream));
-            TestDouble.reset();
+            TestFake.reset();
         });
     }
 
@@ -350,13 +350,13 @@ class CudaMatmulTest {
     void anEarlierKernelsErrorIsNamed() {
         onSquares((matmul, x, z, stream) -> {
             matmul.multiply(x, x, z, 0, stream);
-            TestDouble.inject("cublasGemmEx:1:sticky=719");
+            TestFake.inject("cublasGemmEx:1:sticky=719");
             CudaFatalException e =
                     assertThrows(
                             CudaFatalException.class, () -> matmul.multiply(x, x, z, 0, stream));
             assertEquals("cublasGemmEx", e.operation());
             assertTrue(e.toString().contains("cudaErrorLaunchFailure"), e::toString);
-            TestDouble.reset();
+            TestFake.reset();
         });
     }
 
@@ -364,10 +364,10 @@ class CudaMatmulTest {
     @ParameterizedTest
     @ValueSource(strings = {"cublasCreate_v2", "cublasSetPointerMode_v2", "cublasSetMathMode"})
     void setUpThatFailsLeavesNothing(String function) {
-        TestDouble.inject(function + ":1:error=14");
+        TestFake.inject(function + ":1:error=14");
         CublasException e = assertThrows(CublasException.class, () -> Matmul.of(gpu, 1).close());
         assertEquals(function.replace("_v2", ""), e.operation());
-        assertEquals(handles, TestDouble.live("cublas"));
+        assertEquals(handles, TestFake.live("cublas"));
         Matmul.of(gpu, 1).close();
     }
 
@@ -387,16 +387,15 @@ class CudaMatmulTest {
     }
 
     private static String ask(List<String> flags) {
-        DoubleBuild.Ended ended =
-                DoubleBuild.run(Map.of(), Workers.command(flags, CublasWorker.class));
+        FakeBuild.Ended ended = FakeBuild.run(Map.of(), Workers.command(flags, CublasWorker.class));
         assertEquals(0, ended.status(), ended::output);
         return ended.output();
     }
 
-    /** The doubles of CUDA and NCCL alone. */
+    /** The fakes of CUDA and NCCL alone. */
     private static List<String> flagsWithoutCublas(String... more) {
         return java.util.stream.Stream.concat(
-                        TestDouble.flags().stream().filter(f -> !f.startsWith("-Djccl.cublas")),
+                        TestFake.flags().stream().filter(f -> !f.startsWith("-Djccl.cublas")),
                         java.util.stream.Stream.of(more))
                 .toList();
     }

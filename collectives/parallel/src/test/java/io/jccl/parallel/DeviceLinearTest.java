@@ -14,7 +14,7 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.gemm.Matmul;
 import io.jccl.gemm.Matrix;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -26,7 +26,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Split layers and pipelines on the doubles of CUDA, NCCL and cuBLAS. */
+/** Split layers and pipelines on the fakes of CUDA, NCCL and cuBLAS. */
 @Timeout(120)
 class DeviceLinearTest {
     private static final CommunicatorOptions OPTIONS =
@@ -34,7 +34,7 @@ class DeviceLinearTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     private static List<Device> devices(int count) {
@@ -65,8 +65,8 @@ class DeviceLinearTest {
     /** A product that cuBLAS refuses on one rank ends the others, and nothing is left. */
     @Test
     void errorOfAProductOnOneRankEndsAll() {
-        long handles = TestDouble.live("cublas");
-        TestDouble.inject("cublasGemmEx@1:9:error=13");
+        long handles = TestFake.live("cublas");
+        TestFake.inject("cublasGemmEx@1:9:error=13");
         try {
             JcclException e =
                     assertThrows(
@@ -79,9 +79,9 @@ class DeviceLinearTest {
             assertTrue(String.valueOf(e.getMessage()).contains("cublasGemmEx failed"), e::toString);
             assertTrue(String.valueOf(e.getMessage()).contains("EXECUTION_FAILED"), e::toString);
         } finally {
-            TestDouble.reset();
+            TestFake.reset();
         }
-        assertEquals(handles, TestDouble.live("cublas"));
+        assertEquals(handles, TestFake.live("cublas"));
     }
 
     /** An MLP of two layers, forward and backward, as on one rank of the host. */

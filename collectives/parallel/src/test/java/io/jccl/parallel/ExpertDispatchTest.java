@@ -15,7 +15,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.parallel.RouterOptions.Overflow;
 import io.jccl.parallel.RouterOptions.TokenChoice;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.MpiLauncher;
 import io.jccl.testkit.Workers;
@@ -354,7 +354,7 @@ class ExpertDispatchTest {
 
     @Test
     void gpusAreRefusedWithAReason() {
-        TestDouble.use();
+        TestFake.use();
         Communicator.runLocal(
                 List.of(Cuda.device(0), Cuda.device(1)),
                 CommunicatorOptions.DEFAULT,

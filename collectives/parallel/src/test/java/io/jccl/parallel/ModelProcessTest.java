@@ -3,7 +3,7 @@ package io.jccl.parallel;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.MpiLauncher;
 import io.jccl.testkit.Workers;
 import io.jccl.testkit.Workers.Worker;
@@ -21,7 +21,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * Split layers and pipelines with ranks that are processes, on the host engine, on MPI and on the
- * doubles of CUDA, NCCL and cuBLAS.
+ * fakes of CUDA, NCCL and cuBLAS.
  */
 @Tag("waiting")
 @Timeout(value = 5, unit = TimeUnit.MINUTES)
@@ -79,7 +79,7 @@ class ModelProcessTest {
     void processesOnDevicesComputeTheSame() {
         long seed = System.nanoTime();
         System.out.println("ModelProcessTest seed " + seed);
-        try (Workers workers = new Workers(2, Workers.newJobId(), TestDouble.flags(), Map.of())) {
+        try (Workers workers = new Workers(2, Workers.newJobId(), TestFake.flags(), Map.of())) {
             workers.startAll(ModelWorker.class, "cuda", "100", Long.toString(seed));
             for (Worker w : workers.all()) {
                 assertEquals(0, w.join(PATIENCE), () -> String.join("\n", w.lines()));

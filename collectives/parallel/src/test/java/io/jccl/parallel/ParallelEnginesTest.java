@@ -10,7 +10,7 @@ import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.parallel.GradientReducer.Parameter;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.MpiLauncher;
 import io.jccl.testkit.Workers;
@@ -43,8 +43,8 @@ class ParallelEnginesTest {
     /** Far above what it takes to notice, far below the timeout of the communicator. */
     private static final long SOON_MILLIS = 50_000;
 
-    /** Those of this JVM: {@link TestDouble#use} resets them. */
-    private static final String DOUBLES = "doubles";
+    /** Those of this JVM: {@link TestFake#use} resets them. */
+    private static final String FAKES = "fakes";
 
     private final String seed = Long.toString(Long.getLong("jccl.seed", System.nanoTime()));
 
@@ -162,11 +162,11 @@ class ParallelEnginesTest {
         mpiUnused(launcher);
     }
 
-    @ResourceLock(DOUBLES)
+    @ResourceLock(FAKES)
     @ParameterizedTest
     @ValueSource(ints = {1, 2, 4})
     void ncclDouble(int ranks) {
-        TestDouble.use();
+        TestFake.use();
         seeded("ncclDouble", ranks);
         long number = Long.parseLong(seed);
         CommunicatorOptions options =
@@ -182,18 +182,18 @@ class ParallelEnginesTest {
                 });
     }
 
-    @ResourceLock(DOUBLES)
+    @ResourceLock(FAKES)
     @Test
     void unusedIsNamedOnAllGpus() {
-        TestDouble.use();
+        TestFake.use();
         List<Device> devices = List.of(Cuda.device(0), Cuda.device(1), Cuda.device(2));
         Communicator.runLocal(devices, CommunicatorOptions.DEFAULT, ParallelBodies::unused);
     }
 
-    @ResourceLock(DOUBLES)
+    @ResourceLock(FAKES)
     @Test
     void whatNeedsHostMemoryIsRefusedOnGpus() {
-        TestDouble.use();
+        TestFake.use();
         Communicator.runLocal(
                 List.of(Cuda.device(0), Cuda.device(1)),
                 CommunicatorOptions.DEFAULT,

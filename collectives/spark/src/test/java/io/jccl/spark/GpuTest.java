@@ -8,7 +8,7 @@ import io.jccl.Communicator;
 import io.jccl.ReduceOp;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
-import io.jccl.testdouble.DoubleBuild;
+import io.jccl.testfake.FakeBuild;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -21,7 +21,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Tasks to which Spark assigns GPUs, on the C doubles of NCCL and the CUDA runtime. */
+/** Tasks to which Spark assigns GPUs, on the C fakes of NCCL and the CUDA runtime. */
 @Tag("exhaustive")
 @Timeout(value = 5, unit = TimeUnit.MINUTES, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class GpuTest {
@@ -29,12 +29,12 @@ class GpuTest {
 
     @Test
     void assignedGpusTalkByNccl(@TempDir Path folder) throws Exception {
-        boolean compiler = DoubleBuild.compiler().isPresent();
+        boolean compiler = FakeBuild.compiler().isPresent();
         String require = System.getenv().getOrDefault("JCCL_TEST_REQUIRE", "");
         assertTrue(
                 compiler || !List.of(require.split(",")).contains("cc"),
                 "JCCL_TEST_REQUIRE lists cc");
-        Path doubles = DoubleBuild.home();
+        Path fakes = FakeBuild.home();
 
         // Each worker asks it once: the first gets GPU 0, the second GPU 1.
         Path discovery = folder.resolve("gpus");
@@ -56,9 +56,9 @@ class GpuTest {
                         "spark.task.resource.gpu.amount",
                         "1",
                         "spark.executorEnv.NCCL_HOME",
-                        doubles.toString(),
+                        fakes.toString(),
                         "spark.executorEnv.CUDA_HOME",
-                        doubles.toString());
+                        fakes.toString());
         try (Cluster cluster = new Cluster("local-cluster[2,1,1024]", settings)) {
             Cluster.await(
                     () -> cluster.spark.sc().getExecutorMemoryStatus().size() > RANKS,

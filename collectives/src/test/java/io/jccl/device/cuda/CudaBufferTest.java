@@ -15,7 +15,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -42,19 +42,19 @@ class CudaBufferTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @BeforeEach
     void start() {
         Cuda.device(0);
         device = Cuda.device(1);
-        live = TestDouble.live("all");
+        live = TestFake.live("all");
     }
 
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
-        TestDouble.reset();
+        TestFake.reset();
         Gpus.assertLive(live, "all");
         assertEquals(0, Gpus.current());
     }
@@ -246,7 +246,7 @@ class CudaBufferTest {
             assertTrue(message.contains(Long.toString(8L << 50)), message);
             assertTrue(message.contains("cuda:1") && message.contains("bytes are free"), message);
         }
-        TestDouble.inject("cudaHostAlloc:1:error=2");
+        TestFake.inject("cudaHostAlloc:1:error=2");
         String message = Messages.of(JcclException.class, () -> Cuda.pinned(DataType.INT8, 12345));
         assertTrue(message.contains("12345 bytes") && message.contains("ulimit -l"), message);
         assertEquals(0, CudaRuntime.api().cudaGetLastError(), "nothing is left behind");
@@ -357,11 +357,11 @@ class CudaBufferTest {
     @ValueSource(strings = {"cudaMemcpyAsync:*:error=999", "cudaStreamQuery:*:error=999"})
     void errorsOfCopiesSurface(String rule) {
         try (Buffer b = device.allocate(DataType.INT8, 16)) {
-            TestDouble.inject(rule);
+            TestFake.inject(rule);
             assertThrows(CudaException.class, () -> b.get(1));
             assertThrows(CudaException.class, () -> b.set(1, 1));
             assertThrows(CudaException.class, () -> b.copyTo(MemorySegment.ofArray(new byte[16])));
-            TestDouble.reset();
+            TestFake.reset();
             b.set(1, 3);
             assertEquals(3, b.get(1));
         }

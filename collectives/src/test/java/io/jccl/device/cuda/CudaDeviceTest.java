@@ -18,7 +18,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
 import java.time.Duration;
@@ -40,12 +40,12 @@ class CudaDeviceTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @AfterEach
     void clean() {
-        TestDouble.reset();
+        TestFake.reset();
         Gpus.setCurrent(0);
     }
 
@@ -172,8 +172,8 @@ class CudaDeviceTest {
         Device device = Cuda.device(1);
         String function = rule.substring(0, rule.indexOf(':'));
         Gpus.setCurrent(4);
-        long live = TestDouble.live("all");
-        TestDouble.inject(rule);
+        long live = TestFake.live("all");
+        TestFake.inject(rule);
         JcclException e =
                 assertThrows(
                         JcclException.class,
@@ -189,7 +189,7 @@ class CudaDeviceTest {
                                 default -> Cuda.enablePeerAccess(device, Cuda.device(3));
                             }
                         });
-        TestDouble.reset();
+        TestFake.reset();
         assertTrue(String.valueOf(e.getMessage()).contains(function), e.getMessage());
         assertEquals(4, Gpus.current());
         assertEquals(0, NativeError.last(), "no error is left behind for the next call");
@@ -225,12 +225,12 @@ class CudaDeviceTest {
     void aStickyErrorIsFatal() {
         Device device = Cuda.device(0);
         try (Buffer buffer = device.allocate(DataType.INT8, 1)) {
-            TestDouble.sticky(700);
+            TestFake.sticky(700);
             CudaFatalException e = assertThrows(CudaFatalException.class, () -> buffer.set(0, 1));
             assertTrue(CudaException.isFatal(e.error()));
             assertThrows(CudaFatalException.class, () -> device.allocate(DataType.INT8, 1));
             assertThrows(CudaFatalException.class, () -> device.defaultStream().synchronize());
-            TestDouble.reset();
+            TestFake.reset();
         }
         assertFalse(CudaException.isFatal(2));
         assertFalse(CudaException.isFatal(600));
@@ -246,13 +246,13 @@ class CudaDeviceTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"JCCL_DOUBLE_DEVICES=0", "JCCL_DOUBLE_DRIVER_VERSION=12080"})
+    @ValueSource(strings = {"JCCL_FAKE_DEVICES=0", "JCCL_FAKE_DRIVER_VERSION=12080"})
     void withoutDriverOrGpuThereAreNone(String setting) {
         String[] parts = setting.split("=", 2);
         Map<String, String> env = Map.of(parts[0], parts[1]);
-        assertEquals("0", ask(TestDouble.flags(), env, "count"));
+        assertEquals("0", ask(TestFake.flags(), env, "count"));
         for (String what : List.of("device", "again", "view")) {
-            String answer = ask(TestDouble.flags(), env, what);
+            String answer = ask(TestFake.flags(), env, what);
             assertTrue(answer.contains("this process sees no GPU"), answer);
         }
     }
@@ -262,14 +262,14 @@ class CudaDeviceTest {
         // The first two calls: the count, and the first device.
         Map<String, String> env =
                 Map.of(
-                        "JCCL_DOUBLE_INJECT",
+                        "JCCL_FAKE_INJECT",
                         "cudaGetDeviceCount:1:error=3;cudaGetDeviceCount:2:error=3");
         for (String what : List.of("count", "device")) {
-            String answer = ask(TestDouble.flags(), env, what);
+            String answer = ask(TestFake.flags(), env, what);
             assertTrue(answer.contains("CudaException"), answer);
             assertTrue(answer.contains("cudaGetDeviceCount"), answer);
         }
-        assertEquals("cuda:0", ask(TestDouble.flags(), env, "again"));
+        assertEquals("cuda:0", ask(TestFake.flags(), env, "again"));
     }
 
     @Test

@@ -20,7 +20,7 @@ import io.jccl.device.Event;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -50,7 +50,7 @@ class CudaGraphTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @BeforeEach
@@ -58,12 +58,12 @@ class CudaGraphTest {
         Cuda.device(0);
         device = Cuda.device(1);
         Cuda.device(2);
-        live = TestDouble.live("all");
+        live = TestFake.live("all");
     }
 
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
-        TestDouble.reset();
+        TestFake.reset();
         Gpus.assertLive(live, "all");
         assertEquals(0, Gpus.current());
     }
@@ -384,9 +384,9 @@ class CudaGraphTest {
                             stream,
                             () -> {
                                 comm.allReduce(buffer, ReduceOp.SUM, stream);
-                                marks[0] = TestDouble.calls("cudaEventRecord");
+                                marks[0] = TestFake.calls("cudaEventRecord");
                                 sleep(300);
-                                marks[1] = TestDouble.calls("cudaEventRecord");
+                                marks[1] = TestFake.calls("cudaEventRecord");
                             });
             assertEquals(marks[0], marks[1]);
             graph.launch(stream);
@@ -396,7 +396,7 @@ class CudaGraphTest {
             stream.launchHostFunction(() -> sleep(600));
             comm.allReduce(buffer, ReduceOp.SUM, stream);
             sleep(300);
-            assertNotEquals(marks[1], TestDouble.calls("cudaEventRecord"));
+            assertNotEquals(marks[1], TestFake.calls("cudaEventRecord"));
             stream.synchronize(PATIENCE);
         }
     }
@@ -431,11 +431,11 @@ class CudaGraphTest {
             })
     void aCaptureThatCudaRefusesLeavesNothing(String function) {
         try (Stream stream = device.newStream()) {
-            TestDouble.inject(function + ":1:error=999");
+            TestFake.inject(function + ":1:error=999");
             assertThrows(
                     CudaException.class,
                     () -> Graph.capture(stream, () -> stream.launchHostFunction(() -> {})));
-            TestDouble.reset();
+            TestFake.reset();
             if (function.equals("cudaStreamEndCapture")) {
                 // The injected error came instead of the call.
                 CudaRuntime.api()
@@ -453,7 +453,7 @@ class CudaGraphTest {
         try (Stream stream = device.newStream()) {
             Graph graph =
                     Graph.capture(stream, () -> stream.launchHostFunction(ran::incrementAndGet));
-            TestDouble.inject("cudaGraphLaunch:1:error=999");
+            TestFake.inject("cudaGraphLaunch:1:error=999");
             assertThrows(CudaException.class, () -> graph.launch(stream));
             graph.launch(stream);
             stream.synchronize(PATIENCE);

@@ -21,7 +21,7 @@ import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
@@ -49,7 +49,7 @@ class CudaStreamTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @BeforeEach
@@ -60,12 +60,12 @@ class CudaStreamTest {
         Cuda.wrapStream(Cuda.device(0), 0).synchronize();
         Cuda.wrapStream(device, 0).synchronize();
         Cuda.wrapStream(other, 0).synchronize();
-        live = TestDouble.live("all");
+        live = TestFake.live("all");
     }
 
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
-        TestDouble.reset();
+        TestFake.reset();
         Gpus.assertLive(live, "all");
         assertEquals(0, Gpus.current());
     }
@@ -480,7 +480,7 @@ class CudaStreamTest {
     void errorsOfWorkSurfaceWhereSomebodyWaits() {
         try (Stream stream = device.newStream();
                 Event event = device.newEvent()) {
-            TestDouble.inject("cudaStreamQuery:1:error=719;cudaEventQuery:1:error=999");
+            TestFake.inject("cudaStreamQuery:1:error=719;cudaEventQuery:1:error=999");
             String message = Messages.of(CudaException.class, () -> stream.synchronize(PATIENCE));
             assertTrue(message.contains("cudaStreamQuery"), message);
             assertThrows(CudaException.class, event::query);

@@ -17,7 +17,7 @@ import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.device.cuda.Gpus;
 import io.jccl.error.JcclTimeoutException;
-import io.jccl.testdouble.TestDouble;
+import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.topology.LinkKind;
 import io.jccl.topology.Operation;
@@ -67,7 +67,7 @@ class CopyCollectivesTest {
 
     @BeforeAll
     static void useDouble() {
-        TestDouble.use();
+        TestFake.use();
     }
 
     @BeforeEach
@@ -75,12 +75,12 @@ class CopyCollectivesTest {
         for (int d = 0; d < 8; d++) {
             Cuda.wrapStream(Cuda.device(d), 0).synchronize();
         }
-        live = TestDouble.live("all");
+        live = TestFake.live("all");
     }
 
     @AfterEach
     void nothingIsLeft() throws InterruptedException {
-        TestDouble.reset();
+        TestFake.reset();
         Gpus.assertLive(live, "all");
         assertEquals(0, Gpus.current());
     }
@@ -502,7 +502,7 @@ class CopyCollectivesTest {
 
     @Test
     void withoutPeerAccess() {
-        TestDouble.inject("cudaDeviceEnablePeerAccess:*:error=711");
+        TestFake.inject("cudaDeviceEnablePeerAccess:*:error=711");
         try (PeerCopies copies = PeerCopies.of(devices(3), rings(3), PeerCopies.Settings.DEFAULT)) {
             assertEquals(0, copies.peers());
             runAll(copies, 1000, DataType.INT32);
@@ -688,10 +688,10 @@ class CopyCollectivesTest {
                         least = Math.min(least, threads.getCurrentThreadAllocatedBytes() - before);
                         run.synchronize();
                         if (round == 0) {
-                            streams = TestDouble.live("all");
+                            streams = TestFake.live("all");
                         }
                     }
-                    assertEquals(streams, TestDouble.live("all"), "nor of CUDA's objects");
+                    assertEquals(streams, TestFake.live("all"), "nor of CUDA's objects");
                     assertEquals(0, least, op + ": bytes in 100 calls");
                     run.check();
                 }
@@ -713,21 +713,21 @@ class CopyCollectivesTest {
                                 200_000,
                                 DataType.INT8,
                                 false)) {
-            TestDouble.inject("cudaMemcpyPeerAsync:5:error=1");
+            TestFake.inject("cudaMemcpyPeerAsync:5:error=1");
             CudaException e = assertThrows(CudaException.class, () -> run.call(copies));
             String message = String.valueOf(e.getMessage());
             assertTrue(message.contains("broadcast of 200000 bytes a block"), message);
             assertTrue(message.contains("copy of 10000 bytes from rank"), message);
             assertTrue(message.contains("(cuda:") && message.contains("on channel"), message);
             run.synchronize();
-            TestDouble.reset();
+            TestFake.reset();
             run.call(copies);
             run.check();
             for (String function : List.of("cudaStreamWaitEvent", "cudaEventRecord")) {
-                TestDouble.inject(function + ":9:error=1");
+                TestFake.inject(function + ":9:error=1");
                 assertThrows(CudaException.class, () -> run.call(copies));
                 run.synchronize();
-                TestDouble.reset();
+                TestFake.reset();
             }
             run.call(copies);
             run.check();
@@ -751,10 +751,10 @@ class CopyCollectivesTest {
                                     100,
                                     DataType.INT8,
                                     true)) {
-                TestDouble.reset();
-                TestDouble.inject(rule.replaceFirst(":\\d", ":2"));
+                TestFake.reset();
+                TestFake.inject(rule.replaceFirst(":\\d", ":2"));
                 assertThrows(io.jccl.error.JcclException.class, () -> run.call(copies));
-                TestDouble.reset();
+                TestFake.reset();
                 run.call(copies);
                 run.check();
             }

@@ -14,7 +14,7 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import io.jccl.offload.Budgets;
-import io.jccl.offload.CudaDouble;
+import io.jccl.offload.CudaFake;
 import io.jccl.offload.OffloadMemoryException;
 import io.jccl.offload.Tier;
 import io.jccl.offload.nvme.NvmeOptions;
@@ -45,8 +45,8 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
 /**
- * Sharded state on GPUs, with ranks as threads on the doubles of libcudart and libnccl. Device
- * memory of the double cannot be touched by the CPU, and it adds in rank order as {@link
+ * Sharded state on GPUs, with ranks as threads on the fakes of libcudart and libnccl. Device memory
+ * of the fake cannot be touched by the CPU, and it adds in rank order as {@link
  * io.jccl.Algorithm#DIRECT} does, so that parameters are those of the host device bit for bit.
  */
 @Timeout(value = 300, unit = TimeUnit.SECONDS)
@@ -66,12 +66,12 @@ class ZeroCudaTest {
 
     @BeforeEach
     void useTheDoubles() throws Exception {
-        CudaDouble.use();
+        CudaFake.use();
     }
 
     @AfterEach
     void reset() {
-        CudaDouble.reset();
+        CudaFake.reset();
     }
 
     /** Runs ranks on GPUs, or on the host device; each with a real drive if there is a folder. */
@@ -117,7 +117,7 @@ class ZeroCudaTest {
 
     /** Objects of CUDA and NCCL that were not freed; nobody frees ids that were not used. */
     private static long live() {
-        return CudaDouble.live("all") - CudaDouble.live("jobs");
+        return CudaFake.live("all") - CudaFake.live("jobs");
     }
 
     /**
@@ -399,7 +399,7 @@ class ZeroCudaTest {
                                 Stream user = c.device().newStream()) {
                             Demo.initialize(zero, 17);
                             if (c.rank() == 1) {
-                                CudaDouble.inject("cudaMemcpyAsync:" + from + ":error=1");
+                                CudaFake.inject("cudaMemcpyAsync:" + from + ":error=1");
                             }
                             repeats.addAndGet(trainInspiteOfErrors(zero, c, user, memory));
                             if (zero.steps() == STEPS) {
@@ -410,7 +410,7 @@ class ZeroCudaTest {
                             c.abort(what + ": " + e.getMessage());
                         }
                     });
-            CudaDouble.reset();
+            CudaFake.reset();
             repeated += repeats.get();
         }
         System.out.println("copiesThatFail stage " + stage + ": " + repeated + " repeats");

@@ -26,7 +26,7 @@ import org.openjdk.jmh.annotations.Warmup;
 
 /**
  * What {@link Communicator#allReduce} adds to {@code ncclAllReduce}. Meant for a libnccl whose
- * collectives return at once, such as the test double with {@code JCCL_DOUBLE_NOOP=1}; with the
+ * collectives return at once, such as the fake with {@code JCCL_FAKE_NOOP=1}; with the
  * real one and a GPU it shows the whole cost of an enqueue on one rank.
  */
 @State(Scope.Thread)

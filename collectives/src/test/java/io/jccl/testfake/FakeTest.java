@@ -1,13 +1,14 @@
-package io.jccl.testdouble;
+package io.jccl.testfake;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeApi;
 import io.jccl.bindings.NcclApi;
-import io.jccl.testdouble.DoubleBuild.Ended;
+import io.jccl.testfake.FakeBuild.Ended;
 import java.io.IOException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
@@ -28,25 +29,25 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** The doubles do what they say: a C program drives them, {@code src/test/c/double_test.c}. */
+/** The fakes do what they say: a C program drives them, {@code src/test/c/fake_test.c}. */
 @Timeout(value = 8, unit = TimeUnit.MINUTES)
-class DoubleTest {
+class FakeTest {
     @TempDir Path scratch = Path.of("");
 
     private static String run(Map<String, String> environment, Path home, String... arguments) {
         List<String> command = new ArrayList<>();
-        command.add(home.resolve("bin").resolve("double_test").toString());
+        command.add(home.resolve("bin").resolve("fake_test").toString());
         command.addAll(List.of(arguments));
-        Ended ended = DoubleBuild.run(environment, command);
+        Ended ended = FakeBuild.run(environment, command);
         assertEquals(0, ended.status(), () -> String.join(" ", command) + "\n" + ended.output());
         return ended.output();
     }
 
     @Test
     void driveBothThroughC() {
-        String output = run(Map.of(), DoubleBuild.home());
-        System.out.println("DoubleTest: " + output.strip().replace("\n", "\nDoubleTest: "));
-        assertTrue(output.contains("tests of the doubles passed"), output);
+        String output = run(Map.of(), FakeBuild.home());
+        System.out.println("FakeTest: " + output.strip().replace("\n", "\nDoubleTest: "));
+        assertTrue(output.contains("tests of the fakes passed"), output);
     }
 
     /** Ranks as threads only where processes that fork disturb the sanitizer. */
@@ -56,24 +57,40 @@ class DoubleTest {
     void driveBothUnderASanitizer(String sanitizer, String argument) throws IOException {
         String flag = "-fsanitize=" + sanitizer;
         assumeWorks(flag);
-        Path home = DoubleBuild.home(flag, "-fno-sanitize-recover=undefined", "-g", "-O1");
+        Path home = FakeBuild.home(flag, "-fno-sanitize-recover=undefined", "-g", "-O1");
         String output = argument.isEmpty() ? run(Map.of(), home) : run(Map.of(), home, argument);
         assertFalse(output.contains("WARNING"), output);
     }
 
+    /** A slot for a communicator that is freed before the job writes it: a sanitizer finds that. */
+    @Tag("exhaustive")
+    @Test
+    void writeIntoAFreedSlotIsFound() throws IOException {
+        String flag = "-fsanitize=address,undefined";
+        assumeWorks(flag);
+        Path home = FakeBuild.home(flag, "-fno-sanitize-recover=undefined", "-g", "-O1");
+        Ended ended =
+                FakeBuild.run(
+                        Map.of(),
+                        List.of(home.resolve("bin").resolve("fake_test").toString(), "-l"));
+        assertNotEquals(0, ended.status(), ended.output());
+        assertTrue(ended.output().contains("heap-use-after-free"), ended.output());
+        assertTrue(ended.output().contains("write_late"), ended.output());
+    }
+
     private void assumeWorks(String flag) throws IOException {
-        String compiler = DoubleBuild.compiler().orElse("");
+        String compiler = FakeBuild.compiler().orElse("");
         Assumptions.assumeFalse(compiler.isEmpty(), "no C compiler");
         Path source = scratch.resolve("probe.c");
         Path program = scratch.resolve("probe");
         Files.writeString(source, "int main(void) { return 0; }\n");
         Ended compiled =
-                DoubleBuild.run(
+                FakeBuild.run(
                         Map.of(),
                         List.of(compiler, flag, source.toString(), "-o", program.toString()));
         Assumptions.assumeTrue(
                 compiled.status() == 0, compiler + " has no " + flag + ": " + compiled.output());
-        Ended ran = DoubleBuild.run(Map.of(), List.of(program.toString()));
+        Ended ran = FakeBuild.run(Map.of(), List.of(program.toString()));
         Assumptions.assumeTrue(
                 ran.status() == 0, flag + " does not work on this machine: " + ran.output());
     }
@@ -90,12 +107,12 @@ class DoubleTest {
         assertTrue(names.length > 150, names.length + " functions");
         String[] arguments =
                 Stream.concat(Stream.of("-s"), Stream.of(names)).toArray(String[]::new);
-        run(Map.of(), DoubleBuild.home(), arguments);
+        run(Map.of(), FakeBuild.home(), arguments);
     }
 
     @Test
     void anOldLibraryLacksNewFunctions() throws IOException {
-        Path old = DoubleBuild.folder("-DJCCL_DOUBLE_MAX_VERSION=22105").resolve("libnccl.so.2");
+        Path old = FakeBuild.folder("-DJCCL_FAKE_MAX_VERSION=22105").resolve("libnccl.so.2");
         String bytes = Files.readString(old, StandardCharsets.ISO_8859_1);
         assertTrue(bytes.contains("\0ncclCommSplit\0"));
         assertFalse(bytes.contains("\0ncclAlltoAll\0"));
@@ -107,12 +124,12 @@ class DoubleTest {
         String output =
                 run(
                         Map.of(
-                                "JCCL_DOUBLE_NCCL_VERSION", "2.21.5",
-                                "JCCL_DOUBLE_DEVICES", "3",
-                                "JCCL_DOUBLE_MEMORY", "65536",
-                                "JCCL_DOUBLE_NOOP", "1",
-                                "JCCL_DOUBLE_INJECT", "cudaFree:1:error=719"),
-                        DoubleBuild.home(),
+                                "JCCL_FAKE_NCCL_VERSION", "2.21.5",
+                                "JCCL_FAKE_DEVICES", "3",
+                                "JCCL_FAKE_MEMORY", "65536",
+                                "JCCL_FAKE_NOOP", "1",
+                                "JCCL_FAKE_INJECT", "cudaFree:1:error=719"),
+                        FakeBuild.home(),
                         "-v");
         assertEquals(
                 "nccl 22105, devices 3, cudaMalloc of 65537 bytes 2, cudaFree 719, noop 0",
@@ -121,8 +138,8 @@ class DoubleTest {
 
     @Test
     void folderIsBuiltOnce() {
-        Path first = DoubleBuild.home();
-        assertEquals(first, DoubleBuild.home());
+        Path first = FakeBuild.home();
+        assertEquals(first, FakeBuild.home());
         assertTrue(Files.exists(first.resolve("lib64").resolve("libcudart.so.13")));
     }
 }

@@ -1,4 +1,4 @@
-package io.jccl.testdouble;
+package io.jccl.testfake;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
@@ -9,42 +9,42 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * The doubles of libcudart, libnccl and libcublas in this JVM: how tests put them in place, steer
+ * The fakes of libcudart, libnccl and libcublas in this JVM: how tests put them in place, steer
  * them and ask them. Tests call no native code themselves, so commands go through a function that
  * JCCL binds.
  */
-public final class TestDouble {
-    private TestDouble() {}
+public final class TestFake {
+    private TestFake() {}
 
     /**
-     * Makes the doubles what this JVM finds as NCCL, CUDA and cuBLAS; before the first use of any.
+     * Makes the fakes what this JVM finds as NCCL, CUDA and cuBLAS; before the first use of any.
      */
     public static void use() {
-        Path built = DoubleBuild.folder();
+        Path built = FakeBuild.folder();
         System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());
         System.setProperty("jccl.cudart", built.resolve("libcudart.so.13").toString());
         System.setProperty("jccl.cublas", built.resolve("libcublas.so.13").toString());
         String nccl = NativeLibraries.nccl().library().path();
         if (!nccl.startsWith(built.toString())) {
-            throw new AssertionError(nccl + " is not the double: this JVM used NCCL before");
+            throw new AssertionError(nccl + " is not the fake: this JVM used NCCL before");
         }
         reset();
     }
 
-    /** JVM flags by which a child process finds the doubles. */
+    /** JVM flags by which a child process finds the fakes. */
     public static List<String> flags() {
-        return DoubleBuild.jvmFlags();
+        return FakeBuild.jvmFlags();
     }
 
-    /** The folder of doubles built with more compiler flags, such as those of an old version. */
+    /** The folder of fakes built with more compiler flags, such as those of an old version. */
     public static Path build(List<String> more) {
-        return DoubleBuild.folder(more.toArray(String[]::new));
+        return FakeBuild.folder(more.toArray(String[]::new));
     }
 
     /** Adds rules of what goes wrong: {@code function[@rank]:which:action}, see src/test/c. */
     public static void inject(String rules) {
         if (command("inject:" + rules) < 1) {
-            throw new AssertionError("the double does not understand the rules " + rules);
+            throw new AssertionError("the fake does not understand the rules " + rules);
         }
     }
 
@@ -85,9 +85,9 @@ public final class TestDouble {
         CudaApi cuda = NativeLibraries.cuda();
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment answer = arena.allocate(ValueLayout.JAVA_INT);
-            MemorySegment command = arena.allocateFrom("jccl_double:" + text);
+            MemorySegment command = arena.allocateFrom("jccl_fake:" + text);
             if (cuda.cudaDeviceGetByPCIBusId(answer, command) != 0) {
-                throw new AssertionError(cuda + " is not the double: " + text);
+                throw new AssertionError(cuda + " is not the fake: " + text);
             }
             return answer.get(ValueLayout.JAVA_INT, 0);
         }

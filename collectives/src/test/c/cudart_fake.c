@@ -1,5 +1,5 @@
 /*
- * A test double of the CUDA runtime: host memory as device memory, a thread per stream, CUDA's
+ * A fake of the CUDA runtime: host memory as device memory, a thread per stream, CUDA's
  * order of streams and events. README.md says how it differs from the real one.
  *
  * One lock guards everything but the data that streams move; what a stream runs, it runs without
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "double_internal.h"
+#include "fake_internal.h"
 
 enum {
   MOST_DEVICES = 64,
@@ -36,13 +36,13 @@ static const size_t CONTROL = (size_t)EVENT_SLOTS * 64;
 struct op {
   struct op *next;
   uint64_t seq;
-  jcd_call run, release;
+  jcf_call run, release;
   void *arg;
   int ndeps;
-  struct jcd_dep *deps;
+  struct jcf_dep *deps;
 };
 
-struct jcd_stream {
+struct jcf_stream {
   int device;
   unsigned flags;
   int priority;
@@ -53,15 +53,15 @@ struct jcd_stream {
   struct op *head, *tail;
   pthread_cond_t work, done;
   struct capture *capture;
-  struct jcd_node **last; /* while capturing: what the next node follows */
+  struct jcf_node **last; /* while capturing: what the next node follows */
   int nlast;
-  struct jcd_stream *next;
+  struct jcf_stream *next;
 };
 
 /* A recording of an event. */
 struct record {
   int uses;
-  struct jcd_dep at;
+  struct jcf_dep at;
   double ms;
 };
 
@@ -72,16 +72,16 @@ struct slot {
   uint32_t taken;
 };
 
-struct jcd_event {
+struct jcf_event {
   unsigned flags;
   int device;
   bool imported;
   struct record *latest;
   struct slot *slot;
   struct capture *capture;
-  struct jcd_node **last;
+  struct jcf_node **last;
   int nlast;
-  struct jcd_event *next;
+  struct jcf_event *next;
 };
 
 enum state { LIVE, DYING, KEPT };
@@ -96,7 +96,7 @@ struct block {
   int device, region;
   unsigned flags;
   bool nccl, scratch, freed_async;
-  struct jcd_pool *pool;
+  struct jcf_pool *pool;
 };
 
 struct region {
@@ -107,21 +107,21 @@ struct region {
   uintptr_t kept_blocks[MOST_KEPT]; /* oldest first */
 };
 
-struct jcd_pool {
+struct jcf_pool {
   int device, uses;
   bool own, destroyed;
   int reuse[3];
   uint64_t threshold, reserved, reserved_high, used, used_high;
   int access[MOST_DEVICES];
-  struct jcd_pool *next;
+  struct jcf_pool *next;
 };
 
 struct device {
   size_t used;
   unsigned flags;
   size_t limits[7];
-  struct jcd_stream *legacy;
-  struct jcd_pool *default_pool, *pool;
+  struct jcf_stream *legacy;
+  struct jcf_pool *default_pool, *pool;
   bool peers[MOST_DEVICES];
 };
 
@@ -135,19 +135,19 @@ static struct device devices[MOST_DEVICES];
 static struct region regions[MOST_DEVICES + 1]; /* the last one for host memory */
 /*
  * The memory is there twice: under the addresses that callers get, where that of devices cannot be
- * touched, and in a store that only the doubles use. So a program that follows a device pointer on
+ * touched, and in a store that only the fakes use. So a program that follows a device pointer on
  * the CPU ends as it would with a GPU.
  */
 static char *arena, *store;
 static uintptr_t devices_end;
-static struct jcd_process self;
+static struct jcf_process self;
 static struct block *blocks; /* by address */
 static int nblocks, blocks_room;
-static struct jcd_stream *streams;
-static struct jcd_event *events;
-static struct jcd_pool *pools;
-static struct jcd_graph *graphs;
-static struct jcd_exec *execs;
+static struct jcf_stream *streams;
+static struct jcf_event *events;
+static struct jcf_pool *pools;
+static struct jcf_graph *graphs;
+static struct jcf_exec *execs;
 static struct capture *captures;
 static unsigned long long next_stream_id = 1;
 static atomic_int sticky;
@@ -161,7 +161,7 @@ static __thread char self_tag; /* its address names the thread */
 
 static void *need(void *p) {
   if (p == NULL) {
-    fprintf(stderr, "jccl double: the machine is out of memory\n");
+    fprintf(stderr, "jccl fake: the machine is out of memory\n");
     abort();
   }
   return p;
@@ -209,29 +209,29 @@ static uint64_t start_time(int pid) {
 static void thread_ended(void *streams_of_thread);
 
 static void start(void) {
-  ndevices = (int)setting("JCCL_DOUBLE_DEVICES", 8);
+  ndevices = (int)setting("JCCL_FAKE_DEVICES", 8);
   ndevices = ndevices > MOST_DEVICES ? MOST_DEVICES : ndevices;
-  memory_size = setting("JCCL_DOUBLE_MEMORY", memory_size) / PAGE * PAGE;
-  driver_version = (int)setting("JCCL_DOUBLE_DRIVER_VERSION", (size_t)driver_version);
-  peers_possible = setting("JCCL_DOUBLE_PEERS", 1) != 0;
-  compute = (int)setting("JCCL_DOUBLE_COMPUTE", (size_t)compute);
+  memory_size = setting("JCCL_FAKE_MEMORY", memory_size) / PAGE * PAGE;
+  driver_version = (int)setting("JCCL_FAKE_DRIVER_VERSION", (size_t)driver_version);
+  peers_possible = setting("JCCL_FAKE_PEERS", 1) != 0;
+  compute = (int)setting("JCCL_FAKE_COMPUTE", (size_t)compute);
   /* Twice the memory in addresses, so that fragments do not make a device look full. */
   size_t room = 2 * memory_size + ((size_t)64 << 20);
   size_t total = CONTROL + room * (size_t)ndevices + host_size;
-  int fd = memfd_create("jccl-double", MFD_CLOEXEC);
+  int fd = memfd_create("jccl-fake", MFD_CLOEXEC);
   void *map = MAP_FAILED, *again = MAP_FAILED;
   if (fd >= 0 && ftruncate(fd, (off_t)total) == 0) {
     map = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     again = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   }
   if (map == MAP_FAILED || again == MAP_FAILED) {
-    fprintf(stderr, "jccl double: no memory of %zu bytes: %s\n", total, strerror(errno));
+    fprintf(stderr, "jccl fake: no memory of %zu bytes: %s\n", total, strerror(errno));
     abort();
   }
   arena = map;
   store = again;
   devices_end = (uintptr_t)arena + CONTROL + room * (size_t)ndevices;
-  if (setting("JCCL_DOUBLE_GUARD", 1) != 0) {
+  if (setting("JCCL_FAKE_GUARD", 1) != 0) {
     mprotect(arena, CONTROL + room * (size_t)ndevices, PROT_NONE);
   }
   uintptr_t at = (uintptr_t)arena + CONTROL;
@@ -265,7 +265,7 @@ enum need { NEEDS_NOTHING, NEEDS_DEVICES, NEEDS_CONTEXT };
 
 static atomic_uint contexts; /* a bit for each device of which this process has a context */
 
-int jccl_double_contexts(void) { return (int)atomic_load(&contexts); }
+int jccl_fake_contexts(void) { return (int)atomic_load(&contexts); }
 
 static void make_context(int device) {
   if ((atomic_load_explicit(&contexts, memory_order_relaxed) & 1U << device) == 0) {
@@ -273,12 +273,12 @@ static void make_context(int device) {
   }
 }
 
-static cudaError_t enter(struct jcd_fn *fn, enum need needs) {
-  struct jcd_hit hit;
+static cudaError_t enter(struct jcf_fn *fn, enum need needs) {
+  struct jcf_hit hit;
   pthread_once(&started, start);
-  jcd_enter(fn, current, &hit);
+  jcf_enter(fn, current, &hit);
   if (hit.hang) {
-    jcd_hang(NULL);
+    jcf_hang(NULL);
   }
   int dead = atomic_load_explicit(&sticky, memory_order_relaxed);
   if (dead != 0) {
@@ -305,16 +305,16 @@ static cudaError_t enter(struct jcd_fn *fn, enum need needs) {
 }
 
 #define ENTER_ANY(function, needs) \
-  static struct jcd_fn fn_ = {.name = #function}; \
+  static struct jcf_fn fn_ = {.name = #function}; \
   cudaError_t entered_ = enter(&fn_, needs); \
   if (entered_ != cudaSuccess) { \
     return fail(entered_); \
   }
 #define ENTER(function) ENTER_ANY(function, NEEDS_CONTEXT)
 
-int jcd_sticky(void) { return atomic_load(&sticky); }
+int jcf_sticky(void) { return atomic_load(&sticky); }
 
-void jccl_double_sticky(int error) { atomic_store(&sticky, error); }
+void jccl_fake_sticky(int error) { atomic_store(&sticky, error); }
 
 #define ERRORS(E) \
   E(cudaSuccess, 0, "no error") \
@@ -384,26 +384,26 @@ const char *cudaGetErrorName(cudaError_t error) {
 
 const char *cudaGetErrorString(cudaError_t error) {
   switch (error) {
-#define TEXT(name, code, text) case code: return text " (jccl double)";
+#define TEXT(name, code, text) case code: return text " (jccl fake)";
     ERRORS(TEXT)
 #undef TEXT
-    default: return "unrecognized error code (jccl double)";
+    default: return "unrecognized error code (jccl fake)";
   }
 }
 
 cudaError_t cudaGetLastError(void) {
-  static struct jcd_fn fn = {.name = "cudaGetLastError"};
-  struct jcd_hit hit;
-  jcd_enter(&fn, current, &hit);
+  static struct jcf_fn fn = {.name = "cudaGetLastError"};
+  struct jcf_hit hit;
+  jcf_enter(&fn, current, &hit);
   int error = hit.error != 0 ? hit.error : atomic_load(&sticky) != 0 ? sticky : last_error;
   last_error = cudaSuccess;
   return error;
 }
 
 cudaError_t cudaPeekAtLastError(void) {
-  static struct jcd_fn fn = {.name = "cudaPeekAtLastError"};
-  struct jcd_hit hit;
-  jcd_enter(&fn, current, &hit);
+  static struct jcf_fn fn = {.name = "cudaPeekAtLastError"};
+  struct jcf_hit hit;
+  jcf_enter(&fn, current, &hit);
   return hit.error != 0 ? hit.error : atomic_load(&sticky) != 0 ? sticky : last_error;
 }
 
@@ -427,7 +427,7 @@ cudaError_t cudaDriverGetVersion(int *version) {
 
 /* ---- streams' threads */
 
-static void stream_unuse(struct jcd_stream *s) {
+static void stream_unuse(struct jcf_stream *s) {
   if (--s->uses == 0) {
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->done);
@@ -436,14 +436,14 @@ static void stream_unuse(struct jcd_stream *s) {
   }
 }
 
-static struct jcd_dep tail_of(struct jcd_stream *s) {
+static struct jcf_dep tail_of(struct jcf_stream *s) {
   s->uses++;
-  return (struct jcd_dep){s, s->submitted};
+  return (struct jcf_dep){s, s->submitted};
 }
 
-static bool passed(const struct jcd_dep *d) { return d->stream->completed >= d->seq; }
+static bool passed(const struct jcf_dep *d) { return d->stream->completed >= d->seq; }
 
-static void drop_dep(struct jcd_dep *d) {
+static void drop_dep(struct jcf_dep *d) {
   if (d->stream != NULL) {
     stream_unuse(d->stream);
     d->stream = NULL;
@@ -451,15 +451,15 @@ static void drop_dep(struct jcd_dep *d) {
 }
 
 /* Waits for a point in a stream, and gives it up. */
-static void await(struct jcd_dep *d) {
+static void await(struct jcf_dep *d) {
   while (!passed(d)) {
     pthread_cond_wait(&d->stream->done, &lock);
   }
   drop_dep(d);
 }
 
-static void unlist_stream(struct jcd_stream *s) {
-  for (struct jcd_stream **at = &streams; *at != NULL; at = &(*at)->next) {
+static void unlist_stream(struct jcf_stream *s) {
+  for (struct jcf_stream **at = &streams; *at != NULL; at = &(*at)->next) {
     if (*at == s) {
       *at = s->next;
       return;
@@ -468,7 +468,7 @@ static void unlist_stream(struct jcd_stream *s) {
 }
 
 static void *work(void *arg) {
-  struct jcd_stream *s = arg;
+  struct jcf_stream *s = arg;
   on_stream_thread = true;
   pthread_mutex_lock(&lock);
   for (;;) {
@@ -504,7 +504,7 @@ static void *work(void *arg) {
   return NULL;
 }
 
-static void put_dep(struct op *op, const struct jcd_dep *d) {
+static void put_dep(struct op *op, const struct jcf_dep *d) {
   if (passed(d)) {
     return;
   }
@@ -514,22 +514,22 @@ static void put_dep(struct op *op, const struct jcd_dep *d) {
 }
 
 /* What the order of the legacy default stream makes an operation wait for. */
-static void put_legacy_deps(struct op *op, struct jcd_stream *s) {
+static void put_legacy_deps(struct op *op, struct jcf_stream *s) {
   if (s->legacy) {
-    for (struct jcd_stream *t = streams; t != NULL; t = t->next) {
+    for (struct jcf_stream *t = streams; t != NULL; t = t->next) {
       if (t != s && t->device == s->device && (t->flags & cudaStreamNonBlocking) == 0) {
-        put_dep(op, &(struct jcd_dep){t, t->submitted});
+        put_dep(op, &(struct jcf_dep){t, t->submitted});
       }
     }
   } else if ((s->flags & cudaStreamNonBlocking) == 0 && devices[s->device].legacy != NULL) {
-    struct jcd_stream *t = devices[s->device].legacy;
-    put_dep(op, &(struct jcd_dep){t, t->submitted});
+    struct jcf_stream *t = devices[s->device].legacy;
+    put_dep(op, &(struct jcf_dep){t, t->submitted});
   }
 }
 
 /* Enqueues; takes over arg, borrows deps. With neither run nor release it is only a wait. */
-static void enqueue(struct jcd_stream *s, jcd_call run, jcd_call release, void *arg,
-    const struct jcd_dep *deps, int ndeps) {
+static void enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg,
+    const struct jcf_dep *deps, int ndeps) {
   struct op *op = need(calloc(1, sizeof *op));
   op->run = run;
   op->release = release;
@@ -566,8 +566,8 @@ static void enqueue(struct jcd_stream *s, jcd_call run, jcd_call release, void *
   pthread_cond_signal(&s->work);
 }
 
-static struct jcd_stream *new_stream(int device, unsigned flags, int priority) {
-  struct jcd_stream *s = need(calloc(1, sizeof *s));
+static struct jcf_stream *new_stream(int device, unsigned flags, int priority) {
+  struct jcf_stream *s = need(calloc(1, sizeof *s));
   s->device = device;
   s->flags = flags;
   s->priority = priority;
@@ -580,7 +580,7 @@ static struct jcd_stream *new_stream(int device, unsigned flags, int priority) {
   return s;
 }
 
-static void end_stream(struct jcd_stream *s) {
+static void end_stream(struct jcf_stream *s) {
   s->destroyed = true;
   if (s->working) {
     pthread_cond_signal(&s->work); /* its thread takes it off the list when it is done */
@@ -591,7 +591,7 @@ static void end_stream(struct jcd_stream *s) {
 }
 
 static void thread_ended(void *arg) {
-  struct jcd_stream **own = arg;
+  struct jcf_stream **own = arg;
   pthread_mutex_lock(&lock);
   for (int d = 0; d < ndevices; d++) {
     if (own[d] != NULL) {
@@ -602,8 +602,8 @@ static void thread_ended(void *arg) {
   free(own);
 }
 
-static struct jcd_stream *per_thread_stream(int device) {
-  struct jcd_stream **own = pthread_getspecific(thread_key);
+static struct jcf_stream *per_thread_stream(int device) {
+  struct jcf_stream **own = pthread_getspecific(thread_key);
   if (own == NULL) {
     own = need(calloc(MOST_DEVICES, sizeof *own));
     pthread_setspecific(thread_key, own);
@@ -615,7 +615,7 @@ static struct jcd_stream *per_thread_stream(int device) {
   return own[device];
 }
 
-static struct jcd_stream *find_stream(cudaStream_t handle, int device) {
+static struct jcf_stream *find_stream(cudaStream_t handle, int device) {
   uintptr_t h = (uintptr_t)handle;
   if (h <= 1) {
     if (devices[device].legacy == NULL) {
@@ -627,7 +627,7 @@ static struct jcd_stream *find_stream(cudaStream_t handle, int device) {
   if (h == 2) {
     return per_thread_stream(device);
   }
-  for (struct jcd_stream *s = streams; s != NULL; s = s->next) {
+  for (struct jcf_stream *s = streams; s != NULL; s = s->next) {
     if (s == handle) {
       return s->destroyed ? NULL : s;
     }
@@ -636,11 +636,11 @@ static struct jcd_stream *find_stream(cudaStream_t handle, int device) {
 }
 
 /* Waits for all that is enqueued on a stream now; on the legacy one, for what it waits for too. */
-static void sync_stream(struct jcd_stream *s) {
+static void sync_stream(struct jcf_stream *s) {
   if (s->legacy) {
-    struct jcd_dep *deps = NULL;
+    struct jcf_dep *deps = NULL;
     int n = 0;
-    for (struct jcd_stream *t = streams; t != NULL; t = t->next) {
+    for (struct jcf_stream *t = streams; t != NULL; t = t->next) {
       if (t->device == s->device && (t->flags & cudaStreamNonBlocking) == 0) {
         deps = need(realloc(deps, (size_t)(n + 1) * sizeof *deps));
         deps[n++] = tail_of(t);
@@ -651,16 +651,16 @@ static void sync_stream(struct jcd_stream *s) {
     }
     free(deps);
   } else {
-    struct jcd_dep d = tail_of(s);
+    struct jcf_dep d = tail_of(s);
     await(&d);
   }
 }
 
-static bool stream_idle(const struct jcd_stream *s) {
+static bool stream_idle(const struct jcf_stream *s) {
   if (s->completed < s->submitted) {
     return false;
   }
-  for (struct jcd_stream *t = streams; s->legacy && t != NULL; t = t->next) {
+  for (struct jcf_stream *t = streams; s->legacy && t != NULL; t = t->next) {
     if (t->device == s->device && (t->flags & cudaStreamNonBlocking) == 0
         && t->completed < t->submitted) {
       return false;
@@ -670,16 +670,16 @@ static bool stream_idle(const struct jcd_stream *s) {
 }
 
 /* Whether what is put on a stream now would run at once. */
-static bool runs_at_once(const struct jcd_stream *s) {
-  const struct jcd_stream *l =
+static bool runs_at_once(const struct jcf_stream *s) {
+  const struct jcf_stream *l =
       (s->flags & cudaStreamNonBlocking) != 0 ? NULL : devices[s->device].legacy;
   return stream_idle(s) && (l == NULL || l->completed == l->submitted);
 }
 
 static void sync_device(int device) {
-  struct jcd_dep *deps = NULL;
+  struct jcf_dep *deps = NULL;
   int n = 0;
-  for (struct jcd_stream *t = streams; t != NULL; t = t->next) {
+  for (struct jcf_stream *t = streams; t != NULL; t = t->next) {
     if (t->device == device && t->completed < t->submitted) {
       deps = need(realloc(deps, (size_t)(n + 1) * sizeof *deps));
       deps[n++] = tail_of(t);
@@ -721,14 +721,14 @@ static bool in_arena(const void *ptr) {
   return (uintptr_t)ptr - (uintptr_t)arena < self.arena_size;
 }
 
-/* Where the doubles find what is at an address. */
+/* Where the fakes find what is at an address. */
 static void *stored(const void *ptr) {
   uintptr_t at = (uintptr_t)ptr;
   return at >= (uintptr_t)arena && at < devices_end ? store + (at - (uintptr_t)arena)
                                                     : (void *)at;
 }
 
-void *jcd_stored(const void *ptr) { return stored(ptr); }
+void *jcf_stored(const void *ptr) { return stored(ptr); }
 
 static struct block *insert_block(uintptr_t base, size_t size, size_t room) {
   if (nblocks == blocks_room) {
@@ -792,7 +792,7 @@ static void fill(void *where, int value, size_t size) {
 
 /* region: a device, or ndevices for the host. Memory that is counted has to fit the device. */
 static cudaError_t allocate(void **out, size_t size, enum kind kind, int device, size_t align,
-    struct jcd_pool *pool, unsigned flags, bool nccl) {
+    struct jcf_pool *pool, unsigned flags, bool nccl) {
   int region = kind == DEVICE ? device : ndevices;
   pthread_mutex_lock(&lock);
   if (kind == DEVICE && (size > memory_size || devices[device].used + size > memory_size)) {
@@ -830,14 +830,14 @@ static cudaError_t allocate(void **out, size_t size, enum kind kind, int device,
   }
   pthread_mutex_unlock(&lock);
   fill(ptr, FRESH, size);
-  jcd_live(kind == HOST ? JCD_HOST : JCD_ALLOCATIONS, 1);
+  jcf_live(kind == HOST ? JCF_HOST : JCF_ALLOCATIONS, 1);
   *out = ptr;
   return cudaSuccess;
 }
 
-static void pool_unuse(struct jcd_pool *p) {
+static void pool_unuse(struct jcf_pool *p) {
   if (--p->uses == 0) {
-    for (struct jcd_pool **at = &pools; *at != NULL; at = &(*at)->next) {
+    for (struct jcf_pool **at = &pools; *at != NULL; at = &(*at)->next) {
       if (*at == p) {
         *at = p->next;
         break;
@@ -862,7 +862,7 @@ static void release_block(struct block *b) {
     b->pool = NULL;
   }
   if (!b->scratch) {
-    jcd_live(b->kind == HOST ? JCD_HOST : JCD_ALLOCATIONS, -1);
+    jcf_live(b->kind == HOST ? JCF_HOST : JCF_ALLOCATIONS, -1);
   }
   pthread_mutex_unlock(&lock);
   fill((void *)base, FREED, size);
@@ -877,8 +877,8 @@ static void release_block(struct block *b) {
   r->kept += b->room;
 }
 
-struct jcd_memory jcd_memory_of(const void *ptr) {
-  struct jcd_memory m = {.type = cudaMemoryTypeUnregistered, .device = -2};
+struct jcf_memory jcf_memory_of(const void *ptr) {
+  struct jcf_memory m = {.type = cudaMemoryTypeUnregistered, .device = -2};
   pthread_once(&started, start);
   pthread_mutex_lock(&lock);
   struct block *b = live_at(ptr);
@@ -900,14 +900,14 @@ struct jcd_memory jcd_memory_of(const void *ptr) {
   return m;
 }
 
-bool jcd_peer_enabled(int device, int peer) {
+bool jcf_peer_enabled(int device, int peer) {
   pthread_mutex_lock(&lock);
   bool enabled = devices[device].peers[peer];
   pthread_mutex_unlock(&lock);
   return enabled;
 }
 
-void *jcd_scratch(size_t size) {
+void *jcf_scratch(size_t size) {
   pthread_once(&started, start);
   pthread_mutex_lock(&lock);
   struct block *b = place(&regions[ndevices], size, 64);
@@ -921,7 +921,7 @@ void *jcd_scratch(size_t size) {
   return ptr;
 }
 
-void jcd_scratch_free(void *ptr) {
+void jcf_scratch_free(void *ptr) {
   if (ptr != NULL) {
     pthread_mutex_lock(&lock);
     release_block(block_at(ptr));
@@ -929,7 +929,7 @@ void jcd_scratch_free(void *ptr) {
   }
 }
 
-bool jcd_account(int device, int64_t bytes) {
+bool jcf_account(int device, int64_t bytes) {
   pthread_mutex_lock(&lock);
   bool fits = bytes < 0 || devices[device].used + (size_t)bytes <= memory_size;
   if (fits) {
@@ -939,24 +939,24 @@ bool jcd_account(int device, int64_t bytes) {
   return fits;
 }
 
-void jcd_self(struct jcd_process *out) {
+void jcf_self(struct jcf_process *out) {
   pthread_once(&started, start);
   *out = self;
 }
 
-bool jcd_alive(const struct jcd_process *p) {
+bool jcf_alive(const struct jcf_process *p) {
   return p->pid == self.pid || start_time(p->pid) == p->started;
 }
 
 /* Arenas of other processes stay mapped: there are as many as processes. */
 struct mapped {
-  struct jcd_process process;
+  struct jcf_process process;
   char *at;
   struct mapped *next;
 };
 static struct mapped *mapped;
 
-char *jcd_map(const struct jcd_process *p) {
+char *jcf_map(const struct jcf_process *p) {
   pthread_once(&started, start);
   if (p->pid == self.pid && p->started == self.started) {
     return store;
@@ -1000,35 +1000,35 @@ struct copy {
   void *staged;
 };
 
-struct jcd_node {
+struct jcf_node {
   enum work work;
   struct copy copy;
   int value;
   cudaHostFn_t fn;
   void *data;
   cudaEvent_t event;
-  void (*launch)(void *arg, struct jcd_stream *s);
-  jcd_call use, done;
+  void (*launch)(void *arg, struct jcf_stream *s);
+  jcf_call use, done;
   void *arg;
-  struct jcd_node **after;
+  struct jcf_node **after;
   int nafter;
 };
 
-struct jcd_graph {
-  struct jcd_node **nodes;
+struct jcf_graph {
+  struct jcf_node **nodes;
   int n;
-  struct jcd_graph *next;
+  struct jcf_graph *next;
 };
 
-struct jcd_exec {
-  struct jcd_node **nodes;
+struct jcf_exec {
+  struct jcf_node **nodes;
   int n;
-  struct jcd_exec *next;
+  struct jcf_exec *next;
 };
 
 struct capture {
-  struct jcd_graph *graph;
-  struct jcd_stream *origin;
+  struct jcf_graph *graph;
+  struct jcf_stream *origin;
   int mode;
   const void *thread;
   bool invalid;
@@ -1059,12 +1059,12 @@ static cudaError_t unsafe_now(void) {
 }
 
 /* With the lock: whether work may be put on a stream. */
-static cudaError_t usable(struct jcd_stream *s) {
+static cudaError_t usable(struct jcf_stream *s) {
   if (s->capture != NULL) {
     return s->capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
   }
   if (s->legacy) {
-    for (struct jcd_stream *t = streams; t != NULL; t = t->next) {
+    for (struct jcf_stream *t = streams; t != NULL; t = t->next) {
       if (t->capture != NULL && t->device == s->device
           && (t->flags & cudaStreamNonBlocking) == 0) {
         t->capture->invalid = true;
@@ -1075,8 +1075,8 @@ static cudaError_t usable(struct jcd_stream *s) {
   return cudaSuccess;
 }
 
-static void set_last(struct jcd_node ***last, int *n, struct jcd_node **nodes, int count) {
-  struct jcd_node **copy = need(malloc((size_t)(count + 1) * sizeof *copy));
+static void set_last(struct jcf_node ***last, int *n, struct jcf_node **nodes, int count) {
+  struct jcf_node **copy = need(malloc((size_t)(count + 1) * sizeof *copy));
   if (count > 0) {
     memcpy(copy, nodes, (size_t)count * sizeof *copy);
   }
@@ -1085,7 +1085,7 @@ static void set_last(struct jcd_node ***last, int *n, struct jcd_node **nodes, i
   *n = count;
 }
 
-static void add_last(struct jcd_node ***last, int *n, struct jcd_node *node) {
+static void add_last(struct jcf_node ***last, int *n, struct jcf_node *node) {
   for (int i = 0; i < *n; i++) {
     if ((*last)[i] == node) {
       return;
@@ -1095,8 +1095,8 @@ static void add_last(struct jcd_node ***last, int *n, struct jcd_node *node) {
   (*last)[(*n)++] = node;
 }
 
-static struct jcd_node *add_node(struct jcd_graph *g, const struct jcd_node *what) {
-  struct jcd_node *node = need(malloc(sizeof *node));
+static struct jcf_node *add_node(struct jcf_graph *g, const struct jcf_node *what) {
+  struct jcf_node *node = need(malloc(sizeof *node));
   *node = *what;
   node->after = NULL;
   node->nafter = 0;
@@ -1106,14 +1106,14 @@ static struct jcd_node *add_node(struct jcd_graph *g, const struct jcd_node *wha
 }
 
 /* Puts work on a stream, or into the graph that it captures. */
-static void launch_node(struct jcd_stream *s, const struct jcd_node *what);
+static void launch_node(struct jcf_stream *s, const struct jcf_node *what);
 
-static void put_node(struct jcd_stream *s, const struct jcd_node *what) {
+static void put_node(struct jcf_stream *s, const struct jcf_node *what) {
   if (s->capture == NULL) {
     launch_node(s, what);
     return;
   }
-  struct jcd_node *node = add_node(s->capture->graph, what);
+  struct jcf_node *node = add_node(s->capture->graph, what);
   set_last(&node->after, &node->nafter, s->last, s->nlast);
   set_last(&s->last, &s->nlast, &node, 1);
 }
@@ -1199,7 +1199,7 @@ static cudaError_t copy(struct copy what, int kind, cudaStream_t handle, bool sy
   size_t dst_size = (what.height - 1) * what.dpitch + what.width;
   size_t src_size = (what.height - 1) * what.spitch + what.width;
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(handle, current);
+  struct jcf_stream *s = find_stream(handle, current);
   cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : cudaSuccess;
   if (error == cudaSuccess && synchronous) {
     error = unsafe();
@@ -1209,7 +1209,7 @@ static cudaError_t copy(struct copy what, int kind, cudaStream_t handle, bool sy
   enum place_of src = place_of(what.src, src_size);
   error = error != cudaSuccess ? error : check_copy(dst, src, kind);
   if (error == cudaSuccess && s->capture != NULL) {
-    put_node(s, &(struct jcd_node){.work = COPY, .copy = what});
+    put_node(s, &(struct jcf_node){.work = COPY, .copy = what});
   } else if (error == cudaSuccess) {
     bool staged = src == PAGEABLE && (dst == ON_DEVICE || dst == ANYWHERE);
     /* The CPU copies between host memory, and into pageable memory while the caller waits. */
@@ -1229,7 +1229,7 @@ static cudaError_t copy(struct copy what, int kind, cudaStream_t handle, bool sy
     }
     enqueue(s, run_copy, release_copy, c, NULL, 0);
     if (waits) {
-      struct jcd_dep d = tail_of(s);
+      struct jcf_dep d = tail_of(s);
       await(&d);
     }
   }
@@ -1263,7 +1263,7 @@ static cudaError_t check_peers(const void *dst, int dstDevice, const void *src, 
   if (dstDevice < 0 || dstDevice >= ndevices || srcDevice < 0 || srcDevice >= ndevices) {
     return cudaErrorInvalidDevice;
   }
-  struct jcd_memory d = jcd_memory_of(dst), s = jcd_memory_of(src);
+  struct jcf_memory d = jcf_memory_of(dst), s = jcf_memory_of(src);
   bool right = d.type == cudaMemoryTypeDevice && d.device == dstDevice
       && s.type == cudaMemoryTypeDevice && s.device == srcDevice;
   return right ? cudaSuccess : cudaErrorInvalidValue;
@@ -1292,7 +1292,7 @@ static cudaError_t set(void *ptr, int value, size_t count, cudaStream_t handle, 
     return cudaSuccess;
   }
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(handle, current);
+  struct jcf_stream *s = find_stream(handle, current);
   cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : cudaSuccess;
   if (error == cudaSuccess && sync) {
     error = unsafe();
@@ -1303,7 +1303,7 @@ static cudaError_t set(void *ptr, int value, size_t count, cudaStream_t handle, 
     error = cudaErrorInvalidValue;
   }
   if (error == cudaSuccess) {
-    put_node(s, &(struct jcd_node){.work = SET, .copy = flat(ptr, NULL, count), .value = value});
+    put_node(s, &(struct jcf_node){.work = SET, .copy = flat(ptr, NULL, count), .value = value});
     if (sync && where == PINNED) {
       sync_stream(s);
     }
@@ -1437,8 +1437,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     return fail(cudaErrorInvalidDevice);
   }
   memset(p, 0, sizeof *p);
-  snprintf(p->name, sizeof p->name, "jccl test double %d", device);
-  memcpy(p->uuid, "jccl-double----", 15);
+  snprintf(p->name, sizeof p->name, "jccl fake %d", device);
+  memcpy(p->uuid, "jccl-fake------", 15);
   p->uuid[15] = (char)('0' + device);
   p->totalGlobalMem = memory_size;
   p->sharedMemPerBlock = 48 << 10;
@@ -1480,9 +1480,9 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int len, int device) {
   return cudaSuccess;
 }
 
-/* Also takes commands to the double, see README.md: this function any caller has. */
+/* Also takes commands to the fake, see README.md: this function any caller has. */
 cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id) {
-  if (device != NULL && id != NULL && jcd_command(id, device)) {
+  if (device != NULL && id != NULL && jcf_command(id, device)) {
     return cudaSuccess;
   }
   ENTER_ANY(cudaDeviceGetByPCIBusId, NEEDS_DEVICES);
@@ -1541,7 +1541,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   return cudaSuccess;
 }
 
-static void trim(struct jcd_pool *p, uint64_t keep) {
+static void trim(struct jcf_pool *p, uint64_t keep) {
   uint64_t least = (p->used + (2 << 20) - 1) >> 21 << 21;
   least = least > keep ? least : keep;
   p->reserved = p->reserved < least ? p->reserved : least;
@@ -1552,7 +1552,7 @@ static void trim(struct jcd_pool *p, uint64_t keep) {
  * unless cudaMemPoolAttrReleaseThreshold was set.
  */
 static void trim_pools(void) {
-  for (struct jcd_pool *p = pools; p != NULL; p = p->next) {
+  for (struct jcf_pool *p = pools; p != NULL; p = p->next) {
     trim(p, p->threshold);
   }
 }
@@ -1561,7 +1561,7 @@ cudaError_t cudaDeviceSynchronize(void) {
   ENTER(cudaDeviceSynchronize);
   pthread_mutex_lock(&lock);
   cudaError_t error = unsafe();
-  for (struct jcd_stream *t = streams; t != NULL; t = t->next) {
+  for (struct jcf_stream *t = streams; t != NULL; t = t->next) {
     if (t->capture != NULL && t->device == current) {
       t->capture->invalid = true;
       error = cudaErrorStreamCaptureUnsupported;
@@ -1575,7 +1575,7 @@ cudaError_t cudaDeviceSynchronize(void) {
   return fail(error);
 }
 
-static void free_event(struct jcd_event *e);
+static void free_event(struct jcf_event *e);
 static void end_capture(struct capture *c);
 
 cudaError_t cudaDeviceReset(void) {
@@ -1595,16 +1595,16 @@ cudaError_t cudaDeviceReset(void) {
         }
       }
     }
-    struct jcd_stream *next;
-    for (struct jcd_stream *t = streams; t != NULL; t = next) {
+    struct jcf_stream *next;
+    for (struct jcf_stream *t = streams; t != NULL; t = next) {
       next = t->next;
       if (t->device == current && !t->destroyed && !t->implicit) {
-        jcd_live(JCD_STREAMS, -1);
+        jcf_live(JCF_STREAMS, -1);
         end_stream(t);
       }
     }
-    struct jcd_event *after;
-    for (struct jcd_event *e = events; e != NULL; e = after) {
+    struct jcf_event *after;
+    for (struct jcf_event *e = events; e != NULL; e = after) {
       after = e->next;
       if (e->device == current) {
         free_event(e);
@@ -1718,13 +1718,13 @@ cudaError_t cudaFree(void *ptr) {
   return fail(free_base(ptr, false, false));
 }
 
-cudaError_t jcd_nccl_alloc(void **ptr, size_t size) {
+cudaError_t jcf_nccl_alloc(void **ptr, size_t size) {
   pthread_once(&started, start);
   return ndevices == 0 ? cudaErrorNoDevice
                        : allocate(ptr, size, DEVICE, current, PAGE, NULL, 0, true);
 }
 
-cudaError_t jcd_nccl_free(void *ptr) { return free_base(ptr, false, true); }
+cudaError_t jcf_nccl_free(void *ptr) { return free_base(ptr, false, true); }
 
 cudaError_t cudaMallocManaged(void **ptr, size_t size, unsigned flags) {
   ENTER(cudaMallocManaged);
@@ -1754,7 +1754,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void
   if (a == NULL) {
     return fail(cudaErrorInvalidValue);
   }
-  struct jcd_memory m = jcd_memory_of(ptr);
+  struct jcf_memory m = jcf_memory_of(ptr);
   memset(a, 0, sizeof *a);
   a->type = m.type;
   a->device = m.device;
@@ -1818,7 +1818,7 @@ cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned flags) {
       b->kind = REGISTERED;
       b->device = current;
       b->flags = flags;
-      jcd_live(JCD_REGISTERED, 1);
+      jcf_live(JCF_REGISTERED, 1);
     }
   }
   pthread_mutex_unlock(&lock);
@@ -1842,7 +1842,7 @@ cudaError_t cudaHostUnregister(void *ptr) {
       error = cudaErrorHostMemoryNotRegistered;
     } else {
       remove_block(b);
-      jcd_live(JCD_REGISTERED, -1);
+      jcf_live(JCF_REGISTERED, -1);
     }
   }
   pthread_mutex_unlock(&lock);
@@ -1876,8 +1876,8 @@ cudaError_t cudaHostGetFlags(unsigned *flags, void *host) {
 
 /* ---- pools */
 
-static struct jcd_pool *new_pool(int device, bool own) {
-  struct jcd_pool *p = need(calloc(1, sizeof *p));
+static struct jcf_pool *new_pool(int device, bool own) {
+  struct jcf_pool *p = need(calloc(1, sizeof *p));
   p->device = device;
   p->uses = 1;
   p->own = own;
@@ -1888,20 +1888,20 @@ static struct jcd_pool *new_pool(int device, bool own) {
   return p;
 }
 
-static struct jcd_pool *default_pool(int device) {
+static struct jcf_pool *default_pool(int device) {
   if (devices[device].default_pool == NULL) {
     devices[device].default_pool = new_pool(device, false);
   }
   return devices[device].default_pool;
 }
 
-static struct jcd_pool *current_pool(int device) {
-  struct jcd_pool *p = devices[device].pool;
+static struct jcf_pool *current_pool(int device) {
+  struct jcf_pool *p = devices[device].pool;
   return p != NULL ? p : default_pool(device);
 }
 
-static struct jcd_pool *find_pool(cudaMemPool_t handle) {
-  for (struct jcd_pool *p = pools; p != NULL; p = p->next) {
+static struct jcf_pool *find_pool(cudaMemPool_t handle) {
+  for (struct jcf_pool *p = pools; p != NULL; p = p->next) {
     if (p == handle) {
       return p->destroyed ? NULL : p;
     }
@@ -1915,13 +1915,13 @@ static cudaError_t malloc_async(
     return cudaErrorInvalidValue;
   }
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : usable(s);
   if (error == cudaSuccess && s->capture != NULL) {
     s->capture->invalid = true;
-    error = cudaErrorNotSupported; /* the double has no allocation nodes */
+    error = cudaErrorNotSupported; /* the fake has no allocation nodes */
   }
-  struct jcd_pool *p = NULL;
+  struct jcf_pool *p = NULL;
   if (error == cudaSuccess) {
     p = from_pool ? find_pool(handle) : current_pool(s->device);
     error = p == NULL ? cudaErrorInvalidValue : cudaSuccess;
@@ -1960,7 +1960,7 @@ cudaError_t cudaFreeAsync(void *ptr, cudaStream_t stream) {
     return fail(cudaErrorInvalidValue);
   }
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : usable(s);
   struct block *b = live_at(ptr);
   if (error == cudaSuccess && s->capture != NULL) {
@@ -1992,14 +1992,14 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps
   pthread_mutex_lock(&lock);
   *pool = new_pool(props->location.id, true);
   pthread_mutex_unlock(&lock);
-  jcd_live(JCD_POOLS, 1);
+  jcf_live(JCF_POOLS, 1);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
   ENTER(cudaMemPoolDestroy);
   pthread_mutex_lock(&lock);
-  struct jcd_pool *p = find_pool(pool);
+  struct jcf_pool *p = find_pool(pool);
   bool ok = p != NULL && p->own;
   if (ok) {
     p->destroyed = true;
@@ -2007,7 +2007,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
       devices[p->device].pool = NULL;
     }
     pool_unuse(p); /* goes when the last allocation goes */
-    jcd_live(JCD_POOLS, -1);
+    jcf_live(JCF_POOLS, -1);
   }
   pthread_mutex_unlock(&lock);
   return fail(ok ? cudaSuccess : cudaErrorInvalidValue);
@@ -2016,7 +2016,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
   ENTER(cudaMemPoolTrimTo);
   pthread_mutex_lock(&lock);
-  struct jcd_pool *p = find_pool(pool);
+  struct jcf_pool *p = find_pool(pool);
   if (p != NULL) {
     trim(p, keep);
   }
@@ -2027,7 +2027,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, int attr, void *value) {
   ENTER(cudaMemPoolSetAttribute);
   pthread_mutex_lock(&lock);
-  struct jcd_pool *p = find_pool(pool);
+  struct jcf_pool *p = find_pool(pool);
   bool ok = p != NULL && value != NULL && attr >= 1 && attr <= 8 && attr != 5 && attr != 7;
   if (ok && attr <= 3) {
     memcpy(&p->reuse[attr - 1], value, sizeof(int));
@@ -2050,7 +2050,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, int attr, void *value) {
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, int attr, void *value) {
   ENTER(cudaMemPoolGetAttribute);
   pthread_mutex_lock(&lock);
-  struct jcd_pool *p = find_pool(pool);
+  struct jcf_pool *p = find_pool(pool);
   bool ok = p != NULL && value != NULL && attr >= 1 && attr <= 8;
   if (ok && attr <= 3) {
     memcpy(value, &p->reuse[attr - 1], sizeof(int));
@@ -2067,7 +2067,7 @@ cudaError_t cudaMemPoolSetAccess(
     cudaMemPool_t pool, const struct cudaMemAccessDesc *list, size_t count) {
   ENTER(cudaMemPoolSetAccess);
   pthread_mutex_lock(&lock);
-  struct jcd_pool *p = find_pool(pool);
+  struct jcf_pool *p = find_pool(pool);
   cudaError_t error = p == NULL || (list == NULL && count > 0) ? cudaErrorInvalidValue
                                                                 : cudaSuccess;
   for (size_t i = 0; i < count && error == cudaSuccess; i++) {
@@ -2090,7 +2090,7 @@ cudaError_t cudaMemPoolGetAccess(
     int *flags, cudaMemPool_t pool, struct cudaMemLocation *location) {
   ENTER(cudaMemPoolGetAccess);
   pthread_mutex_lock(&lock);
-  struct jcd_pool *p = find_pool(pool);
+  struct jcf_pool *p = find_pool(pool);
   bool ok = p != NULL && flags != NULL && location != NULL && location->type == 1
       && is_device(location->id);
   if (ok) {
@@ -2162,7 +2162,7 @@ cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
     return fail(cudaErrorInvalidDevice);
   }
   pthread_mutex_lock(&lock);
-  struct jcd_pool *p = find_pool(pool);
+  struct jcf_pool *p = find_pool(pool);
   bool ok = p != NULL && p->device == device;
   if (ok) {
     devices[device].pool = p;
@@ -2181,7 +2181,7 @@ static cudaError_t create_stream(cudaStream_t *out, unsigned flags, int priority
   pthread_mutex_lock(&lock);
   *out = new_stream(current, flags, priority);
   pthread_mutex_unlock(&lock);
-  jcd_live(JCD_STREAMS, 1);
+  jcf_live(JCF_STREAMS, 1);
   return cudaSuccess;
 }
 
@@ -2206,7 +2206,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return fail(cudaErrorInvalidResourceHandle);
   }
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   if (s != NULL) {
     if (s->capture != NULL && s->capture->origin == s) {
       end_capture(s->capture);
@@ -2214,14 +2214,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
       s->capture = NULL;
     }
     end_stream(s);
-    jcd_live(JCD_STREAMS, -1);
+    jcf_live(JCF_STREAMS, -1);
   }
   pthread_mutex_unlock(&lock);
   return fail(s != NULL ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
 /* With the lock: whether the host may wait for a stream or ask about it. */
-static cudaError_t may_ask(struct jcd_stream *s) {
+static cudaError_t may_ask(struct jcf_stream *s) {
   if (s == NULL) {
     return cudaErrorInvalidResourceHandle;
   }
@@ -2235,7 +2235,7 @@ static cudaError_t may_ask(struct jcd_stream *s) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   ENTER(cudaStreamQuery);
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = may_ask(s);
   if (error == cudaSuccess && !stream_idle(s)) {
     error = cudaErrorNotReady;
@@ -2247,7 +2247,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ENTER(cudaStreamSynchronize);
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = may_ask(s);
   if (error == cudaSuccess) {
     sync_stream(s);
@@ -2258,9 +2258,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return fail(error);
 }
 
-static cudaError_t stream_value(cudaStream_t stream, struct jcd_stream *out) {
+static cudaError_t stream_value(cudaStream_t stream, struct jcf_stream *out) {
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   if (s != NULL) {
     *out = *s;
   }
@@ -2270,7 +2270,7 @@ static cudaError_t stream_value(cudaStream_t stream, struct jcd_stream *out) {
 
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags) {
   ENTER(cudaStreamGetFlags);
-  struct jcd_stream s;
+  struct jcf_stream s;
   cudaError_t error = flags == NULL ? cudaErrorInvalidValue : stream_value(stream, &s);
   if (error == cudaSuccess) {
     *flags = s.flags;
@@ -2280,7 +2280,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags) {
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
   ENTER(cudaStreamGetPriority);
-  struct jcd_stream s;
+  struct jcf_stream s;
   cudaError_t error = priority == NULL ? cudaErrorInvalidValue : stream_value(stream, &s);
   if (error == cudaSuccess) {
     *priority = s.priority;
@@ -2290,7 +2290,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
 
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id) {
   ENTER(cudaStreamGetId);
-  struct jcd_stream s;
+  struct jcf_stream s;
   cudaError_t error = id == NULL ? cudaErrorInvalidValue : stream_value(stream, &s);
   if (error == cudaSuccess) {
     *id = s.id;
@@ -2300,7 +2300,7 @@ cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id) {
 
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device) {
   ENTER(cudaStreamGetDevice);
-  struct jcd_stream s;
+  struct jcf_stream s;
   cudaError_t error = device == NULL ? cudaErrorInvalidValue : stream_value(stream, &s);
   if (error == cudaSuccess) {
     *device = s.device;
@@ -2314,10 +2314,10 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data)
     return fail(cudaErrorInvalidValue);
   }
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : usable(s);
   if (error == cudaSuccess) {
-    put_node(s, &(struct jcd_node){.work = CALL, .fn = fn, .data = data});
+    put_node(s, &(struct jcf_node){.work = CALL, .fn = fn, .data = data});
   }
   pthread_mutex_unlock(&lock);
   return fail(error);
@@ -2325,10 +2325,10 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data)
 
 /* What libnccl uses. */
 
-struct jcd_stream *jcd_stream_use(cudaStream_t handle, int device) {
+struct jcf_stream *jcf_stream_use(cudaStream_t handle, int device) {
   pthread_once(&started, start);
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(handle, device);
+  struct jcf_stream *s = find_stream(handle, device);
   if (s != NULL) {
     s->uses++;
   }
@@ -2336,38 +2336,38 @@ struct jcd_stream *jcd_stream_use(cudaStream_t handle, int device) {
   return s;
 }
 
-void jcd_stream_done(struct jcd_stream *s) {
+void jcf_stream_done(struct jcf_stream *s) {
   pthread_mutex_lock(&lock);
   stream_unuse(s);
   pthread_mutex_unlock(&lock);
 }
 
-int jcd_stream_device(struct jcd_stream *s) { return s->device; }
+int jcf_stream_device(struct jcf_stream *s) { return s->device; }
 
-struct jcd_dep jcd_enqueue(struct jcd_stream *s, jcd_call run, jcd_call release, void *arg,
-    const struct jcd_dep *deps, int ndeps) {
+struct jcf_dep jcf_enqueue(struct jcf_stream *s, jcf_call run, jcf_call release, void *arg,
+    const struct jcf_dep *deps, int ndeps) {
   pthread_mutex_lock(&lock);
   enqueue(s, run, release, arg, deps, ndeps);
-  struct jcd_dep d = tail_of(s);
+  struct jcf_dep d = tail_of(s);
   pthread_mutex_unlock(&lock);
   return d;
 }
 
-struct jcd_dep jcd_tail(struct jcd_stream *s) {
+struct jcf_dep jcf_tail(struct jcf_stream *s) {
   pthread_mutex_lock(&lock);
-  struct jcd_dep d = tail_of(s);
+  struct jcf_dep d = tail_of(s);
   pthread_mutex_unlock(&lock);
   return d;
 }
 
-bool jcd_passed(const struct jcd_dep *dep) {
+bool jcf_passed(const struct jcf_dep *dep) {
   pthread_mutex_lock(&lock);
   bool is = passed(dep);
   pthread_mutex_unlock(&lock);
   return is;
 }
 
-void *jcd_capture_of(struct jcd_stream *s, cudaError_t *error) {
+void *jcf_capture_of(struct jcf_stream *s, cudaError_t *error) {
   pthread_mutex_lock(&lock);
   *error = usable(s);
   void *c = s->capture;
@@ -2375,12 +2375,12 @@ void *jcd_capture_of(struct jcd_stream *s, cudaError_t *error) {
   return c;
 }
 
-void jcd_capture_node(struct jcd_stream **list, int n,
-    void (*launch)(void *arg, struct jcd_stream *s), jcd_call use, jcd_call done, void *arg) {
+void jcf_capture_node(struct jcf_stream **list, int n,
+    void (*launch)(void *arg, struct jcf_stream *s), jcf_call use, jcf_call done, void *arg) {
   pthread_mutex_lock(&lock);
-  struct jcd_node what = {
+  struct jcf_node what = {
       .work = CUSTOM, .launch = launch, .use = use, .done = done, .arg = arg};
-  struct jcd_node *node = add_node(list[0]->capture->graph, &what);
+  struct jcf_node *node = add_node(list[0]->capture->graph, &what);
   for (int i = 0; i < n; i++) {
     for (int k = 0; k < list[i]->nlast; k++) {
       add_last(&node->after, &node->nafter, list[i]->last[k]);
@@ -2394,8 +2394,8 @@ void jcd_capture_node(struct jcd_stream **list, int n,
 
 /* ---- events */
 
-static struct jcd_event *find_event(cudaEvent_t handle) {
-  for (struct jcd_event *e = events; e != NULL; e = e->next) {
+static struct jcf_event *find_event(cudaEvent_t handle) {
+  for (struct jcf_event *e = events; e != NULL; e = e->next) {
     if (e == handle) {
       return e;
     }
@@ -2438,7 +2438,7 @@ static void run_slot_record(void *arg) {
       && !atomic_compare_exchange_weak(&u->slot->done, &before, u->number)) {
   }
   atomic_fetch_add(&u->slot->bell, 1);
-  jcd_futex_wake(&u->slot->bell);
+  jcf_futex_wake(&u->slot->bell);
 }
 
 static void run_slot_wait(void *arg) {
@@ -2448,7 +2448,7 @@ static void run_slot_wait(void *arg) {
     if (atomic_load(&u->slot->done) >= u->number) {
       return;
     }
-    jcd_futex_wait(&u->slot->bell, bell, 100);
+    jcf_futex_wait(&u->slot->bell, bell, 100);
   }
 }
 
@@ -2458,7 +2458,7 @@ static struct slot_use *use_slot(struct slot *slot, uint64_t number) {
   return u;
 }
 
-static void record_now(struct jcd_event *e, struct jcd_stream *s) {
+static void record_now(struct jcf_event *e, struct jcf_stream *s) {
   struct record *r = need(calloc(1, sizeof *r));
   r->uses = 1;
   drop_record(e->latest);
@@ -2478,7 +2478,7 @@ static void record_now(struct jcd_event *e, struct jcd_stream *s) {
   }
 }
 
-static void wait_now(struct jcd_event *e, struct jcd_stream *s) {
+static void wait_now(struct jcf_event *e, struct jcf_stream *s) {
   if (e->slot != NULL) {
     enqueue(s, run_slot_wait, free, use_slot(e->slot, atomic_load(&e->slot->recorded)), NULL, 0);
   } else if (e->latest != NULL) {
@@ -2493,7 +2493,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
       || (between && (flags & cudaEventDisableTiming) == 0)) {
     return fail(cudaErrorInvalidValue);
   }
-  struct jcd_event *e = need(calloc(1, sizeof *e));
+  struct jcf_event *e = need(calloc(1, sizeof *e));
   e->flags = flags;
   e->device = current;
   pthread_mutex_lock(&lock);
@@ -2517,7 +2517,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     return fail(cudaErrorMemoryAllocation);
   }
   *event = e;
-  jcd_live(JCD_EVENTS, 1);
+  jcf_live(JCF_EVENTS, 1);
   return cudaSuccess;
 }
 
@@ -2526,8 +2526,8 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
   return cudaEventCreateWithFlags(event, 0);
 }
 
-static void free_event(struct jcd_event *e) {
-  for (struct jcd_event **at = &events; *at != NULL; at = &(*at)->next) {
+static void free_event(struct jcf_event *e) {
+  for (struct jcf_event **at = &events; *at != NULL; at = &(*at)->next) {
     if (*at == e) {
       *at = e->next;
       break;
@@ -2539,13 +2539,13 @@ static void free_event(struct jcd_event *e) {
   drop_record(e->latest);
   free(e->last);
   free(e);
-  jcd_live(JCD_EVENTS, -1);
+  jcf_live(JCF_EVENTS, -1);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   ENTER(cudaEventDestroy);
   pthread_mutex_lock(&lock);
-  struct jcd_event *e = find_event(event);
+  struct jcf_event *e = find_event(event);
   if (e != NULL) {
     free_event(e);
   }
@@ -2558,15 +2558,15 @@ static cudaError_t record_event(cudaEvent_t event, cudaStream_t stream, unsigned
     return cudaErrorInvalidValue;
   }
   pthread_mutex_lock(&lock);
-  struct jcd_event *e = find_event(event);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_event *e = find_event(event);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = e == NULL || s == NULL || (s->device != e->device && !e->imported)
       ? cudaErrorInvalidResourceHandle
       : usable(s);
   if (error == cudaSuccess && s->capture == NULL) {
     record_now(e, s);
   } else if (error == cudaSuccess && flags == 1) {
-    put_node(s, &(struct jcd_node){.work = RECORD, .event = e});
+    put_node(s, &(struct jcf_node){.work = RECORD, .event = e});
   } else if (error == cudaSuccess) {
     e->capture = s->capture;
     set_last(&e->last, &e->nlast, s->last, s->nlast);
@@ -2591,8 +2591,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return fail(cudaErrorInvalidValue);
   }
   pthread_mutex_lock(&lock);
-  struct jcd_event *e = find_event(event);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_event *e = find_event(event);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = e == NULL || s == NULL ? cudaErrorInvalidResourceHandle : usable(s);
   if (error != cudaSuccess) {
   } else if (e->capture != NULL) {
@@ -2614,7 +2614,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
       }
     }
   } else if (s->capture != NULL && flags == 1) {
-    put_node(s, &(struct jcd_node){.work = WAIT, .event = e});
+    put_node(s, &(struct jcf_node){.work = WAIT, .event = e});
   } else if (s->capture != NULL) {
     if (e->latest != NULL || e->slot != NULL) {
       s->capture->invalid = true;
@@ -2628,7 +2628,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 /* With the lock: whether the host may wait for an event or ask about it. */
-static cudaError_t may_ask_event(struct jcd_event *e) {
+static cudaError_t may_ask_event(struct jcf_event *e) {
   if (e == NULL) {
     return cudaErrorInvalidResourceHandle;
   }
@@ -2639,7 +2639,7 @@ static cudaError_t may_ask_event(struct jcd_event *e) {
   return unsafe();
 }
 
-static bool event_done(const struct jcd_event *e) {
+static bool event_done(const struct jcf_event *e) {
   if (e->slot != NULL) {
     return atomic_load(&e->slot->done) >= atomic_load(&e->slot->recorded);
   }
@@ -2649,7 +2649,7 @@ static bool event_done(const struct jcd_event *e) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   ENTER(cudaEventQuery);
   pthread_mutex_lock(&lock);
-  struct jcd_event *e = find_event(event);
+  struct jcf_event *e = find_event(event);
   cudaError_t error = may_ask_event(e);
   if (error == cudaSuccess && !event_done(e)) {
     error = cudaErrorNotReady;
@@ -2661,7 +2661,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ENTER(cudaEventSynchronize);
   pthread_mutex_lock(&lock);
-  struct jcd_event *e = find_event(event);
+  struct jcf_event *e = find_event(event);
   cudaError_t error = may_ask_event(e);
   if (error == cudaSuccess && e->slot != NULL) {
     struct slot_use u = {e->slot, atomic_load(&e->slot->recorded)};
@@ -2669,7 +2669,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     run_slot_wait(&u);
     pthread_mutex_lock(&lock);
   } else if (error == cudaSuccess && e->latest != NULL) {
-    struct jcd_dep d = e->latest->at;
+    struct jcf_dep d = e->latest->at;
     d.stream->uses++;
     await(&d);
   }
@@ -2685,7 +2685,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start_, cudaEvent_t end)
     return fail(cudaErrorInvalidValue);
   }
   pthread_mutex_lock(&lock);
-  struct jcd_event *a = find_event(start_), *b = find_event(end);
+  struct jcf_event *a = find_event(start_), *b = find_event(end);
   cudaError_t error = cudaSuccess;
   if (a == NULL || b == NULL || ((a->flags | b->flags) & cudaEventDisableTiming) != 0
       || a->latest == NULL || b->latest == NULL) {
@@ -2705,7 +2705,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start_, cudaEvent_t end)
 
 struct handle {
   char magic[8];
-  struct jcd_process process;
+  struct jcf_process process;
   uint64_t offset, size;
   int32_t device;
   int32_t unused;
@@ -2714,7 +2714,7 @@ _Static_assert(sizeof(struct handle) <= 64, "a handle has 64 bytes");
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr) {
   ENTER(cudaIpcGetMemHandle);
-  struct jcd_memory m = jcd_memory_of(ptr);
+  struct jcf_memory m = jcf_memory_of(ptr);
   if (handle == NULL || m.type != cudaMemoryTypeDevice || m.pool || !m.mappable) {
     return fail(cudaErrorInvalidValue);
   }
@@ -2734,7 +2734,7 @@ cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle, unsigned
   if (h.process.pid == self.pid) {
     return fail(cudaErrorDeviceUninitialized); /* only another process can open it */
   }
-  char *base = jcd_alive(&h.process) ? jcd_map(&h.process) : NULL;
+  char *base = jcf_alive(&h.process) ? jcf_map(&h.process) : NULL;
   if (base == NULL) {
     return fail(cudaErrorInvalidResourceHandle);
   }
@@ -2751,7 +2751,7 @@ cudaError_t cudaIpcOpenMemHandle(void **ptr, cudaIpcMemHandle_t handle, unsigned
     b->flags = 1;
   }
   pthread_mutex_unlock(&lock);
-  jcd_live(JCD_IPC, 1);
+  jcf_live(JCF_IPC, 1);
   return fail(error);
 }
 
@@ -2765,7 +2765,7 @@ cudaError_t cudaIpcCloseMemHandle(void *ptr) {
   }
   pthread_mutex_unlock(&lock);
   if (ok) {
-    jcd_live(JCD_IPC, -1);
+    jcf_live(JCF_IPC, -1);
   }
   return fail(ok ? cudaSuccess : cudaErrorInvalidValue);
 }
@@ -2773,7 +2773,7 @@ cudaError_t cudaIpcCloseMemHandle(void *ptr) {
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event) {
   ENTER(cudaIpcGetEventHandle);
   pthread_mutex_lock(&lock);
-  struct jcd_event *e = find_event(event);
+  struct jcf_event *e = find_event(event);
   bool ok = e != NULL && e->slot != NULL && !e->imported;
   struct handle h = {"jcclevt", self, 0, 0, 0, 0};
   if (ok) {
@@ -2799,11 +2799,11 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t hand
   if (h.process.pid == self.pid) {
     return fail(cudaErrorDeviceUninitialized);
   }
-  char *base = jcd_alive(&h.process) ? jcd_map(&h.process) : NULL;
+  char *base = jcf_alive(&h.process) ? jcf_map(&h.process) : NULL;
   if (base == NULL) {
     return fail(cudaErrorInvalidResourceHandle);
   }
-  struct jcd_event *e = need(calloc(1, sizeof *e));
+  struct jcf_event *e = need(calloc(1, sizeof *e));
   e->flags = cudaEventDisableTiming | cudaEventInterprocess;
   e->device = h.device;
   e->imported = true;
@@ -2813,13 +2813,13 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t hand
   events = e;
   pthread_mutex_unlock(&lock);
   *event = e;
-  jcd_live(JCD_EVENTS, 1);
+  jcf_live(JCF_EVENTS, 1);
   return cudaSuccess;
 }
 
 /* ---- graphs */
 
-static void launch_node(struct jcd_stream *s, const struct jcd_node *what) {
+static void launch_node(struct jcf_stream *s, const struct jcf_node *what) {
   switch (what->work) {
     case COPY: {
       struct copy *c = need(malloc(sizeof *c));
@@ -2854,31 +2854,31 @@ static void launch_node(struct jcd_stream *s, const struct jcd_node *what) {
   }
 }
 
-static struct jcd_graph *new_graph(void) {
-  struct jcd_graph *g = need(calloc(1, sizeof *g));
+static struct jcf_graph *new_graph(void) {
+  struct jcf_graph *g = need(calloc(1, sizeof *g));
   g->next = graphs;
   graphs = g;
-  jcd_live(JCD_GRAPHS, 1);
+  jcf_live(JCF_GRAPHS, 1);
   return g;
 }
 
-static struct jcd_graph *find_graph(cudaGraph_t handle) {
-  struct jcd_graph *g = graphs;
+static struct jcf_graph *find_graph(cudaGraph_t handle) {
+  struct jcf_graph *g = graphs;
   while (g != NULL && g != handle) {
     g = g->next;
   }
   return g;
 }
 
-static struct jcd_exec *find_exec(cudaGraphExec_t handle) {
-  struct jcd_exec *x = execs;
+static struct jcf_exec *find_exec(cudaGraphExec_t handle) {
+  struct jcf_exec *x = execs;
   while (x != NULL && x != handle) {
     x = x->next;
   }
   return x;
 }
 
-static void free_nodes(struct jcd_node **nodes, int n) {
+static void free_nodes(struct jcf_node **nodes, int n) {
   for (int i = 0; i < n; i++) {
     if (nodes[i]->work == CUSTOM) {
       nodes[i]->done(nodes[i]->arg);
@@ -2889,8 +2889,8 @@ static void free_nodes(struct jcd_node **nodes, int n) {
   free(nodes);
 }
 
-static void free_graph(struct jcd_graph *g) {
-  for (struct jcd_graph **at = &graphs; *at != NULL; at = &(*at)->next) {
+static void free_graph(struct jcf_graph *g) {
+  for (struct jcf_graph **at = &graphs; *at != NULL; at = &(*at)->next) {
     if (*at == g) {
       *at = g->next;
       break;
@@ -2898,15 +2898,15 @@ static void free_graph(struct jcd_graph *g) {
   }
   free_nodes(g->nodes, g->n);
   free(g);
-  jcd_live(JCD_GRAPHS, -1);
+  jcf_live(JCF_GRAPHS, -1);
 }
 
 /* Ends a capture; the graph goes with it unless it was taken. */
 static void end_capture(struct capture *c) {
-  for (struct jcd_stream *t = streams; t != NULL; t = t->next) {
+  for (struct jcf_stream *t = streams; t != NULL; t = t->next) {
     t->capture = t->capture == c ? NULL : t->capture;
   }
-  for (struct jcd_event *e = events; e != NULL; e = e->next) {
+  for (struct jcf_event *e = events; e != NULL; e = e->next) {
     e->capture = e->capture == c ? NULL : e->capture;
   }
   for (struct capture **at = &captures; *at != NULL; at = &(*at)->next) {
@@ -2922,8 +2922,8 @@ static void end_capture(struct capture *c) {
 }
 
 /* Copies of nodes, which follow copies. */
-static struct jcd_node **copy_nodes(struct jcd_node **nodes, int n) {
-  struct jcd_node **copies = need(malloc((size_t)(n + 1) * sizeof *copies));
+static struct jcf_node **copy_nodes(struct jcf_node **nodes, int n) {
+  struct jcf_node **copies = need(malloc((size_t)(n + 1) * sizeof *copies));
   for (int i = 0; i < n; i++) {
     copies[i] = need(malloc(sizeof **copies));
     *copies[i] = *nodes[i];
@@ -2950,7 +2950,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) {
     return fail(cudaErrorInvalidValue);
   }
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle
       : s->legacy               ? cudaErrorStreamCaptureUnsupported
       : s->capture != NULL      ? cudaErrorIllegalState
@@ -2971,7 +2971,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) {
 }
 
 /* Whether every node comes before one of the last. */
-static bool joined(struct jcd_graph *g, struct jcd_node **last, int nlast) {
+static bool joined(struct jcf_graph *g, struct jcf_node **last, int nlast) {
   bool *reached = need(calloc((size_t)g->n + 1, sizeof *reached));
   bool all = true;
   for (int i = g->n - 1; i >= 0; i--) {
@@ -2996,7 +2996,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
   }
   *graph = NULL;
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   struct capture *c = s == NULL ? NULL : s->capture;
   cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle
       : c == NULL               ? cudaErrorIllegalState
@@ -3029,7 +3029,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status) {
     return fail(cudaErrorInvalidValue);
   }
   pthread_mutex_lock(&lock);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = s == NULL ? cudaErrorInvalidResourceHandle : cudaSuccess;
   if (error == cudaSuccess && s->legacy) {
     error = usable(s);
@@ -3066,10 +3066,10 @@ cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned flags) {
 cudaError_t cudaGraphClone(cudaGraph_t *clone, cudaGraph_t original) {
   ENTER(cudaGraphClone);
   pthread_mutex_lock(&lock);
-  struct jcd_graph *g = find_graph(original);
+  struct jcf_graph *g = find_graph(original);
   bool ok = g != NULL && clone != NULL;
   if (ok) {
-    struct jcd_graph *made = new_graph();
+    struct jcf_graph *made = new_graph();
     made->nodes = copy_nodes(g->nodes, g->n);
     made->n = g->n;
     *clone = made;
@@ -3081,7 +3081,7 @@ cudaError_t cudaGraphClone(cudaGraph_t *clone, cudaGraph_t original) {
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   ENTER(cudaGraphDestroy);
   pthread_mutex_lock(&lock);
-  struct jcd_graph *g = find_graph(graph);
+  struct jcf_graph *g = find_graph(graph);
   if (g != NULL) {
     free_graph(g);
   }
@@ -3092,7 +3092,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
   ENTER(cudaGraphGetNodes);
   pthread_mutex_lock(&lock);
-  struct jcd_graph *g = find_graph(graph);
+  struct jcf_graph *g = find_graph(graph);
   bool ok = g != NULL && count != NULL;
   if (ok && nodes != NULL) {
     for (size_t i = 0; i < *count; i++) {
@@ -3106,7 +3106,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
   return fail(ok ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-static int node_type(const struct jcd_node *node) {
+static int node_type(const struct jcf_node *node) {
   switch (node->work) {
     case COPY: return cudaGraphNodeTypeMemcpy;
     case SET: return cudaGraphNodeTypeMemset;
@@ -3122,7 +3122,7 @@ cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, int *type) {
   ENTER(cudaGraphNodeGetType);
   pthread_mutex_lock(&lock);
   bool ok = false;
-  for (struct jcd_graph *g = graphs; g != NULL; g = g->next) {
+  for (struct jcf_graph *g = graphs; g != NULL; g = g->next) {
     for (int i = 0; i < g->n; i++) {
       ok |= g->nodes[i] == node;
     }
@@ -3138,16 +3138,16 @@ cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, int *type) {
 static cudaError_t instantiate(
     cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags) {
   pthread_mutex_lock(&lock);
-  struct jcd_graph *g = find_graph(graph);
+  struct jcf_graph *g = find_graph(graph);
   bool ok = g != NULL && exec != NULL && flags <= 15;
   if (ok) {
-    struct jcd_exec *x = need(calloc(1, sizeof *x));
+    struct jcf_exec *x = need(calloc(1, sizeof *x));
     x->nodes = copy_nodes(g->nodes, g->n);
     x->n = g->n;
     x->next = execs;
     execs = x;
     *exec = x;
-    jcd_live(JCD_EXECS, 1);
+    jcf_live(JCF_EXECS, 1);
   }
   pthread_mutex_unlock(&lock);
   return ok ? cudaSuccess : cudaErrorInvalidValue;
@@ -3165,7 +3165,7 @@ cudaError_t cudaGraphInstantiateWithFlags(
   return fail(instantiate(exec, graph, flags));
 }
 
-static int place_in(struct jcd_node **nodes, int n, const struct jcd_node *node) {
+static int place_in(struct jcf_node **nodes, int n, const struct jcf_node *node) {
   int i = 0;
   while (i < n && nodes[i] != node) {
     i++;
@@ -3177,15 +3177,15 @@ cudaError_t cudaGraphExecUpdate(
     cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info) {
   ENTER(cudaGraphExecUpdate);
   pthread_mutex_lock(&lock);
-  struct jcd_graph *g = find_graph(graph);
-  struct jcd_exec *x = find_exec(exec);
+  struct jcf_graph *g = find_graph(graph);
+  struct jcf_exec *x = find_exec(exec);
   cudaError_t error = g == NULL || x == NULL || info == NULL ? cudaErrorInvalidValue
                                                              : cudaSuccess;
   if (error == cudaSuccess) {
     memset(info, 0, sizeof *info);
     info->result = g->n == x->n ? 0 : 2;
     for (int i = 0; i < g->n && info->result == 0; i++) {
-      struct jcd_node *a = g->nodes[i], *b = x->nodes[i];
+      struct jcf_node *a = g->nodes[i], *b = x->nodes[i];
       bool same = a->nafter == b->nafter;
       for (int k = 0; same && k < a->nafter; k++) {
         same = place_in(g->nodes, i, a->after[k]) == place_in(x->nodes, i, b->after[k]);
@@ -3196,7 +3196,7 @@ cudaError_t cudaGraphExecUpdate(
     if (info->result != 0) {
       error = cudaErrorGraphExecUpdateFailure;
     } else {
-      struct jcd_node **nodes = copy_nodes(g->nodes, g->n);
+      struct jcf_node **nodes = copy_nodes(g->nodes, g->n);
       free_nodes(x->nodes, x->n);
       x->nodes = nodes;
     }
@@ -3216,19 +3216,19 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   ENTER(cudaGraphLaunch);
   pthread_mutex_lock(&lock);
-  struct jcd_exec *x = find_exec(exec);
-  struct jcd_stream *s = find_stream(stream, current);
+  struct jcf_exec *x = find_exec(exec);
+  struct jcf_stream *s = find_stream(stream, current);
   cudaError_t error = x == NULL ? cudaErrorInvalidValue
       : s == NULL               ? cudaErrorInvalidResourceHandle
                                 : usable(s);
   if (error == cudaSuccess && s->capture != NULL) {
-    s->capture->invalid = true; /* the double has no child graphs */
+    s->capture->invalid = true; /* the fake has no child graphs */
     error = cudaErrorNotSupported;
   }
   if (error == cudaSuccess) {
     /* Nodes one after the other: the order in which they were captured is one that is allowed.
        Another thread may destroy or update the graph meanwhile, so copies are launched. */
-    struct jcd_node **nodes = copy_nodes(x->nodes, x->n);
+    struct jcf_node **nodes = copy_nodes(x->nodes, x->n);
     int n = x->n;
     s->uses++;
     for (int i = 0; i < n; i++) {
@@ -3250,8 +3250,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   ENTER(cudaGraphExecDestroy);
   pthread_mutex_lock(&lock);
-  struct jcd_exec *x = find_exec(exec);
-  for (struct jcd_exec **at = &execs; x != NULL && *at != NULL; at = &(*at)->next) {
+  struct jcf_exec *x = find_exec(exec);
+  for (struct jcf_exec **at = &execs; x != NULL && *at != NULL; at = &(*at)->next) {
     if (*at == x) {
       *at = x->next;
       break;
@@ -3260,7 +3260,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   if (x != NULL) {
     free_nodes(x->nodes, x->n);
     free(x);
-    jcd_live(JCD_EXECS, -1);
+    jcf_live(JCF_EXECS, -1);
   }
   pthread_mutex_unlock(&lock);
   return fail(x != NULL ? cudaSuccess : cudaErrorInvalidValue);
@@ -3270,12 +3270,12 @@ cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned
   ENTER(cudaGraphDebugDotPrint);
   (void)flags;
   pthread_mutex_lock(&lock);
-  struct jcd_graph *g = find_graph(graph);
+  struct jcf_graph *g = find_graph(graph);
   FILE *f = g == NULL || path == NULL ? NULL : fopen(path, "w");
   if (f != NULL) {
     const char *const names[] = {
         "copy", "set", "host function", "nothing", "record", "wait", "nccl"};
-    fprintf(f, "digraph jccl_double {\n");
+    fprintf(f, "digraph jccl_fake {\n");
     for (int i = 0; i < g->n; i++) {
       fprintf(f, "  n%d [label=\"%d %s\"];\n", i, i, names[g->nodes[i]->work]);
       for (int k = 0; k < g->nodes[i]->nafter; k++) {

@@ -1,6 +1,6 @@
-/* Float16 and bfloat16 as the doubles of libnccl and libcublas store them. */
-#ifndef JCCL_DOUBLE_FLOATS_H
-#define JCCL_DOUBLE_FLOATS_H
+/* Float16 and bfloat16 as the fakes of libnccl and libcublas store them. */
+#ifndef JCCL_FAKE_FLOATS_H
+#define JCCL_FAKE_FLOATS_H
 
 #include <math.h>
 #include <stdint.h>

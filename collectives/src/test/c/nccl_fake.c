@@ -1,11 +1,11 @@
 /*
- * A test double of NCCL on top of the double of the CUDA runtime. README.md says how it differs
+ * A fake of NCCL on top of the fake of the CUDA runtime. README.md says how it differs
  * from the real one. Places such as "init.cc:422" are files and lines of NCCL 2.30.7 (src/).
  *
  * Ranks meet in a job: memory that all processes of a communicator map, with a place per rank. A
  * rank's operations run on its stream's thread. To run one, a rank writes what it wants into its
  * place and waits until all have; then each does its share, reading and writing the others' buffers
- * where they lie (the runtime's double keeps them in memory that other processes can map); then all
+ * where they lie (the runtime's fake keeps them in memory that other processes can map); then all
  * wait for all once more. Waiting is by futex on a word per rank.
  */
 #include <fcntl.h>
@@ -23,14 +23,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "double_floats.h"
-#include "double_internal.h"
+#include "fake_floats.h"
+#include "fake_internal.h"
 
 /* Functions and types that are newer are left out, so that an old library can be imitated. */
-#ifndef JCCL_DOUBLE_MAX_VERSION
-#define JCCL_DOUBLE_MAX_VERSION 23007
+#ifndef JCCL_FAKE_MAX_VERSION
+#define JCCL_FAKE_MAX_VERSION 23007
 #endif
-#define HAS(version) (JCCL_DOUBLE_MAX_VERSION >= (version))
+#define HAS(version) (JCCL_FAKE_MAX_VERSION >= (version))
 
 enum {
   MOST_RANKS = 64,
@@ -41,7 +41,7 @@ enum {
   WAIT_MS = 50,           /* how often who waits looks for dead ranks */
   /*
    * Of non-blocking communicators: a job is under way until its caller has looked at the state once,
-   * if he does so in this time, and the making of a communicator takes at least MAKING_MS. With NCCL
+   * if he does so in this time, and the making of a communicator or window takes at least MAKING_MS. With NCCL
    * both take longer than the call that began them: nobody may rely on a job being over by then.
    */
   LOOK_MS = 20,
@@ -108,7 +108,7 @@ struct place {
   _Atomic int state; /* 0: free, 1: being taken, 2: taken, 3: has mapped all, 4: left */
   _Atomic int aborted;
   int32_t device, version;
-  struct jcd_process process;
+  struct jcf_process process;
   _Atomic uint32_t bell, waiting;
   _Atomic uint64_t came, went; /* numbers of collectives */
   struct wish wishes[2];
@@ -151,12 +151,12 @@ struct redop {
   const void *device_scalar;
 };
 
-struct jcd_window {
+struct jcf_window {
   ncclComm_t comm;
   void *ptr;
   size_t size;
   int number, flags;
-  struct jcd_window *next;
+  struct jcf_window *next;
 };
 
 struct registration {
@@ -194,7 +194,7 @@ struct ncclComm {
   uint64_t sent[MOST_RANKS], received[MOST_RANKS], awaited[MOST_RANKS];
   uint64_t meetings, shrinks, grows;
   bool id_made;
-  struct jcd_dep last;
+  struct jcf_dep last;
   struct redop *redops;
   int nredops;
   struct ncclComm *next, *next_ending;
@@ -204,15 +204,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* running or tasks of a communicator */
 static struct ncclComm *comms;
 static struct job *jobs;
-static struct jcd_window *windows;
+static struct jcf_window *windows;
 static struct registration *registrations;
 static char global_error[512];
-static int version = JCCL_DOUBLE_MAX_VERSION;
+static int version = JCCL_FAKE_MAX_VERSION;
 static bool several_ranks_a_device;
 
 static void *need(void *p) {
   if (p == NULL) {
-    fprintf(stderr, "jccl double: the machine is out of memory\n");
+    fprintf(stderr, "jccl fake: the machine is out of memory\n");
     abort();
   }
   return p;
@@ -225,21 +225,21 @@ static bool is_on(const char *name) {
 
 __attribute__((constructor)) static void start(void) {
   int x = 0, y = 0, z = 0;
-  const char *text = getenv("JCCL_DOUBLE_NCCL_VERSION");
+  const char *text = getenv("JCCL_FAKE_NCCL_VERSION");
   if (text != NULL && sscanf(text, "%d.%d.%d", &x, &y, &z) >= 2) {
     version = x <= 2 && y <= 8 ? x * 1000 + y * 100 + z : x * 10000 + y * 100 + z;
   }
   several_ranks_a_device = is_on("NCCL_MULTI_RANK_GPU_ENABLE") && version >= 23000;
-  const char *mismatch = getenv("JCCL_DOUBLE_MISMATCH");
+  const char *mismatch = getenv("JCCL_FAKE_MISMATCH");
   if (mismatch != NULL && strcmp(mismatch, "hang") == 0) {
-    jccl_double_mismatch_hangs(1);
+    jccl_fake_mismatch_hangs(1);
   }
-  if (is_on("JCCL_DOUBLE_NOOP")) {
-    jccl_double_noop(1);
+  if (is_on("JCCL_FAKE_NOOP")) {
+    jccl_fake_noop(1);
   }
 }
 
-const char *jccl_double_name(void) { return "jccl test double of libnccl"; }
+const char *jccl_fake_name(void) { return "jccl fake of libnccl"; }
 
 /* ---- errors */
 
@@ -254,7 +254,7 @@ static ncclResult_t error(ncclComm_t c, ncclResult_t result, const char *format,
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
   pthread_mutex_lock(&lock);
-  snprintf(global_error, sizeof global_error, "jccl double: %s", text);
+  snprintf(global_error, sizeof global_error, "jccl fake: %s", text);
   pthread_mutex_unlock(&lock);
   (void)c; /* one text for the process, and never removed: debug.cc:35, init.cc:3445 */
   return result;
@@ -265,7 +265,7 @@ static void die(int signal_, const char *format, ...) __attribute__((format(prin
 
 static void die(int signal_, const char *format, ...) {
   va_list args;
-  fprintf(stderr, "jccl double: ");
+  fprintf(stderr, "jccl fake: ");
   va_start(args, format);
   vfprintf(stderr, format, args);
   va_end(args);
@@ -300,9 +300,9 @@ static void end_visit(ncclComm_t *visited);
 
 /* What any thread may call at any time. */
 #define ENTER_FREELY(function, comm) \
-  static struct jcd_fn fn_ = {.name = #function}; \
-  struct jcd_hit hit; \
-  jcd_enter(&fn_, rank_of(comm), &hit); \
+  static struct jcf_fn fn_ = {.name = #function}; \
+  struct jcf_hit hit; \
+  jcf_enter(&fn_, rank_of(comm), &hit); \
   if (hit.hang) { \
     hang(comm); \
   } \
@@ -351,7 +351,7 @@ static void drop_comm(ncclComm_t c) {
     return;
   }
   if (c->last.stream != NULL) {
-    jcd_stream_done(c->last.stream);
+    jcf_stream_done(c->last.stream);
   }
   pthread_mutex_lock(&lock);
   if (c->job != NULL) {
@@ -370,7 +370,7 @@ static void hang(ncclComm_t comm) {
     use_comm(comm);
   }
   pthread_mutex_unlock(&lock);
-  jcd_hang(known ? &comm->aborted : NULL);
+  jcf_hang(known ? &comm->aborted : NULL);
   if (known) {
     drop_comm(comm);
   }
@@ -495,13 +495,13 @@ static struct job *add_job(uint64_t random, struct shared *shared, int fd) { /* 
 }
 
 static ncclResult_t make_job(struct id *id) {
-  struct jcd_process self;
-  jcd_self(&self);
+  struct jcf_process self;
+  jcf_self(&self);
   memset(id, 0, sizeof *id);
   if (getrandom(&id->random, sizeof id->random, 0) != (ssize_t)sizeof id->random) {
     return error(NULL, ncclSystemError, "no random number for an id");
   }
-  int fd = memfd_create("jccl-double-job", MFD_CLOEXEC);
+  int fd = memfd_create("jccl-fake-job", MFD_CLOEXEC);
   void *map = MAP_FAILED;
   if (fd >= 0 && ftruncate(fd, sizeof(struct shared)) == 0) {
     map = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -513,22 +513,22 @@ static ncclResult_t make_job(struct id *id) {
     return error(NULL, ncclSystemError, "no memory for a job");
   }
   struct shared *shared = map;
-  memcpy(shared->magic, "jccldbl1", 8);
+  memcpy(shared->magic, "jcclfak1", 8);
   shared->random = id->random;
-  memcpy(id->magic, "jccldbl1", 8);
+  memcpy(id->magic, "jcclfak1", 8);
   id->pid = self.pid;
   id->started = self.started;
   id->fd = fd;
   pthread_mutex_lock(&lock);
   add_job(id->random, shared, fd);
   pthread_mutex_unlock(&lock);
-  jcd_live(JCD_JOBS, 1);
+  jcf_live(JCF_JOBS, 1);
   return ncclSuccess;
 }
 
 /* The job of an id, which another process may have made. */
 static ncclResult_t open_job(const struct id *id, struct job **out) {
-  if (memcmp(id->magic, "jccldbl1", 8) != 0) {
+  if (memcmp(id->magic, "jcclfak1", 8) != 0) {
     return error(NULL, ncclInvalidArgument, "the unique id was not made by ncclGetUniqueId");
   }
   pthread_mutex_lock(&lock);
@@ -575,7 +575,7 @@ static void close_job(struct job *j) {
     close(j->fd);
     j->fd = -1;
     drop_job(j);
-    jcd_live(JCD_JOBS, -1);
+    jcf_live(JCF_JOBS, -1);
   }
   pthread_mutex_unlock(&lock);
 }
@@ -584,7 +584,7 @@ static void ring(struct shared *s, int rank) {
   struct place *p = &s->places[rank];
   atomic_fetch_add(&p->bell, 1);
   if (atomic_load(&p->waiting) > 0) {
-    jcd_futex_wake(&p->bell);
+    jcf_futex_wake(&p->bell);
   }
 }
 
@@ -602,7 +602,7 @@ static void wait_bell(struct shared *s, int rank, uint32_t value, int ms) {
   struct place *p = &s->places[rank];
   atomic_fetch_add(&p->waiting, 1);
   if (atomic_load(&p->bell) == value) {
-    jcd_futex_wait(&p->bell, value, ms);
+    jcf_futex_wait(&p->bell, value, ms);
   }
   atomic_fetch_sub(&p->waiting, 1);
 }
@@ -612,7 +612,7 @@ static bool is_lost(ncclComm_t c, struct shared *s, int rank) {
   struct place *p = &s->places[rank];
   int state = atomic_load(&p->state);
   return rank != c->rank && state >= 2
-      && (atomic_load(&p->aborted) != 0 || state == 4 || !jcd_alive(&p->process));
+      && (atomic_load(&p->aborted) != 0 || state == 4 || !jcf_alive(&p->process));
 }
 
 /* ---- tasks: what a call does off the streams, now, at the end of a group, or on a thread */
@@ -627,11 +627,11 @@ struct task {
   int nranks, rank, color, key, flags, excluded[MOST_RANKS], nexcluded;
   bool has_id, owns_child;
   bool grown; /* the slot was written at once, and is written once more */
-  bool makes; /* a communicator */
+  bool makes; /* a communicator or window */
   struct id id;
   void *ptr;
   size_t size;
-  struct jcd_hit hit;
+  struct jcf_hit hit;
   ncclResult_t result;
   struct task *next;
 };
@@ -714,8 +714,8 @@ static ncclResult_t join(ncclComm_t c, const struct id *id, atomic_int *parent) 
   }
   p->device = c->device;
   p->version = c->version;
-  jcd_self(&p->process);
-  if (!jcd_account(c->device, PERSISTENT + SUSPENDABLE)) {
+  jcf_self(&p->process);
+  if (!jcf_account(c->device, PERSISTENT + SUSPENDABLE)) {
     atomic_store(&p->state, 2);
     fail_job(c, s, ncclUnhandledCudaError);
     return cuda_error(c, cudaErrorMemoryAllocation, "initialization");
@@ -733,7 +733,7 @@ static ncclResult_t join(ncclComm_t c, const struct id *id, atomic_int *parent) 
     } else if (r != c->rank && other->device == c->device && !several_ranks_a_device) {
       result = error(c, ncclInvalidUsage,
           "Duplicate GPU detected: rank %d and rank %d both on device %d", c->rank, r, c->device);
-    } else if ((c->arenas[r] = jcd_map(&other->process)) == NULL) {
+    } else if ((c->arenas[r] = jcf_map(&other->process)) == NULL) {
       result = error(c, ncclSystemError, "no access to the memory of process %d, rank %d",
           other->process.pid, r);
     }
@@ -764,7 +764,7 @@ static void leave(ncclComm_t c, bool aborted) {
   struct shared *s = c->job == NULL ? NULL : c->job->shared;
   pthread_mutex_unlock(&lock);
   if (c->accounted) {
-    jcd_account(c->device, -(int64_t)(c->suspended ? PERSISTENT : PERSISTENT + SUSPENDABLE));
+    jcf_account(c->device, -(int64_t)(c->suspended ? PERSISTENT : PERSISTENT + SUSPENDABLE));
     c->accounted = false;
   }
   if (s != NULL && c->shared != NULL) {
@@ -888,7 +888,7 @@ static ncclResult_t set_config(ncclComm_t c, const ncclConfig_t *given, ncclComm
   return ncclSuccess;
 }
 
-int jccl_double_config(void *comm, const char *name) {
+int jccl_fake_config(void *comm, const char *name) {
   int value = INT_MIN;
   pthread_mutex_lock(&lock);
   if (listed(comm)) {
@@ -921,7 +921,7 @@ static void list_comm(ncclComm_t c) {
   c->next = comms;
   comms = c;
   pthread_mutex_unlock(&lock);
-  jcd_live(JCD_COMMS, 1);
+  jcf_live(JCF_COMMS, 1);
 }
 
 /* Takes the handle away from its owner. */
@@ -1126,7 +1126,7 @@ static void reduce(int type, int op, const char *const *sources, const uint64_t 
 struct operation {
   enum function function;
   ncclComm_t comm;
-  struct jcd_stream *stream;
+  struct jcf_stream *stream;
   const void *send;
   void *recv;
   size_t count;
@@ -1138,7 +1138,7 @@ struct operation {
   int nwaits;
   ncclWaitSignalDesc_t *waits;
   bool faults; /* a buffer is none */
-  struct jcd_hit hit;
+  struct jcf_hit hit;
   /* set when it is launched */
   uint64_t number; /* of the collective, or of the message */
   /* used when it runs */
@@ -1192,15 +1192,15 @@ static uint64_t reachable(const void *ptr, size_t bytes, void **copy, bool read)
   if (bytes == 0) {
     return NOWHERE;
   }
-  struct jcd_memory m = jcd_memory_of(ptr);
+  struct jcf_memory m = jcf_memory_of(ptr);
   if (m.mappable) {
     return m.offset;
   }
-  *copy = need(jcd_scratch(bytes));
+  *copy = need(jcf_scratch(bytes));
   if (read) {
     memcpy(*copy, ptr, bytes);
   }
-  return jcd_memory_of(*copy).offset;
+  return jcf_memory_of(*copy).offset;
 }
 
 static char *at(ncclComm_t c, int rank, uint64_t place) {
@@ -1214,7 +1214,7 @@ static void publish(struct operation *o) {
   uint64_t scalar = o->scalar;
   if (o->device_scalar != NULL) {
     scalar = 0;
-    memcpy(&scalar, jcd_stored(o->device_scalar), (size_t)SIZES[o->type]);
+    memcpy(&scalar, jcf_stored(o->device_scalar), (size_t)SIZES[o->type]);
     if (is_narrow(o->type)) {
       float f;
       widen(&f, &scalar, o->type, 1);
@@ -1245,8 +1245,8 @@ static void finish_copies(struct operation *o) {
   } else if (o->send_copy != NULL && out > 0 && apart < in) {
     memcpy(o->recv, (char *)o->send_copy + apart, out);
   }
-  jcd_scratch_free(o->send_copy);
-  jcd_scratch_free(o->recv_copy);
+  jcf_scratch_free(o->send_copy);
+  jcf_scratch_free(o->recv_copy);
   o->send_copy = o->recv_copy = NULL;
 }
 
@@ -1362,7 +1362,7 @@ static enum progress step_collective(struct operation *o) {
         return STUCK;
       }
       if (!agree(o)) {
-        if (atomic_load(&jcd_mismatch_hangs) == 0) {
+        if (atomic_load(&jcf_mismatch_hangs) == 0) {
           fail_later(c, ncclInvalidUsage);
         }
         o->step = 3;
@@ -1403,7 +1403,7 @@ static enum progress step_send(struct operation *o) {
     return MOVED;
   }
   if (atomic_load(&ch->wrong) != 0) {
-    if (o->step == 1 && atomic_load(&jcd_mismatch_hangs) == 0) {
+    if (o->step == 1 && atomic_load(&jcf_mismatch_hangs) == 0) {
       error(c, ncclInvalidUsage, "Send: rank %d does not expect so many bytes", o->root);
       fail_later(c, ncclInvalidUsage);
     }
@@ -1413,7 +1413,7 @@ static enum progress step_send(struct operation *o) {
   if (atomic_load(&ch->taken) < o->number) {
     return STUCK;
   }
-  jcd_scratch_free(o->send_copy);
+  jcf_scratch_free(o->send_copy);
   o->send_copy = NULL;
   return DONE;
 }
@@ -1428,7 +1428,7 @@ static enum progress step_recv(struct operation *o) {
   if (ch->bytes != bytes) {
     error(c, ncclInvalidUsage, "Recv: rank %d sends %llu bytes, expected %llu", o->root,
         (unsigned long long)ch->bytes, (unsigned long long)bytes);
-    if (atomic_load(&jcd_mismatch_hangs) == 0) {
+    if (atomic_load(&jcf_mismatch_hangs) == 0) {
       fail_later(c, ncclInvalidUsage);
     }
     atomic_store(&ch->wrong, 1);
@@ -1437,7 +1437,7 @@ static enum progress step_recv(struct operation *o) {
     return STUCK;
   }
   if (bytes > 0) {
-    copy(jcd_stored(o->recv), at(c, o->root, ch->at), bytes);
+    copy(jcf_stored(o->recv), at(c, o->root, ch->at), bytes);
   }
   atomic_store(&ch->taken, o->number);
   ring(c->shared, o->root);
@@ -1449,7 +1449,7 @@ static enum progress step_signal(struct operation *o) {
   size_t bytes = o->count * (size_t)SIZES[o->type];
   if (o->function == PUT && bytes > 0) {
     struct shared_window *w = &c->shared->windows[o->window % MOST_WINDOWS][o->root];
-    copy(at(c, o->root, w->at + o->offset), jcd_stored(o->send), bytes);
+    copy(at(c, o->root, w->at + o->offset), jcf_stored(o->send), bytes);
   }
   atomic_fetch_add(&c->shared->signals[c->rank][o->root], 1);
   ring(c->shared, o->root);
@@ -1474,7 +1474,7 @@ static enum progress step_wait_signal(struct operation *o) {
 static enum progress step(struct operation *o) {
   if (o->faults) { /* as a kernel does: nothing of CUDA works any more */
     error(o->comm, ncclUnhandledCudaError, "%s: an illegal memory access", NAMES[o->function]);
-    jccl_double_sticky(cudaErrorIllegalAddress);
+    jccl_fake_sticky(cudaErrorIllegalAddress);
     return DONE;
   }
   switch (o->function) {
@@ -1513,7 +1513,7 @@ static void corrupt(const struct operation *o) {
   bool receives = o->function == RECV || (is_collective(o)
       && ((o->function != REDUCE && o->function != GATHER) || o->root == o->comm->rank));
   if (receives && o->count > 0) {
-    unsigned char *element = jcd_stored(o->recv);
+    unsigned char *element = jcf_stored(o->recv);
     element[SIZES[o->type] - 1] ^= 0x55;
   }
 }
@@ -1526,7 +1526,7 @@ static void run_batch(void *arg) {
   for (int i = 0; i < b->n; i++) {
     lost[i] = -1;
   }
-  unsigned released = jcd_release_count();
+  unsigned released = jcf_release_count();
   for (;;) {
     ncclComm_t first = NULL; /* of those that wait */
     bool several = false, moved = false;
@@ -1549,7 +1549,7 @@ static void run_batch(void *arg) {
     for (int i = 0; i < b->n; i++) {
       struct operation *o = &b->ops[i];
       if (done[i] || over(o->comm) || atomic_load(&o->comm->failing) != 0
-          || (o->hit.stall && jcd_release_count() == released)) {
+          || (o->hit.stall && jcf_release_count() == released)) {
         continue;
       }
       /* Collectives of a communicator one after the other; messages among each other. */
@@ -1585,8 +1585,8 @@ static void run_batch(void *arg) {
     }
   }
   for (int i = 0; i < b->n; i++) {
-    jcd_scratch_free(b->ops[i].send_copy);
-    jcd_scratch_free(b->ops[i].recv_copy);
+    jcf_scratch_free(b->ops[i].send_copy);
+    jcf_scratch_free(b->ops[i].recv_copy);
     b->ops[i].send_copy = b->ops[i].recv_copy = NULL;
   }
   free(lost);
@@ -1634,9 +1634,9 @@ static struct batch *copy_batch(const struct batch *from) {
  * Numbers the operations and puts them on the stream, after what the communicators did before and
  * after the ends of other streams. Takes over the batch.
  */
-static struct jcd_dep enqueue_batch(
-    struct batch *b, struct jcd_stream *s, const struct jcd_dep *others, int nothers) {
-  struct jcd_dep *deps = need(malloc((size_t)(b->n + nothers) * sizeof *deps));
+static struct jcf_dep enqueue_batch(
+    struct batch *b, struct jcf_stream *s, const struct jcf_dep *others, int nothers) {
+  struct jcf_dep *deps = need(malloc((size_t)(b->n + nothers) * sizeof *deps));
   ncclComm_t *members = need(malloc((size_t)b->n * sizeof(ncclComm_t)));
   int n = 0, m = 0;
   for (int i = 0; i < nothers; i++) {
@@ -1666,12 +1666,12 @@ static struct jcd_dep enqueue_batch(
     }
   }
   /* The batch may be over and gone when this returns; the caller keeps the communicators. */
-  struct jcd_dep end = jcd_enqueue(s, run_batch, release_batch, b, deps, n);
+  struct jcf_dep end = jcf_enqueue(s, run_batch, release_batch, b, deps, n);
   for (int i = 0; i < m; i++) {
-    struct jcd_stream *old = members[i]->last.stream;
-    members[i]->last = (struct jcd_dep){jcd_tail(s).stream, end.seq};
+    struct jcf_stream *old = members[i]->last.stream;
+    members[i]->last = (struct jcf_dep){jcf_tail(s).stream, end.seq};
     if (old != NULL) {
-      jcd_stream_done(old);
+      jcf_stream_done(old);
     }
   }
   pthread_mutex_unlock(&lock);
@@ -1681,10 +1681,10 @@ static struct jcd_dep enqueue_batch(
 }
 
 /* A graph is launched: its operations take part once more. */
-static void launch_captured(void *arg, struct jcd_stream *s) {
+static void launch_captured(void *arg, struct jcf_stream *s) {
   struct batch *b = copy_batch(arg);
-  struct jcd_dep end = enqueue_batch(b, s, NULL, 0);
-  jcd_stream_done(end.stream);
+  struct jcf_dep end = enqueue_batch(b, s, NULL, 0);
+  jcf_stream_done(end.stream);
 }
 
 static void use_captured(void *arg) { atomic_fetch_add(&((struct batch *)arg)->uses, 1); }
@@ -1743,14 +1743,14 @@ struct launch {
 };
 
 static void done_operation(struct operation *o) {
-  jcd_stream_done(o->stream);
+  jcf_stream_done(o->stream);
   free(o->waits);
   drop_comm(o->comm);
 }
 
 /* Puts some operations on streams as one batch. */
 static ncclResult_t launch_ops(struct operation **ops, int n) {
-  struct jcd_stream **streams = need(malloc((size_t)n * sizeof *streams));
+  struct jcf_stream **streams = need(malloc((size_t)n * sizeof *streams));
   int nstreams = 0;
   for (int i = 0; i < n; i++) {
     bool known = false;
@@ -1772,9 +1772,9 @@ static ncclResult_t launch_ops(struct operation **ops, int n) {
     ops[i]->waits = NULL;
   }
   cudaError_t e = cudaSuccess;
-  void *capture = jcd_capture_of(streams[0], &e);
+  void *capture = jcf_capture_of(streams[0], &e);
   for (int k = 1; k < nstreams && e == cudaSuccess; k++) {
-    if (jcd_capture_of(streams[k], &e) != capture) {
+    if (jcf_capture_of(streams[k], &e) != capture) {
       e = cudaErrorStreamCaptureIsolation;
     }
   }
@@ -1784,19 +1784,19 @@ static ncclResult_t launch_ops(struct operation **ops, int n) {
     free_batch(b);
   } else if (capture != NULL) {
     count_graph(b, 1);
-    jcd_capture_node(streams, nstreams, launch_captured, use_captured, done_captured, b);
+    jcf_capture_node(streams, nstreams, launch_captured, use_captured, done_captured, b);
   } else {
-    struct jcd_dep *tails = need(malloc((size_t)nstreams * sizeof *tails));
+    struct jcf_dep *tails = need(malloc((size_t)nstreams * sizeof *tails));
     for (int k = 1; k < nstreams; k++) {
-      tails[k - 1] = jcd_tail(streams[k]);
+      tails[k - 1] = jcf_tail(streams[k]);
     }
-    struct jcd_dep end = enqueue_batch(b, streams[0], tails, nstreams - 1);
+    struct jcf_dep end = enqueue_batch(b, streams[0], tails, nstreams - 1);
     for (int k = 1; k < nstreams; k++) {
-      jcd_stream_done(tails[k - 1].stream);
-      struct jcd_dep after = jcd_enqueue(streams[k], NULL, NULL, NULL, &end, 1);
-      jcd_stream_done(after.stream);
+      jcf_stream_done(tails[k - 1].stream);
+      struct jcf_dep after = jcf_enqueue(streams[k], NULL, NULL, NULL, &end, 1);
+      jcf_stream_done(after.stream);
     }
-    jcd_stream_done(end.stream);
+    jcf_stream_done(end.stream);
     free(tails);
   }
   free(streams);
@@ -1831,11 +1831,11 @@ static ncclResult_t launch_all(struct operation *ops, int n) {
       continue;
     }
     cudaError_t e;
-    void *capture = jcd_capture_of(ops[i].stream, &e);
+    void *capture = jcf_capture_of(ops[i].stream, &e);
     int m = 0;
     for (int k = i; k < n; k++) {
       bool with = ops[k].comm == ops[i].comm
-          || (capture != NULL && jcd_capture_of(ops[k].stream, &e) == capture);
+          || (capture != NULL && jcf_capture_of(ops[k].stream, &e) == capture);
       if (!taken[k] && with) {
         taken[k] = true;
         some[m++] = &ops[k];
@@ -1858,7 +1858,7 @@ static ncclResult_t launch_all(struct operation *ops, int n) {
 static void *run_task(void *arg) {
   struct task *t = arg;
   if (t->hit.hang) {
-    jcd_hang(t->comm != NULL ? &t->comm->aborted : NULL);
+    jcf_hang(t->comm != NULL ? &t->comm->aborted : NULL);
   }
   t->result = t->run(t);
   return NULL;
@@ -1904,7 +1904,7 @@ static ncclResult_t run_launch(struct launch *l) {
     result = launch_all(l->ops, l->nops);
   }
   if (late > 0) {
-    jcd_sleep_ms(late);
+    jcf_sleep_ms(late);
   }
   return result;
 }
@@ -2127,7 +2127,7 @@ static ncclResult_t in_group(ncclResult_t result) {
 /* A thread whose group never ends only collects calls. */
 static void warn_left_open(const char *what) {
   if (left_open > 0) {
-    fprintf(stderr, "jccl double: %s waits for the end of a group that a refused ncclCommDestroy left "
+    fprintf(stderr, "jccl fake: %s waits for the end of a group that a refused ncclCommDestroy left "
         "open on this thread (init.cc:2890-2901)\n", what);
   }
 }
@@ -2156,9 +2156,9 @@ ncclResult_t ncclGroupStart(void) {
 
 /* An injected error ends the group nevertheless, and nothing of it runs. */
 ncclResult_t ncclGroupEnd(void) {
-  static struct jcd_fn fn_ = {.name = "ncclGroupEnd"};
-  struct jcd_hit hit;
-  jcd_enter(&fn_, -1, &hit);
+  static struct jcf_fn fn_ = {.name = "ncclGroupEnd"};
+  struct jcf_hit hit;
+  jcf_enter(&fn_, -1, &hit);
   if (hit.hang) {
     hang(NULL);
   }
@@ -2218,7 +2218,7 @@ static ncclResult_t check_buffer(
   if (ptr == NULL) {
     return error(c, ncclInvalidArgument, "%s: %s is NULL", what, name);
   }
-  struct jcd_memory m = jcd_memory_of(ptr);
+  struct jcf_memory m = jcf_memory_of(ptr);
   if (m.bad) {
     return error(c, ncclInvalidArgument, "%s: %s %p is no allocated memory; was it freed?", what,
         name, ptr);
@@ -2228,7 +2228,7 @@ static ncclResult_t check_buffer(
         "%s: %s %p is host memory that CUDA does not know, not device memory", what, name, ptr);
   }
   if (m.type == cudaMemoryTypeDevice && m.device != c->device
-      && (m.pool || !jcd_peer_enabled(c->device, m.device))) {
+      && (m.pool || !jcf_peer_enabled(c->device, m.device))) {
     return error(c, ncclInvalidArgument,
         "%s: %s %p is memory of device %d, the communicator is on device %d", what, name, ptr,
         m.device, c->device);
@@ -2284,8 +2284,8 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   if (result != ncclSuccess) {
     return in_group(refuse(comm, result));
   }
-  if (jcd_sticky() != 0) {
-    return in_group(refuse(comm, cuda_error(comm, jcd_sticky(), what)));
+  if (jcf_sticky() != 0) {
+    return in_group(refuse(comm, cuda_error(comm, jcf_sticky(), what)));
   }
   check_name(comm);
   o.comm = comm;
@@ -2329,10 +2329,10 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
   if (o.count == 0 && is_collective(&o)) {
     return ncclSuccess; /* as NCCL does: nothing to do, nothing enqueued */
   }
-  o.stream = jcd_stream_use(stream, comm->device);
-  if (o.stream == NULL || jcd_stream_device(o.stream) != comm->device) {
+  o.stream = jcf_stream_use(stream, comm->device);
+  if (o.stream == NULL || jcf_stream_device(o.stream) != comm->device) {
     if (o.stream != NULL) {
-      jcd_stream_done(o.stream);
+      jcf_stream_done(o.stream);
     }
     return in_group(refuse(comm, cuda_error(comm, cudaErrorInvalidResourceHandle, what)));
   }
@@ -2363,12 +2363,12 @@ static ncclResult_t add(struct operation o, const char *what, bool reduces, bool
 
 #define OPERATION(function, comm) \
   VISIT(comm, #function); \
-  if (atomic_load_explicit(&jcd_noop, memory_order_relaxed) != 0) { \
+  if (atomic_load_explicit(&jcf_noop, memory_order_relaxed) != 0) { \
     return ncclSuccess; \
   } \
-  static struct jcd_fn fn_ = {.name = #function}; \
-  struct jcd_hit hit; \
-  jcd_enter(&fn_, rank_of(comm), &hit); \
+  static struct jcf_fn fn_ = {.name = #function}; \
+  struct jcf_hit hit; \
+  jcf_enter(&fn_, rank_of(comm), &hit); \
   if (hit.hang) { \
     hang(comm); \
   } \
@@ -2471,8 +2471,8 @@ ncclResult_t ncclRecv(
 #endif
 
 #if HAS(22700)
-static struct jcd_window *find_window(ncclComm_t comm, ncclWindow_t win) { /* with the lock */
-  for (struct jcd_window *w = windows; w != NULL; w = w->next) {
+static struct jcf_window *find_window(ncclComm_t comm, ncclWindow_t win) { /* with the lock */
+  for (struct jcf_window *w = windows; w != NULL; w = w->next) {
     if (w == win) {
       return w->comm == comm ? w : NULL;
     }
@@ -2506,10 +2506,10 @@ ncclResult_t ncclPutSignal(const void *local, size_t count, int type, int peer, 
   }
   size_t bytes = count * (size_t)SIZES[type];
   pthread_mutex_lock(&lock);
-  struct jcd_window *w = find_window(comm, win);
+  struct jcf_window *w = find_window(comm, win);
   int number = w == NULL ? 0 : w->number;
   bool inside = false;
-  for (struct jcd_window *own = windows; own != NULL; own = own->next) {
+  for (struct jcf_window *own = windows; own != NULL; own = own->next) {
     uintptr_t from = (uintptr_t)local - (uintptr_t)own->ptr;
     inside |= own->comm == comm && from < own->size && from + bytes <= own->size;
   }
@@ -2578,7 +2578,7 @@ ncclResult_t ncclGetVersion(int *out) {
 }
 
 const char *ncclGetErrorString(ncclResult_t result) {
-#define SUFFIX " (jccl double)"
+#define SUFFIX " (jccl fake)"
   static const char *const ALL[] = {"no error" SUFFIX, "CUDA call failed" SUFFIX,
       "system call failed" SUFFIX, "internal error" SUFFIX, "invalid argument" SUFFIX,
       "invalid usage" SUFFIX, "remote process or network error" SUFFIX,
@@ -2608,13 +2608,13 @@ static ncclResult_t run_init(struct task *t) {
 }
 
 static ncclResult_t init(ncclComm_t *out, int nranks, const ncclUniqueId *id, int rank,
-    const ncclConfig_t *config, int device, struct jcd_hit hit, const char *what, bool grows) {
+    const ncclConfig_t *config, int device, struct jcf_hit hit, const char *what, bool grows) {
   if (out == NULL || id == NULL) {
     return in_group(error(NULL, ncclInvalidArgument, "%s: NULL", what));
   }
   *out = NULL;
   if (nranks < 1 || nranks > MOST_RANKS || rank < 0 || rank >= nranks) {
-    return in_group(error(NULL, ncclInvalidArgument, "%s: rank %d of %d; the double has up to %d",
+    return in_group(error(NULL, ncclInvalidArgument, "%s: rank %d of %d; the fake has up to %d",
         what, rank, nranks, MOST_RANKS));
   }
   ncclComm_t c = new_comm(device);
@@ -2654,10 +2654,10 @@ static ncclResult_t current_device(int *device) {
 
 /* A hang is the task's: a non-blocking call returns nevertheless. */
 #define ENTER_INIT(function, comm_) \
-  static struct jcd_fn fn_ = {.name = #function}; \
-  struct jcd_hit hit; \
+  static struct jcf_fn fn_ = {.name = #function}; \
+  struct jcf_hit hit; \
   int who_ = comm_; \
-  jcd_enter(&fn_, who_, &hit); \
+  jcf_enter(&fn_, who_, &hit); \
   if (hit.error != 0) { \
     return in_group(error(NULL, hit.error, "%s: injected error %d", #function, hit.error)); \
   }
@@ -2702,7 +2702,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, in
 ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
   ENTER_INIT(ncclCommInitAll, -1);
   if (hit.hang) {
-    jcd_hang(NULL);
+    jcf_hang(NULL);
     hit.hang = false;
   }
   int count = 0;
@@ -3068,12 +3068,12 @@ static void wait_tasks(ncclComm_t c) {
 
 static void drop_belongings(ncclComm_t c) {
   pthread_mutex_lock(&lock);
-  for (struct jcd_window **w = &windows; *w != NULL;) {
-    struct jcd_window *x = *w;
+  for (struct jcf_window **w = &windows; *w != NULL;) {
+    struct jcf_window *x = *w;
     if (x->comm == c) {
       *w = x->next;
       free(x);
-      jcd_live(JCD_WINDOWS, -1);
+      jcf_live(JCF_WINDOWS, -1);
     } else {
       w = &x->next;
     }
@@ -3083,7 +3083,7 @@ static void drop_belongings(ncclComm_t c) {
     if (x->comm == c) {
       *r = x->next;
       free(x);
-      jcd_live(JCD_REGISTRATIONS, -1);
+      jcf_live(JCF_REGISTRATIONS, -1);
     } else {
       r = &x->next;
     }
@@ -3091,7 +3091,7 @@ static void drop_belongings(ncclComm_t c) {
   for (int i = 0; i < c->nredops; i++) {
     if (c->redops[i].taken) {
       c->redops[i].taken = false;
-      jcd_live(JCD_REDOPS, -1);
+      jcf_live(JCF_REDOPS, -1);
     }
   }
   pthread_mutex_unlock(&lock);
@@ -3162,7 +3162,7 @@ static void reclaim(ncclComm_t comm) {
     pthread_mutex_unlock(&lock);
     drop_belongings(c);
     leave(c, c->broken);
-    jcd_live(JCD_COMMS, -1);
+    jcf_live(JCF_COMMS, -1);
     drop_comm(c);
   }
 }
@@ -3257,9 +3257,9 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
 #if HAS(21304)
 const char *ncclGetLastError(ncclComm_t comm) {
   static __thread char text[512];
-  static struct jcd_fn fn = {.name = "ncclGetLastError"};
-  struct jcd_hit hit;
-  jcd_enter(&fn, -1, &hit);
+  static struct jcf_fn fn = {.name = "ncclGetLastError"};
+  struct jcf_hit hit;
+  jcf_enter(&fn, -1, &hit);
   pthread_mutex_lock(&lock);
   (void)comm;
   memcpy(text, global_error, sizeof text);
@@ -3326,7 +3326,7 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) {
   }
   if (result == ncclSuccess) {
     comm->suspended = true;
-    jcd_account(comm->device, -(int64_t)SUSPENDABLE);
+    jcf_account(comm->device, -(int64_t)SUSPENDABLE);
   }
   return result;
 }
@@ -3337,7 +3337,7 @@ ncclResult_t ncclCommResume(ncclComm_t comm) {
   if (result == ncclSuccess && !comm->suspended) {
     result = error(comm, ncclInvalidUsage, "ncclCommResume: the communicator is not suspended");
   }
-  if (result == ncclSuccess && !jcd_account(comm->device, SUSPENDABLE)) {
+  if (result == ncclSuccess && !jcf_account(comm->device, SUSPENDABLE)) {
     result = cuda_error(comm, cudaErrorMemoryAllocation, "ncclCommResume");
   }
   if (result == ncclSuccess) {
@@ -3369,13 +3369,13 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t size) {
   if (ptr == NULL || size == 0) {
     return error(NULL, ncclInvalidArgument, "ncclMemAlloc: %zu bytes", size);
   }
-  cudaError_t e = jcd_nccl_alloc(ptr, size);
+  cudaError_t e = jcf_nccl_alloc(ptr, size);
   return e == cudaSuccess ? ncclSuccess : cuda_error(NULL, e, "ncclMemAlloc");
 }
 
 ncclResult_t ncclMemFree(void *ptr) {
   ENTER(ncclMemFree, NULL);
-  cudaError_t e = jcd_nccl_free(ptr);
+  cudaError_t e = jcf_nccl_free(ptr);
   return e == cudaSuccess ? ncclSuccess : cuda_error(NULL, e, "ncclMemFree");
 }
 
@@ -3399,7 +3399,7 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void *buff, size_t size, void **h
     *r = (struct registration){comm, buff, size, registrations};
     registrations = r;
     pthread_mutex_unlock(&lock);
-    jcd_live(JCD_REGISTRATIONS, 1);
+    jcf_live(JCF_REGISTRATIONS, 1);
     *handle = r;
   }
   return result;
@@ -3428,7 +3428,7 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle) {
   if (!found) {
     return error(comm, ncclInvalidUsage, "ncclCommDeregister: %p is no registration", handle);
   }
-  jcd_live(JCD_REGISTRATIONS, -1);
+  jcf_live(JCF_REGISTRATIONS, -1);
   return ncclSuccess;
 }
 #endif
@@ -3452,7 +3452,7 @@ static ncclResult_t run_window(struct task *t) {
     return checked;
   }
   uint64_t number = ++c->windows_made;
-  struct jcd_memory m = jcd_memory_of(t->ptr);
+  struct jcf_memory m = jcf_memory_of(t->ptr);
   s->windows[number % MOST_WINDOWS][c->rank] = (struct shared_window){m.offset, t->size};
   atomic_store(&s->places[c->rank].windows, number);
   ring_all(s, c->nranks);
@@ -3463,14 +3463,14 @@ static ncclResult_t run_window(struct task *t) {
     }
   }
   if (t->hit.late_ms > 0) {
-    jcd_sleep_ms(t->hit.late_ms);
+    jcf_sleep_ms(t->hit.late_ms);
   }
-  struct jcd_window *w = need(malloc(sizeof *w));
+  struct jcf_window *w = need(malloc(sizeof *w));
   pthread_mutex_lock(&lock);
-  *w = (struct jcd_window){c, t->ptr, t->size, (int)number, t->flags, windows};
+  *w = (struct jcf_window){c, t->ptr, t->size, (int)number, t->flags, windows};
   windows = w;
   pthread_mutex_unlock(&lock);
-  jcd_live(JCD_WINDOWS, 1);
+  jcf_live(JCF_WINDOWS, 1);
   t->window = w;
   return ncclSuccess;
 }
@@ -3495,7 +3495,7 @@ ncclResult_t ncclCommWindowRegister(
     return in_group(result);
   }
   struct task t = {.run = run_window, .comm = comm, .ptr = buff, .size = size, .win_out = win,
-      .flags = flags, .hit = hit};
+      .flags = flags, .hit = hit, .makes = true};
   t.hit.late_ms = 0;
   return begun(add_task(&t));
 }
@@ -3509,8 +3509,8 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
     return ncclSuccess;
   }
   pthread_mutex_lock(&lock);
-  struct jcd_window *w = find_window(comm, win);
-  for (struct jcd_window **x = &windows; w != NULL && *x != NULL; x = &(*x)->next) {
+  struct jcf_window *w = find_window(comm, win);
+  for (struct jcf_window **x = &windows; w != NULL && *x != NULL; x = &(*x)->next) {
     if (*x == w) {
       *x = w->next;
       break;
@@ -3521,7 +3521,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
     die(SIGSEGV, "ncclCommWindowDeregister: %p is no window of this communicator", (void *)win);
   }
   free(w);
-  jcd_live(JCD_WINDOWS, -1);
+  jcf_live(JCF_WINDOWS, -1);
   return ncclSuccess;
 }
 #endif
@@ -3532,7 +3532,7 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr) {
   ncclResult_t result = ask(comm, ptr, "ncclWinGetUserPtr");
   if (result == ncclSuccess) {
     pthread_mutex_lock(&lock);
-    struct jcd_window *w = find_window(comm, win);
+    struct jcf_window *w = find_window(comm, win);
     *ptr = w == NULL ? NULL : w->ptr;
     pthread_mutex_unlock(&lock);
     if (w == NULL) {
@@ -3588,7 +3588,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(
   comm->redops[i] = r;
   *op = ncclNumOps + i;
   pthread_mutex_unlock(&lock);
-  jcd_live(JCD_REDOPS, 1);
+  jcf_live(JCF_REDOPS, 1);
   return ncclSuccess;
 }
 
@@ -3607,7 +3607,7 @@ ncclResult_t ncclRedOpDestroy(int op, ncclComm_t comm) {
   if (!known) {
     return error(comm, ncclInvalidArgument, "ncclRedOpDestroy: operation %d", op);
   }
-  jcd_live(JCD_REDOPS, -1);
+  jcf_live(JCF_REDOPS, -1);
   return ncclSuccess;
 }
 #endif
@@ -3615,18 +3615,18 @@ ncclResult_t ncclRedOpDestroy(int op, ncclComm_t comm) {
 /* ---- parameters: some that NCCL documents, read from the environment */
 
 #if HAS(23004)
-struct jcd_param {
+struct jcf_param {
   const char *key, *otherwise;
 };
 
-static const struct jcd_param PARAMS[] = {{"NCCL_DEBUG", "NONE"}, {"NCCL_ALGO", ""},
+static const struct jcf_param PARAMS[] = {{"NCCL_DEBUG", "NONE"}, {"NCCL_ALGO", ""},
     {"NCCL_PROTO", ""}, {"NCCL_MIN_CTAS", "-2"}, {"NCCL_MAX_CTAS", "-2"},
     {"NCCL_BUFFSIZE", "4194304"}, {"NCCL_P2P_DISABLE", "0"}, {"NCCL_SHM_DISABLE", "0"},
     {"NCCL_IB_DISABLE", "0"}, {"NCCL_NET_GDR_LEVEL", ""}, {"NCCL_SOCKET_IFNAME", ""},
     {"NCCL_MULTI_RANK_GPU_ENABLE", "0"}};
 enum { NPARAMS = sizeof PARAMS / sizeof *PARAMS };
 
-static const struct jcd_param *find_param(const char *key) {
+static const struct jcf_param *find_param(const char *key) {
   for (int i = 0; i < NPARAMS && key != NULL; i++) {
     if (strcmp(PARAMS[i].key, key) == 0) {
       return &PARAMS[i];
@@ -3635,13 +3635,13 @@ static const struct jcd_param *find_param(const char *key) {
   return NULL;
 }
 
-static const char *param_text(const struct jcd_param *p) {
+static const char *param_text(const struct jcf_param *p) {
   const char *text = getenv(p->key);
   return text == NULL ? p->otherwise : text;
 }
 
 static bool is_param(ncclParamHandle_t h) {
-  return (const struct jcd_param *)h >= PARAMS && (const struct jcd_param *)h < PARAMS + NPARAMS;
+  return (const struct jcf_param *)h >= PARAMS && (const struct jcf_param *)h < PARAMS + NPARAMS;
 }
 
 static ncclResult_t param_number(
@@ -3660,7 +3660,7 @@ static ncclResult_t param_number(
 
 ncclResult_t ncclParamBind(ncclParamHandle_t *out, const char *key) {
   ENTER(ncclParamBind, NULL);
-  const struct jcd_param *p = find_param(key);
+  const struct jcf_param *p = find_param(key);
   if (out == NULL || p == NULL) {
     return error(NULL, ncclInvalidArgument, "ncclParamBind: %s", key == NULL ? "NULL" : key);
   }
@@ -3717,7 +3717,7 @@ ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, int *len) 
 ncclResult_t ncclParamGetParameter(const char *key, const char **value, int *len) {
   ENTER(ncclParamGetParameter, NULL);
   static __thread char text[256];
-  const struct jcd_param *p = find_param(key);
+  const struct jcf_param *p = find_param(key);
   if (p == NULL || value == NULL) {
     return error(NULL, ncclInvalidArgument, "ncclParamGetParameter: %s",
         key == NULL ? "NULL" : key);
@@ -3745,9 +3745,9 @@ ncclResult_t ncclParamGetAllParameterKeys(const char ***table, int *len) {
 }
 
 void ncclParamDumpAll(void) {
-  static struct jcd_fn fn = {.name = "ncclParamDumpAll"};
-  struct jcd_hit hit;
-  jcd_enter(&fn, -1, &hit);
+  static struct jcf_fn fn = {.name = "ncclParamDumpAll"};
+  struct jcf_hit hit;
+  jcf_enter(&fn, -1, &hit);
   for (int i = 0; i < NPARAMS; i++) {
     printf("%s=%s\n", PARAMS[i].key, param_text(&PARAMS[i]));
   }

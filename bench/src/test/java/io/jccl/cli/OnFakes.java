@@ -2,7 +2,7 @@ package io.jccl.cli;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.jccl.testdouble.DoubleBuild;
+import io.jccl.testfake.FakeBuild;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.File;
@@ -21,15 +21,15 @@ import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Commands in JVMs that find the doubles of CUDA, NCCL and cuBLAS: those with an environment, flags
+ * Commands in JVMs that find the fakes of CUDA, NCCL and cuBLAS: those with an environment, flags
  * or processes of their own in a JVM each, the others one after the other in the same.
  */
-public final class OnDoubles {
+public final class OnFakes {
     private final Path libraries;
     private final Path scratch;
     private @Nullable Process loop;
 
-    private OnDoubles(Path libraries, Path scratch) {
+    private OnFakes(Path libraries, Path scratch) {
         this.libraries = libraries;
         this.scratch = scratch;
     }
@@ -50,15 +50,15 @@ public final class OnDoubles {
         }
     }
 
-    /** Puts the doubles into a folder with a space, as paths may have. */
-    public static OnDoubles build(Path folder) throws IOException {
-        Path libraries = Files.createDirectory(folder.resolve("the doubles"));
-        try (Stream<Path> files = Files.list(DoubleBuild.folder())) {
+    /** Puts the fakes into a folder with a space, as paths may have. */
+    public static OnFakes build(Path folder) throws IOException {
+        Path libraries = Files.createDirectory(folder.resolve("the fakes"));
+        try (Stream<Path> files = Files.list(FakeBuild.folder())) {
             for (Path file : files.toList()) {
                 Files.copy(file, libraries.resolve(file.getFileName()));
             }
         }
-        return new OnDoubles(libraries, folder);
+        return new OnFakes(libraries, folder);
     }
 
     public Result jccl(Map<String, String> environment, String... arguments)

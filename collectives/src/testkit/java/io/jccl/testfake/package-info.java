@@ -1,5 +1,5 @@
 /** Stand-ins for NCCL and CUDA, for tests. */
 @NullMarked
-package io.jccl.testdouble;
+package io.jccl.testfake;
 
 import org.jspecify.annotations.NullMarked;

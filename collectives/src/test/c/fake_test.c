@@ -1,5 +1,5 @@
 /*
- * Drives the doubles of libcudart, libnccl and libcublas through their C interface alone. Exit
+ * Drives the fakes of libcudart, libnccl and libcublas through their C interface alone. Exit
  * status 0 if all went well. Arguments: names of tests, or none for all; "-f" leaves out those that
  * fork; "-s" looks for functions by their names; "-v" prints what the environment can change;
  * "-l" frees a slot for a communicator too early, for AddressSanitizer to see.
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "double.h"
+#include "fake.h"
 
 #define CHECK(condition) \
   do { \
@@ -51,19 +51,19 @@ static void no_leaks(void) {
       "pools", "graphs", "execs", "ipc", "comms", "registrations", "windows", "redops", "jobs",
       "cublas"};
   for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
-    if (jccl_double_live(KINDS[i]) != 0) {
-      fprintf(stderr, "%ld %s left\n", jccl_double_live(KINDS[i]), KINDS[i]);
+    if (jccl_fake_live(KINDS[i]) != 0) {
+      fprintf(stderr, "%ld %s left\n", jccl_fake_live(KINDS[i]), KINDS[i]);
       abort();
     }
   }
-  OK(jccl_double_live("all"));
-  IS(-1, jccl_double_live("elephants"));
+  OK(jccl_fake_live("all"));
+  IS(-1, jccl_fake_live("elephants"));
 }
 
 /* ---- the runtime */
 
 static void test_names(void) {
-  CHECK(strstr(jccl_double_name(), "jccl test double of lib") != NULL);
+  CHECK(strstr(jccl_fake_name(), "jccl fake of lib") != NULL);
   int v = 0;
   OK(cudaRuntimeGetVersion(&v));
   IS(13000, v);
@@ -71,11 +71,11 @@ static void test_names(void) {
   IS(13000, v);
   OK(ncclGetVersion(&v));
   IS(23007, v);
-  IS(1, jccl_double_calls("ncclGetVersion"));
-  IS(-1, jccl_double_calls("cudaNever"));
+  IS(1, jccl_fake_calls("ncclGetVersion"));
+  IS(-1, jccl_fake_calls("cudaNever"));
   CHECK(strcmp(cudaGetErrorName(2), "cudaErrorMemoryAllocation") == 0);
-  CHECK(strstr(cudaGetErrorString(2), "jccl double") != NULL);
-  CHECK(strstr(ncclGetErrorString(5), "jccl double") != NULL);
+  CHECK(strstr(cudaGetErrorString(2), "jccl fake") != NULL);
+  CHECK(strstr(ncclGetErrorString(5), "jccl fake") != NULL);
 }
 
 static void test_devices(void) {
@@ -95,7 +95,7 @@ static void test_devices(void) {
   IS(3, d);
   struct cudaDeviceProp p;
   OK(cudaGetDeviceProperties(&p, 3));
-  CHECK(strstr(p.name, "double") != NULL);
+  CHECK(strstr(p.name, "fake") != NULL);
   IS(1L << 30, p.totalGlobalMem);
   OK(cudaDeviceCanAccessPeer(&can, 0, 1));
   IS(1, can);
@@ -480,17 +480,17 @@ static void test_capture(void) {
 
 static void test_injection(void) {
   void *p = NULL;
-  IS(-1, jccl_double_inject("cudaMalloc"));
-  IS(-1, jccl_double_inject("cudaMalloc:0:error=2"));
-  IS(2, jccl_double_inject("cudaMalloc:2:error=2;cudaFree@0:*:delay=30"));
+  IS(-1, jccl_fake_inject("cudaMalloc"));
+  IS(-1, jccl_fake_inject("cudaMalloc:0:error=2"));
+  IS(2, jccl_fake_inject("cudaMalloc:2:error=2;cudaFree@0:*:delay=30"));
   OK(cudaMalloc(&p, 8));
   double before = now();
   OK(cudaFree(p));
   CHECK(now() - before > 0.025);
   IS(2, cudaMalloc(&p, 8));
   IS(2, cudaGetLastError());
-  jccl_double_clear();
-  OK(jccl_double_inject("cudaMemset:1:sticky=700") - 1);
+  jccl_fake_clear();
+  OK(jccl_fake_inject("cudaMemset:1:sticky=700") - 1);
   IS(700, cudaMemset(NULL, 0, 0));
   IS(700, cudaMalloc(&p, 8));
   IS(700, cudaGetLastError());
@@ -500,17 +500,17 @@ static void test_injection(void) {
   ncclUniqueId id;
   memset(&id, 0, sizeof id);
   IS(ncclUnhandledCudaError, ncclCommInitRank(&comm, 1, id, 0));
-  jccl_double_clear();
+  jccl_fake_clear();
   int answer = -1;
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:sticky:0"));
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:live:streams"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:sticky:0"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:live:streams"));
   OK(answer);
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:inject:cudaFree:1:error=1"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:inject:cudaFree:1:error=1"));
   IS(1, answer);
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:clear"));
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:calls:cudaMemset"));
-  IS(1, answer - (int)(jccl_double_calls("cudaMemset") - 1));
-  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_double:dance"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:clear"));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:calls:cudaMemset"));
+  IS(1, answer - (int)(jccl_fake_calls("cudaMemset") - 1));
+  OK(cudaDeviceGetByPCIBusId(&answer, "jccl_fake:dance"));
   IS(-2, answer);
   OK(cudaMalloc(&p, 8));
   OK(cudaFree(p));
@@ -1095,9 +1095,9 @@ static void *nonblocking_main(void *arg) {
     IS(ncclInvalidArgument, ncclCommCount(r->comm, &(int){0}));
   }
   OK(settled(r->comm));
-  IS(0, jccl_double_config(r->comm, "blocking"));
-  IS(8, jccl_double_config(r->comm, "maxCTAs"));
-  IS(1, jccl_double_config(r->comm, "commName=grads"));
+  IS(0, jccl_fake_config(r->comm, "blocking"));
+  IS(8, jccl_fake_config(r->comm, "maxCTAs"));
+  IS(1, jccl_fake_config(r->comm, "commName=grads"));
   float *a = device_floats(r, 100, 1, 0);
   IS(ncclInProgress, ncclAllReduce(a, a, 100, ncclFloat32, ncclSum, r->comm, r->stream));
   OK(settled(r->comm));
@@ -1107,7 +1107,7 @@ static void *nonblocking_main(void *arg) {
   CHECK(child == NULL);
   OK(settled(r->comm));
   CHECK(child != NULL && child != (ncclComm_t)&a);
-  IS(8, jccl_double_config(child, "maxCTAs"));
+  IS(8, jccl_fake_config(child, "maxCTAs"));
   IS(ncclInProgress, ncclCommFinalize(child));
   OK(settled(child));
   OK(ncclCommDestroy(child));
@@ -1120,9 +1120,9 @@ static void *nonblocking_main(void *arg) {
 }
 
 static void test_nonblocking(void) {
-  jccl_double_inject("ncclCommSplit@0:1:late=40;ncclCommInitRankConfig@1:1:late=40");
+  jccl_fake_inject("ncclCommSplit@0:1:late=40;ncclCommInitRankConfig@1:1:late=40");
   on_threads_as(2, nonblocking_main, NULL);
-  jccl_double_clear();
+  jccl_fake_clear();
   /* A rank that never comes: abort ends the wait. */
   ncclUniqueId id;
   ncclComm_t comm;
@@ -1136,18 +1136,18 @@ static void test_nonblocking(void) {
   OK(ncclCommAbort(comm));
   no_leaks();
   /* A hang in initialization is ended by abort too. */
-  jccl_double_inject("ncclCommInitRankConfig:1:hang");
+  jccl_fake_inject("ncclCommInitRankConfig:1:hang");
   OK(ncclGetUniqueId(&id));
   IS(ncclInProgress, ncclCommInitRankConfig(&comm, 1, id, 0, &c));
   pause_ms(60);
   OK(ncclCommGetAsyncError(comm, &state));
   IS(ncclInProgress, state);
   OK(ncclCommAbort(comm));
-  jccl_double_clear();
+  jccl_fake_clear();
   no_leaks();
   /* The id of a job that nobody joins stays. */
   OK(ncclGetUniqueId(&id));
-  IS(1, jccl_double_live("jobs"));
+  IS(1, jccl_fake_live("jobs"));
   OK(ncclCommInitRank(&comm, 1, id, 0));
   OK(ncclCommDestroy(comm));
   no_leaks();
@@ -1158,7 +1158,7 @@ static void test_nonblocking(void) {
   c.maxCTAs = 3;
   OK(ncclGetUniqueId(&id));
   OK(ncclCommInitRankConfig(&comm, 1, id, 0, &c));
-  IS(64, jccl_double_config(comm, "maxCTAs"));
+  IS(64, jccl_fake_config(comm, "maxCTAs"));
   OK(ncclCommDestroy(comm));
   OK(ncclGetUniqueId(&id));
   c = config(1);
@@ -1301,7 +1301,7 @@ static void stalled(struct rank *r) {
   OK(state);
   if (r->rank == 0) {
     pause_ms(200); /* the other one is to see it too */
-    jccl_double_release();
+    jccl_fake_release();
   }
   expect(r, a, 10, (float)r->n, 0);
   OK(cudaFree(a));
@@ -1328,7 +1328,7 @@ static void killed(struct rank *r) {
   OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
   expect(r, a, 10, (float)r->n, 0);
   if (r->rank == r->n - 1) {
-    jccl_double_inject("ncclAllReduce:1:die");
+    jccl_fake_inject("ncclAllReduce:1:die");
   }
   OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
   if (r->rank == r->n - 1) {
@@ -1364,15 +1364,15 @@ static void test_faults(void) {
   unsetenv("NCCL_CHECK_POINTERS");
   on_threads(2, mismatch);
   on_threads(2, wrong_message);
-  jccl_double_inject("ncclAllReduce@1:2:error=2");
+  jccl_fake_inject("ncclAllReduce@1:2:error=2");
   on_threads(2, injected);
-  jccl_double_clear();
-  jccl_double_inject("ncclAllReduce@1:1:stall");
+  jccl_fake_clear();
+  jccl_fake_inject("ncclAllReduce@1:1:stall");
   on_threads(2, stalled);
-  jccl_double_clear();
-  jccl_double_inject("ncclAllReduce@0:1:async=3");
+  jccl_fake_clear();
+  jccl_fake_inject("ncclAllReduce@0:1:async=3");
   on_threads(2, injected_async);
-  jccl_double_clear();
+  jccl_fake_clear();
   on_threads_as(2, duplicate_main, NULL);
   /* No memory for a communicator. */
   void *big = NULL;
@@ -1663,7 +1663,7 @@ static void test_contexts(void) {
     pid_t child = fork();
     if (child == 0) {
       context_calls(i);
-      IS(MASKS[i], jccl_double_contexts());
+      IS(MASKS[i], jccl_fake_contexts());
       _exit(0);
     }
     int status = -1;
@@ -1710,9 +1710,9 @@ static void many(struct rank *r) {
 static void test_speed(void) {
   on_threads(4, many);
   printf("allReduce of 32 bytes on 4 ranks, synchronized: %.3f ms\n", small_ms);
-  jccl_double_noop(1);
+  jccl_fake_noop(1);
   OK(ncclAllReduce(NULL, NULL, 5, 0, 0, NULL, NULL));
-  jccl_double_noop(0);
+  jccl_fake_noop(0);
 }
 
 /* ---- cuBLAS */
@@ -1893,7 +1893,7 @@ static void products_fail(cublasHandle_t h, cudaStream_t s, float *x) {
 #define PRODUCT() cublasSgemm_v2(h, 0, 0, 1, 1, 1, &one, x, 1, x, 1, &none, x + 1, 1)
   OK(cudaMemcpy(x, &one, 4, cudaMemcpyHostToDevice));
   OK(cudaDeviceSynchronize());
-  OK(jccl_double_inject("cublasSgemm_v2@0:1:error=14;cublasSgemm_v2@1:*:error=15;"
+  OK(jccl_fake_inject("cublasSgemm_v2@0:1:error=14;cublasSgemm_v2@1:*:error=15;"
                         "cublasSgemm_v2:2:corrupt;cublasSgemm_v2:3:stall")
       - 4);
   IS(CUBLAS_STATUS_INTERNAL_ERROR, PRODUCT());
@@ -1904,20 +1904,20 @@ static void products_fail(cublasHandle_t h, cudaStream_t s, float *x) {
   OK(PRODUCT());
   pause_ms(20);
   IS(cudaErrorNotReady, cudaStreamQuery(s));
-  jccl_double_release();
+  jccl_fake_release();
   OK(cudaStreamSynchronize(s));
-  jccl_double_clear();
-  IS(1, jccl_double_inject("cublasSgemm_v2:1:async=719"));
+  jccl_fake_clear();
+  IS(1, jccl_fake_inject("cublasSgemm_v2:1:async=719"));
   OK(PRODUCT());
   IS(719, cudaStreamSynchronize(s));
   IS(CUBLAS_STATUS_EXECUTION_FAILED, PRODUCT());
-  jccl_double_sticky(0);
-  jccl_double_clear();
+  jccl_fake_sticky(0);
+  jccl_fake_clear();
   /* One element more than there is. */
   OK(cublasSgemm_v2(h, 0, 0, 1, 1, 2, &one, x, 256, x, 2, &none, x + 1, 1));
   IS(cudaErrorIllegalAddress, cudaStreamSynchronize(s));
   IS(CUBLAS_STATUS_NOT_INITIALIZED, cublasCreate_v2(&(cublasHandle_t){NULL}));
-  jccl_double_sticky(0);
+  jccl_fake_sticky(0);
 #undef PRODUCT
 }
 
@@ -1936,7 +1936,7 @@ static void test_cublas(void) {
   OK(cublasCreate_v2(&h));
   OK(cudaMemGetInfo(&after, &total));
   IS(4 << 20, before - after);
-  IS(1, jccl_double_live("cublas"));
+  IS(1, jccl_fake_live("cublas"));
   OK(cublasGetVersion_v2(h, v));
   IS(130101, v[0]);
   OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
@@ -1954,7 +1954,7 @@ static void test_cublas(void) {
   products_in_graphs(h, s, x);
   products_fail(h, s, x);
   CHECK(strcmp(cublasGetStatusName(3), "CUBLAS_STATUS_ALLOC_FAILED") == 0);
-  CHECK(strstr(cublasGetStatusString(3), "jccl double") != NULL);
+  CHECK(strstr(cublasGetStatusString(3), "jccl fake") != NULL);
   OK(cudaFree(x));
   OK(cublasDestroy_v2(h));
   OK(cudaStreamDestroy(s));
@@ -2032,6 +2032,6 @@ int main(int argc, char **argv) {
       run++;
     }
   }
-  printf("%d tests of the doubles passed\n", run);
+  printf("%d tests of the fakes passed\n", run);
   return run > 0 ? 0 : 2;
 }

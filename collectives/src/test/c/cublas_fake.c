@@ -1,7 +1,7 @@
 /*
- * A test double of cuBLAS on top of the double of the CUDA runtime: handles, and the product of
+ * A fake of cuBLAS on top of the fake of the CUDA runtime: handles, and the product of
  * matrices with float32 sums. A product runs on the thread of its stream, on the memory where the
- * runtime's double keeps that of devices.
+ * runtime's fake keeps that of devices.
  *
  * Arguments are checked as NVIDIA's documentation of cublasGemmEx says. What a kernel would meet
  * only while it runs, such as memory that is not its device's, makes the runtime's sticky error.
@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "double_floats.h"
-#include "double_internal.h"
+#include "fake_floats.h"
+#include "fake_internal.h"
 
 enum {
   WORKSPACE = 4 << 20, /* device memory of a handle; the real one depends on the GPU */
@@ -23,21 +23,21 @@ enum {
   HIGH = 16 /* rows of a tile of the result */
 };
 
-struct jcd_cublas {
+struct jcf_cublas {
   int device;
   cudaStream_t stream;
   int pointer_mode, math_mode;
-  struct jcd_cublas *next;
+  struct jcf_cublas *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct jcd_cublas *handles; /* guarded by lock */
+static struct jcf_cublas *handles; /* guarded by lock */
 
-const char *jccl_double_name(void) { return "jccl test double of libcublas"; }
+const char *jccl_fake_name(void) { return "jccl fake of libcublas"; }
 
 static void *need(void *p) {
   if (p == NULL) {
-    fprintf(stderr, "jccl double: the machine is out of memory\n");
+    fprintf(stderr, "jccl fake: the machine is out of memory\n");
     abort();
   }
   return p;
@@ -68,7 +68,7 @@ const char *cublasGetStatusName(cublasStatus_t status) {
 
 const char *cublasGetStatusString(cublasStatus_t status) {
   switch (status) {
-#define TEXT(name, text) case name: return text " (jccl double)";
+#define TEXT(name, text) case name: return text " (jccl fake)";
     STATUSES(TEXT)
 #undef TEXT
     default: return "unrecognized status";
@@ -82,11 +82,11 @@ static int current_device(void) {
 }
 
 #define ENTER(function) \
-  static struct jcd_fn fn_ = {.name = #function}; \
-  struct jcd_hit hit; \
-  jcd_enter(&fn_, current_device(), &hit); \
+  static struct jcf_fn fn_ = {.name = #function}; \
+  struct jcf_hit hit; \
+  jcf_enter(&fn_, current_device(), &hit); \
   if (hit.hang) { \
-    jcd_hang(NULL); \
+    jcf_hang(NULL); \
   } \
   if (hit.error != 0) { \
     return hit.error; \
@@ -96,7 +96,7 @@ static int current_device(void) {
 
 static bool is_handle(cublasHandle_t handle) {
   pthread_mutex_lock(&lock);
-  struct jcd_cublas *h = handles;
+  struct jcf_cublas *h = handles;
   while (h != NULL && h != handle) {
     h = h->next;
   }
@@ -116,19 +116,19 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   int device = -1;
-  if (jcd_sticky() != 0 || cudaGetDevice(&device) != cudaSuccess) {
+  if (jcf_sticky() != 0 || cudaGetDevice(&device) != cudaSuccess) {
     return CUBLAS_STATUS_NOT_INITIALIZED;
   }
-  if (!jcd_account(device, WORKSPACE)) {
+  if (!jcf_account(device, WORKSPACE)) {
     return CUBLAS_STATUS_ALLOC_FAILED;
   }
-  struct jcd_cublas *h = need(calloc(1, sizeof *h));
+  struct jcf_cublas *h = need(calloc(1, sizeof *h));
   h->device = device;
   pthread_mutex_lock(&lock);
   h->next = handles;
   handles = h;
   pthread_mutex_unlock(&lock);
-  jcd_live(JCD_CUBLAS, 1);
+  jcf_live(JCF_CUBLAS, 1);
   *handle = h;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -141,16 +141,16 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
   cudaDeviceSynchronize();
   cudaSetDevice(device);
   pthread_mutex_lock(&lock);
-  for (struct jcd_cublas **at = &handles; *at != NULL; at = &(*at)->next) {
+  for (struct jcf_cublas **at = &handles; *at != NULL; at = &(*at)->next) {
     if (*at == handle) {
       *at = handle->next;
       break;
     }
   }
   pthread_mutex_unlock(&lock);
-  jcd_account(handle->device, -WORKSPACE);
+  jcf_account(handle->device, -WORKSPACE);
   free(handle);
-  jcd_live(JCD_CUBLAS, -1);
+  jcf_live(JCF_CUBLAS, -1);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -250,7 +250,7 @@ struct product {
   double alpha, beta;
   const void *alpha_at, *beta_at;
   bool illegal; /* touches memory that is not its device's */
-  struct jcd_hit hit;
+  struct jcf_hit hit;
 };
 
 typedef float any_float __attribute__((may_alias));
@@ -263,7 +263,7 @@ static size_t size_of(int type) {
 
 static float load(const struct matrix *x, size_t row, size_t column) {
   size_t at = row + column * x->leading;
-  const void *memory = jcd_stored(x->at);
+  const void *memory = jcf_stored(x->at);
   if (x->type == CUDA_R_32F) {
     return ((const any_float *)memory)[at];
   }
@@ -273,7 +273,7 @@ static float load(const struct matrix *x, size_t row, size_t column) {
 
 static void store(const struct matrix *x, size_t row, size_t column, float value) {
   size_t at = row + column * x->leading;
-  void *memory = jcd_stored(x->at);
+  void *memory = jcf_stored(x->at);
   if (x->type == CUDA_R_32F) {
     ((any_float *)memory)[at] = value;
   } else {
@@ -288,8 +288,8 @@ static double scalar(const struct product *p, const void *at) {
 
 /* The same product of float64 throughout. */
 static void multiply_wide(const struct product *p, double alpha, double beta) {
-  const any_double *a = jcd_stored(p->a.at), *b = jcd_stored(p->b.at);
-  any_double *c = jcd_stored(p->c.at);
+  const any_double *a = jcf_stored(p->a.at), *b = jcf_stored(p->b.at);
+  any_double *c = jcf_stored(p->c.at);
   for (size_t i = 0; i < (size_t)p->m; i++) {
     for (size_t j = 0; j < (size_t)p->n; j++) {
       double sum = 0;
@@ -353,22 +353,22 @@ static void drop_product(void *arg) {
 static void run_product(void *arg) {
   struct product *p = arg;
   if (p->hit.late_ms > 0) {
-    jcd_sleep_ms(p->hit.late_ms);
+    jcf_sleep_ms(p->hit.late_ms);
   }
   if (p->hit.die) {
     kill(getpid(), SIGKILL);
   }
   if (p->hit.stall) {
-    jcd_hang(NULL);
+    jcf_hang(NULL);
   }
   if (p->illegal || p->hit.async != 0) {
-    jccl_double_sticky(p->illegal ? cudaErrorIllegalAddress : p->hit.async);
+    jccl_fake_sticky(p->illegal ? cudaErrorIllegalAddress : p->hit.async);
     return;
   }
   double alpha = p->alpha, beta = p->beta;
   if (p->scalars_on_device) {
-    alpha = scalar(p, jcd_stored(p->alpha_at));
-    beta = scalar(p, jcd_stored(p->beta_at));
+    alpha = scalar(p, jcf_stored(p->alpha_at));
+    beta = scalar(p, jcf_stored(p->beta_at));
   }
   if (p->c.type == CUDA_R_64F) {
     multiply_wide(p, alpha, beta);
@@ -377,7 +377,7 @@ static void run_product(void *arg) {
   }
   size_t row = (size_t)p->m / 2, column = (size_t)p->n / 2;
   if (p->hit.corrupt && p->c.type == CUDA_R_64F) {
-    ((any_double *)jcd_stored(p->c.at))[row + column * p->c.leading] += 1;
+    ((any_double *)jcf_stored(p->c.at))[row + column * p->c.leading] += 1;
   } else if (p->hit.corrupt) {
     store(&p->c, row, column, load(&p->c, row, column) + 1);
   }
@@ -386,20 +386,20 @@ static void run_product(void *arg) {
 /* As drop_product, called under the runtime's lock when a graph is copied or destroyed. */
 static void use_product(void *arg) { atomic_fetch_add(&((struct product *)arg)->uses, 1); }
 
-static void launch_captured(void *arg, struct jcd_stream *s) {
+static void launch_captured(void *arg, struct jcf_stream *s) {
   use_product(arg);
-  struct jcd_dep end = jcd_enqueue(s, run_product, drop_product, arg, NULL, 0);
-  jcd_stream_done(end.stream);
+  struct jcf_dep end = jcf_enqueue(s, run_product, drop_product, arg, NULL, 0);
+  jcf_stream_done(end.stream);
 }
 
 /* Whether a device reaches all of some memory. */
 static bool reaches(int device, const void *at, size_t size) {
-  struct jcd_memory x = jcd_memory_of(at);
+  struct jcf_memory x = jcf_memory_of(at);
   if (x.type == cudaMemoryTypeUnregistered || (uintptr_t)at - x.base + size > x.size) {
     return false;
   }
   return x.type != cudaMemoryTypeDevice || x.device == device
-      || jcd_peer_enabled(device, x.device);
+      || jcf_peer_enabled(device, x.device);
 }
 
 static bool reaches_matrix(int device, const struct matrix *x) {
@@ -434,11 +434,11 @@ static bool is_supported(const struct product *p, int compute) {
 static cublasStatus_t launch(cublasHandle_t handle, struct product what) {
   int device = current_device();
   /* A stream of another device than the kernel's cannot take it. */
-  struct jcd_stream *s =
-      device != handle->device ? NULL : jcd_stream_use(handle->stream, device);
-  if (jcd_sticky() != 0 || s == NULL || jcd_stream_device(s) != device) {
+  struct jcf_stream *s =
+      device != handle->device ? NULL : jcf_stream_use(handle->stream, device);
+  if (jcf_sticky() != 0 || s == NULL || jcf_stream_device(s) != device) {
     if (s != NULL) {
-      jcd_stream_done(s);
+      jcf_stream_done(s);
     }
     return CUBLAS_STATUS_EXECUTION_FAILED;
   }
@@ -452,20 +452,20 @@ static cublasStatus_t launch(cublasHandle_t handle, struct product what) {
   *p = what;
   atomic_init(&p->uses, 1);
   cudaError_t error = cudaSuccess;
-  void *capture = jcd_capture_of(s, &error);
+  void *capture = jcf_capture_of(s, &error);
   if (error != cudaSuccess) {
     free(p);
   } else if (capture != NULL) {
-    jcd_capture_node(&s, 1, launch_captured, use_product, drop_product, p);
+    jcf_capture_node(&s, 1, launch_captured, use_product, drop_product, p);
   } else {
-    struct jcd_dep end = jcd_enqueue(s, run_product, drop_product, p, NULL, 0);
-    jcd_stream_done(end.stream);
+    struct jcf_dep end = jcf_enqueue(s, run_product, drop_product, p, NULL, 0);
+    jcf_stream_done(end.stream);
   }
-  jcd_stream_done(s);
+  jcf_stream_done(s);
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-static cublasStatus_t gemm(cublasHandle_t handle, const struct jcd_hit *hit, int transa,
+static cublasStatus_t gemm(cublasHandle_t handle, const struct jcf_hit *hit, int transa,
     int transb, int m, int n, int k, const void *alpha, const void *A, int Atype, int lda,
     const void *B, int Btype, int ldb, const void *beta, void *C, int Ctype, int ldc,
     int computeType) {

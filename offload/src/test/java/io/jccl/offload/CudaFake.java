@@ -2,25 +2,25 @@ package io.jccl.offload;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
-import io.jccl.testdouble.DoubleBuild;
+import io.jccl.testfake.FakeBuild;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Path;
 
 /**
- * The doubles of libcudart and libnccl from the collectives' tests, as the CUDA runtime and the
- * NCCL of this JVM.
+ * The fakes of libcudart and libnccl from the collectives' tests, as the CUDA runtime and the NCCL
+ * of this JVM.
  */
-public final class CudaDouble {
+public final class CudaFake {
     private static boolean used;
 
-    private CudaDouble() {}
+    private CudaFake() {}
 
     /** Builds them and makes JCCL find them, once; before the first use of CUDA. */
     public static synchronized void use() {
         if (!used) {
-            Path built = DoubleBuild.folder();
+            Path built = FakeBuild.folder();
             System.setProperty("jccl.cudart", built.resolve("libcudart.so.13").toString());
             System.setProperty("jccl.nccl", built.resolve("libnccl.so.2").toString());
             used = true;
@@ -38,7 +38,7 @@ public final class CudaDouble {
     /** Adds rules of what goes wrong: {@code function[@device]:which:action}. */
     public static void inject(String rules) {
         if (command("inject:" + rules) < 1) {
-            throw new AssertionError("the double does not understand the rules " + rules);
+            throw new AssertionError("the fake does not understand the rules " + rules);
         }
     }
 
@@ -56,9 +56,9 @@ public final class CudaDouble {
         CudaApi cuda = NativeLibraries.cuda();
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment answer = arena.allocate(ValueLayout.JAVA_INT);
-            MemorySegment command = arena.allocateFrom("jccl_double:" + text);
+            MemorySegment command = arena.allocateFrom("jccl_fake:" + text);
             if (cuda.cudaDeviceGetByPCIBusId(answer, command) != 0) {
-                throw new AssertionError(cuda + " is not the double: " + text);
+                throw new AssertionError(cuda + " is not the fake: " + text);
             }
             return answer.get(ValueLayout.JAVA_INT, 0);
         }

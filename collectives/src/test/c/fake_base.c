@@ -1,4 +1,4 @@
-/* The part of the double of libcudart that knows nothing of CUDA: counting, injection, futexes. */
+/* The part of the fake of libcudart that knows nothing of CUDA: counting, injection, futexes. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "double_internal.h"
+#include "fake_internal.h"
 
-static const char *const KINDS[JCD_KINDS] = {"streams", "events", "allocations", "host",
+static const char *const KINDS[JCF_KINDS] = {"streams", "events", "allocations", "host",
     "registered", "pools", "graphs", "execs", "ipc", "comms", "registrations", "windows", "redops",
     "jobs", "cublas"};
 
@@ -21,7 +21,7 @@ struct rule {
   int who;         /* -1: any */
   long from, to;   /* which matching calls, counted from 1 */
   long seen;
-  struct jcd_hit hit;
+  struct jcf_hit hit;
   int delay_ms;
   bool kill;
   int sticky;
@@ -30,19 +30,19 @@ struct rule {
 enum { MOST_RULES = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct jcd_fn *functions; /* guarded by lock */
+static struct jcf_fn *functions; /* guarded by lock */
 static struct rule rules[MOST_RULES];
 static int nrules;
 static atomic_int any_rules;
 static _Atomic uint32_t released;
-static atomic_long live[JCD_KINDS];
+static atomic_long live[JCF_KINDS];
 
-const char *jccl_double_name(void) { return "jccl test double of libcudart"; }
+const char *jccl_fake_name(void) { return "jccl fake of libcudart"; }
 
-long jccl_double_calls(const char *function) {
+long jccl_fake_calls(const char *function) {
   long calls = -1;
   pthread_mutex_lock(&lock);
-  for (struct jcd_fn *f = functions; f != NULL; f = f->next) {
+  for (struct jcf_fn *f = functions; f != NULL; f = f->next) {
     if (strcmp(f->name, function) == 0) { /* several times if two libnccl are loaded */
       calls = (calls < 0 ? 0 : calls) + atomic_load(&f->calls);
     }
@@ -51,11 +51,11 @@ long jccl_double_calls(const char *function) {
   return calls;
 }
 
-void jcd_live(int kind, int change) { atomic_fetch_add(&live[kind], change); }
+void jcf_live(int kind, int change) { atomic_fetch_add(&live[kind], change); }
 
-long jccl_double_live(const char *kind) {
+long jccl_fake_live(const char *kind) {
   long sum = 0;
-  for (int k = 0; k < JCD_KINDS; k++) {
+  for (int k = 0; k < JCF_KINDS; k++) {
     sum += atomic_load(&live[k]);
     if (strcmp(KINDS[k], kind) == 0) {
       return atomic_load(&live[k]);
@@ -153,7 +153,7 @@ static bool parse(const char **at, struct rule *r) {
   return true;
 }
 
-int jccl_double_inject(const char *text) {
+int jccl_fake_inject(const char *text) {
   struct rule parsed[MOST_RULES];
   int n = 0;
   while (*text != 0) {
@@ -177,21 +177,21 @@ int jccl_double_inject(const char *text) {
 }
 
 __attribute__((constructor)) static void read_environment(void) {
-  const char *text = getenv("JCCL_DOUBLE_INJECT");
-  if (text != NULL && jccl_double_inject(text) < 0) {
-    fprintf(stderr, "jccl double: JCCL_DOUBLE_INJECT is not understood: %s\n", text);
+  const char *text = getenv("JCCL_FAKE_INJECT");
+  if (text != NULL && jccl_fake_inject(text) < 0) {
+    fprintf(stderr, "jccl fake: JCCL_FAKE_INJECT is not understood: %s\n", text);
     abort();
   }
 }
 
-void jccl_double_clear(void) {
+void jccl_fake_clear(void) {
   pthread_mutex_lock(&lock);
   nrules = 0;
   atomic_store(&any_rules, 0);
   pthread_mutex_unlock(&lock);
 }
 
-static void match(const char *name, int who, struct jcd_hit *hit) {
+static void match(const char *name, int who, struct jcf_hit *hit) {
   int delay = 0;
   int sticky = 0;
   bool dies = false;
@@ -221,15 +221,15 @@ static void match(const char *name, int who, struct jcd_hit *hit) {
     kill(getpid(), SIGKILL);
   }
   if (delay > 0) {
-    jcd_sleep_ms(delay);
+    jcf_sleep_ms(delay);
   }
   if (sticky != 0) {
-    jccl_double_sticky(sticky);
+    jccl_fake_sticky(sticky);
     hit->error = sticky;
   }
 }
 
-void jcd_enter(struct jcd_fn *fn, int who, struct jcd_hit *hit) {
+void jcf_enter(struct jcf_fn *fn, int who, struct jcf_hit *hit) {
   memset(hit, 0, sizeof *hit);
   if (atomic_exchange_explicit(&fn->known, 1, memory_order_relaxed) == 0) {
       pthread_mutex_lock(&lock);
@@ -245,62 +245,62 @@ void jcd_enter(struct jcd_fn *fn, int who, struct jcd_hit *hit) {
 
 /* ---- waiting */
 
-void jcd_futex_wait(_Atomic uint32_t *word_, uint32_t value, int ms) {
+void jcf_futex_wait(_Atomic uint32_t *word_, uint32_t value, int ms) {
   struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
   syscall(SYS_futex, (uint32_t *)word_, FUTEX_WAIT, value, &t, NULL, 0);
 }
 
-void jcd_futex_wake(_Atomic uint32_t *word_) {
+void jcf_futex_wake(_Atomic uint32_t *word_) {
   syscall(SYS_futex, (uint32_t *)word_, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
-void jcd_sleep_ms(int ms) {
+void jcf_sleep_ms(int ms) {
   struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
   while (nanosleep(&t, &t) != 0 && errno == EINTR) {
   }
 }
 
-unsigned jcd_release_count(void) { return atomic_load(&released); }
+unsigned jcf_release_count(void) { return atomic_load(&released); }
 
-void jcd_hang(atomic_int *stop) {
+void jcf_hang(atomic_int *stop) {
   uint32_t before = atomic_load(&released);
   while (atomic_load(&released) == before && (stop == NULL || atomic_load(stop) == 0)) {
-    jcd_futex_wait(&released, before, 20);
+    jcf_futex_wait(&released, before, 20);
   }
 }
 
-void jccl_double_release(void) {
+void jccl_fake_release(void) {
   atomic_fetch_add(&released, 1);
-  jcd_futex_wake(&released);
+  jcf_futex_wake(&released);
 }
 
 /* ---- commands in a string, for callers that reach only what CUDA and NCCL have */
 
-bool jcd_command(const char *text, int *result) {
-  static const char START[] = "jccl_double:";
+bool jcf_command(const char *text, int *result) {
+  static const char START[] = "jccl_fake:";
   if (strncmp(text, START, sizeof START - 1) != 0) {
     return false;
   }
   const char *at = text + sizeof START - 1;
   *result = 0;
   if (word(&at, "inject:")) {
-    *result = jccl_double_inject(at);
+    *result = jccl_fake_inject(at);
   } else if (word(&at, "calls:")) {
-    *result = (int)jccl_double_calls(at);
+    *result = (int)jccl_fake_calls(at);
   } else if (word(&at, "live:")) {
-    *result = (int)jccl_double_live(at);
+    *result = (int)jccl_fake_live(at);
   } else if (word(&at, "sticky:")) {
-    jccl_double_sticky(atoi(at));
+    jccl_fake_sticky(atoi(at));
   } else if (word(&at, "noop:")) {
-    jccl_double_noop(atoi(at));
+    jccl_fake_noop(atoi(at));
   } else if (word(&at, "mismatch_hangs:")) {
-    jccl_double_mismatch_hangs(atoi(at));
+    jccl_fake_mismatch_hangs(atoi(at));
   } else if (word(&at, "contexts")) {
-    *result = jccl_double_contexts();
+    *result = jccl_fake_contexts();
   } else if (word(&at, "clear")) {
-    jccl_double_clear();
+    jccl_fake_clear();
   } else if (word(&at, "release")) {
-    jccl_double_release();
+    jccl_fake_release();
   } else {
     *result = -2;
   }
@@ -309,9 +309,9 @@ bool jcd_command(const char *text, int *result) {
 
 /* ---- the switches of libnccl: "return at once", and what ranks that disagree meet */
 
-atomic_int jcd_noop;
-atomic_int jcd_mismatch_hangs;
+atomic_int jcf_noop;
+atomic_int jcf_mismatch_hangs;
 
-void jccl_double_noop(int on) { atomic_store(&jcd_noop, on); }
+void jccl_fake_noop(int on) { atomic_store(&jcf_noop, on); }
 
-void jccl_double_mismatch_hangs(int on) { atomic_store(&jcd_mismatch_hangs, on); }
+void jccl_fake_mismatch_hangs(int on) { atomic_store(&jcf_mismatch_hangs, on); }

@@ -1,4 +1,4 @@
-package io.jccl.testdouble;
+package io.jccl.testfake;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -20,18 +20,18 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Assumptions;
 
 /**
- * Builds the doubles of libcudart, libnccl and libcublas with the script {@code
- * collectives/src/test/c/build} and the system's C compiler, into {@code
- * collectives/target/doubles}, for the tests of all modules.
+ * Builds the fakes of libcudart, libnccl and libcublas with the script {@code
+ * collectives/src/test/c/build} and the system's C compiler, into {@code collectives/target/fakes},
+ * for the tests of all modules.
  *
  * <p>What was built from the same sources with the same compiler and flags is used again. Several
  * threads and JVMs may build at once. Where there is a compiler and it fails, the test fails; where
  * there is none, it is skipped.
  */
-public final class DoubleBuild {
+public final class FakeBuild {
     private static final Duration PATIENCE = Duration.ofMinutes(5);
 
-    private DoubleBuild() {}
+    private FakeBuild() {}
 
     /**
      * How a program ended.
@@ -56,21 +56,21 @@ public final class DoubleBuild {
     }
 
     /**
-     * The doubles as an installation: {@code lib} (also as {@code lib64}) holds {@code
+     * The fakes as an installation: {@code lib} (also as {@code lib64}) holds {@code
      * libcudart.so.13}, {@code libnccl.so.2} and {@code libcublas.so.13}, {@code bin} the program
-     * {@code double_test}, which is linked to them. Serves as {@code CUDA_HOME} and {@code
+     * {@code fake_test}, which is linked to them. Serves as {@code CUDA_HOME} and {@code
      * NCCL_HOME}.
      *
-     * @param flags more flags for the compiler, such as {@code -DJCCL_DOUBLE_MAX_VERSION=22105}
+     * @param flags more flags for the compiler, such as {@code -DJCCL_FAKE_MAX_VERSION=22105}
      * @return its folder
      */
     public static Path home(String... flags) {
         String compiler = compiler().orElse("");
         Assumptions.assumeFalse(
                 compiler.isEmpty(),
-                "there is no C compiler (CC, or cc, gcc, clang on the PATH) to build the doubles");
+                "there is no C compiler (CC, or cc, gcc, clang on the PATH) to build the fakes");
         try {
-            Path all = module().resolve("target").resolve("doubles");
+            Path all = module().resolve("target").resolve("fakes");
             Path done = all.resolve(hash(compiler, flags));
             if (!Files.isDirectory(done)) {
                 Files.createDirectories(all);
@@ -78,12 +78,12 @@ public final class DoubleBuild {
             }
             return done;
         } catch (IOException e) {
-            throw new UncheckedIOException("the doubles cannot be built", e);
+            throw new UncheckedIOException("the fakes cannot be built", e);
         }
     }
 
     /**
-     * The folder of the doubles.
+     * The folder of the fakes.
      *
      * @param flags more flags for the compiler
      * @return where the libraries are
@@ -93,7 +93,7 @@ public final class DoubleBuild {
     }
 
     /**
-     * JVM flags by which JCCL's discovery finds the doubles before anything else.
+     * JVM flags by which JCCL's discovery finds the fakes before anything else.
      *
      * @param flags more flags for the compiler
      * @return {@code -Djccl.nccl=...}, {@code -Djccl.cudart=...} and {@code -Djccl.cublas=...}
@@ -180,7 +180,8 @@ public final class DoubleBuild {
                 .normalize();
     }
 
-    private static Path sources() {
+    /** Where the sources in C are. */
+    static Path sources() {
         return module().resolve("src/test/c");
     }
 
