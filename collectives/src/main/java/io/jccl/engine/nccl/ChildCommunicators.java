@@ -125,7 +125,7 @@ final class ChildCommunicators {
         try {
             MemorySegment config =
                     Objects.requireNonNullElse(
-                            NcclEngine.config(nccl, options, resources.arena), MemorySegment.NULL);
+                            NcclInit.config(nccl, options, resources.arena), MemorySegment.NULL);
             task =
                     rank.start(
                             operation,
@@ -156,7 +156,7 @@ final class ChildCommunicators {
             return child;
         } finally {
             if (!done) {
-                NcclEngine.abandon(nccl, device, resources, slot, task);
+                NcclInit.abandon(nccl, device, resources, slot, task);
             }
         }
     }

@@ -1,13 +1,10 @@
 package io.jccl.engine.nccl;
 
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
-import io.jccl.RankFailedException;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NcclApi;
-import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.bootstrap.LocalPeers;
 import io.jccl.bootstrap.RankInfo;
@@ -16,7 +13,6 @@ import io.jccl.device.cuda.CudaDevice;
 import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
-import io.jccl.internal.Waits;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.Store;
 import java.lang.foreign.Arena;
@@ -30,10 +26,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.locks.LockSupport;
-import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
@@ -70,7 +63,7 @@ public final class NcclEngine {
                 Resources r = new Resources(gpu);
                 resources.add(r);
                 slots.add(r.arena.allocate(ValueLayout.ADDRESS));
-                configs.add(config(nccl, options, r.arena));
+                configs.add(NcclInit.config(nccl, options, r.arena));
             }
             gpus.getFirst().claim();
             init =
@@ -81,7 +74,7 @@ public final class NcclEngine {
                             () -> initAll(nccl, gpus, slots, id, configs),
                             false,
                             slots.stream().map(NcclEngine::handleIn).toArray(LongSupplier[]::new));
-            await(nccl, init, options.timeout(), "ncclCommInitRank");
+            NcclInit.await(nccl, init, options.timeout(), "ncclCommInitRank");
             for (int r = 0; r < size; r++) {
                 ranks.add(
                         new NcclRank(
@@ -102,7 +95,7 @@ public final class NcclEngine {
                 List<Runnable> ends = new ArrayList<>();
                 for (int r = ranks.size(); r < resources.size(); r++) {
                     MemorySegment slot = slots.size() > r ? slots.get(r) : MemorySegment.NULL;
-                    ends.add(abandoning(nccl, gpus.get(r), resources.get(r), slot, init));
+                    ends.add(NcclInit.abandoning(nccl, gpus.get(r), resources.get(r), slot, init));
                 }
                 ranks.forEach(Communicator::close);
                 ends.forEach(Runnable::run);
@@ -123,7 +116,7 @@ public final class NcclEngine {
         try {
             for (int r = 0; r < gpus.size() && !NcclCodes.isError(result); r++) {
                 gpus.get(r).enter();
-                result = init(nccl, slots.get(r), gpus.size(), id, r, configs.get(r));
+                result = NcclInit.call(nccl, slots.get(r), gpus.size(), id, r, configs.get(r));
             }
         } finally {
             end = nccl.ncclGroupEnd();
@@ -183,7 +176,7 @@ public final class NcclEngine {
                     }
                     return idFrom(members.await("id", deadline, timeout), call);
                 },
-                (nccl, slot, id, config) -> init(nccl, slot, size, id, rank, config));
+                (nccl, slot, id, config) -> NcclInit.call(nccl, slot, size, id, rank, config));
     }
 
     /** See {@link Communicator#fromEnvironment(Device, CommunicatorOptions)}. */
@@ -298,8 +291,8 @@ public final class NcclEngine {
             resources = new Resources(gpu);
             slot = resources.arena.allocate(ValueLayout.ADDRESS);
             MemorySegment id = ids.id(nccl, deadline, resources.arena);
-            task = start(nccl, gpu, init, slot, id, config(nccl, options, resources.arena));
-            awaitInit(nccl, task, members, deadline, options.timeout(), rank, size);
+            task = start(nccl, gpu, init, slot, id, NcclInit.config(nccl, options, resources.arena));
+            NcclInit.await(nccl, task, members, deadline, options.timeout(), rank, size);
             NcclRank made =
                     new NcclRank(
                             nccl,
@@ -322,7 +315,7 @@ public final class NcclEngine {
             throw e;
         } finally {
             if (!done && nccl != null && resources != null) {
-                abandon(nccl, gpu, resources, slot, task);
+                NcclInit.abandon(nccl, gpu, resources, slot, task);
             }
         }
     }
@@ -384,140 +377,5 @@ public final class NcclEngine {
                             + ": another program writes to it");
         }
         return call.allocateFrom(ValueLayout.JAVA_BYTE, bytes);
-    }
-
-    /** What NCCL is told: calls block unless the user's settings say otherwise. */
-    static @Nullable MemorySegment config(NcclApi nccl, CommunicatorOptions options, Arena arena) {
-        return nccl.supports("ncclCommInitRankConfig")
-                ? options.nccl().allocate(arena, nccl.library().version())
-                : null;
-    }
-
-    private static int init(
-            NcclApi nccl,
-            MemorySegment slot,
-            int size,
-            MemorySegment id,
-            int rank,
-            @Nullable MemorySegment config) {
-        return config != null
-                ? nccl.ncclCommInitRankConfig(slot, size, id, rank, config)
-                : nccl.ncclCommInitRank(slot, size, id, rank);
-    }
-
-    private static void await(NcclApi nccl, NcclTask task, Duration timeout, String operation) {
-        int state = Pending.await(task, Deadline.nanos(timeout), () -> false);
-        if (state == nccl_h.ncclInProgress()) {
-            throw new CollectiveTimeoutException(
-                    operation + " is not complete after " + timeout + ": a rank is missing");
-        }
-        nccl.check(state, operation, 0);
-    }
-
-    /** The same, while other ranks may fail. */
-    private static void awaitInit(
-            NcclApi nccl,
-            NcclTask task,
-            Membership members,
-            long deadline,
-            Duration timeout,
-            int rank,
-            int size) {
-        String operation =
-                "ncclCommInitRank on rank "
-                        + rank
-                        + " of "
-                        + size
-                        + " of communicator '"
-                        + members.name()
-                        + "'";
-        while (true) {
-            long left = Math.max(deadline - System.nanoTime(), 0);
-            try {
-                await(nccl, task, Duration.ofNanos(Math.min(200_000_000, left)), operation);
-                return;
-            } catch (NcclException e) {
-                // That another rank failed is all that NCCL knows of it: which and why is told
-                // soon.
-                long since = System.nanoTime();
-                while (NcclCodes.mayBeAnothers(e.result())
-                        && System.nanoTime() - since < Failures.BLAME_NANOS) {
-                    throwIfBroken(members, operation);
-                    LockSupport.parkNanos(10_000_000);
-                }
-                throw e;
-            } catch (JcclTimeoutException e) {
-                throwIfBroken(members, operation);
-                if (left == 0) {
-                    throw new CollectiveTimeoutException(
-                            operation
-                                    + " is not complete after "
-                                    + timeout
-                                    + ", though all ranks came: connections cannot be made; check"
-                                    + " NCCL_SOCKET_IFNAME and firewalls, or set NCCL_DEBUG=INFO");
-                }
-            }
-        }
-    }
-
-    private static void throwIfBroken(Membership members, String operation) {
-        String broken = members.broken();
-        if (broken != null) {
-            throw new RankFailedException(operation + " cannot succeed: " + broken);
-        }
-    }
-
-    /**
-     * Ends a communicator that was never handed out, and frees what was to be its own. NCCL may
-     * hang in that, so it is not awaited for ever.
-     *
-     * @param task what was to make it; null if nothing was started
-     */
-    static void abandon(
-            NcclApi nccl,
-            CudaDevice device,
-            Resources resources,
-            MemorySegment slot,
-            @Nullable NcclTask task) {
-        abandoning(nccl, device, resources, slot, task).run();
-    }
-
-    /** Begins with that; the result waits for it and frees. */
-    private static Runnable abandoning(
-            NcclApi nccl,
-            CudaDevice device,
-            Resources resources,
-            MemorySegment slot,
-            @Nullable NcclTask task) {
-        if (task == null) {
-            return () -> resources.close(true);
-        }
-        task.giveUp();
-        CountDownLatch ended = new CountDownLatch(1);
-        Thread.ofPlatform()
-                .daemon()
-                .name("jccl-abandon")
-                .start(() -> {
-                    device.adopt();
-                    // NCCL sets the slot before it waits for others. If it polls, it must be left.
-                    awaitThat(() ->
-                            task.isOver()
-                                    || (!task.wasInProgress()
-                                            && slot.get(ValueLayout.JAVA_LONG, 0) != 0));
-                    long comm = slot.get(ValueLayout.JAVA_LONG, 0);
-                    if (comm != 0 && nccl.supports("ncclCommAbort")) {
-                        nccl.ncclCommAbort(comm);
-                    }
-                    awaitThat(task::isOver);
-                    ended.countDown();
-                });
-        return () -> resources.close(Waits.await(ended, NcclHandle.ABORT_WAIT.toNanos()));
-    }
-
-    /** Looks less and less often: NCCL may never get there. */
-    private static void awaitThat(BooleanSupplier condition) {
-        for (long pause = 1_000_000; !condition.getAsBoolean(); pause += pause / 8) {
-            LockSupport.parkNanos(Math.min(pause, 1_000_000_000));
-        }
     }
 }

@@ -13,8 +13,6 @@ import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.device.cuda.Capture;
-import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
@@ -48,9 +46,6 @@ import org.jspecify.annotations.Nullable;
  */
 public final class NcclRank extends EngineCommunicator
         implements NcclCommunicator, CudaStream.Source {
-    /** NCCL reduces 8-bit floats from compute capability 9.0 on. */
-    private static final int FLOAT8_CAPABILITY = 90;
-
     private final NcclApi nccl;
     private final CudaDevice device;
     private final Membership members;
@@ -149,6 +144,14 @@ public final class NcclRank extends EngineCommunicator
         return handle.comm();
     }
 
+    NcclCalls calls() {
+        return calls;
+    }
+
+    InFlightOps issued() {
+        return issued;
+    }
+
     Failures failures() {
         return failures;
     }
@@ -184,29 +187,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void checkBuffer(Buffer buffer, String name) {
-        if (!(buffer instanceof CudaBuffer b)) {
-            throw new IllegalArgumentException(
-                    name
-                            + " is memory of "
-                            + buffer.device()
-                            + ", expected memory of "
-                            + device
-                            + ", this rank's device; allocate it from device(), or wrap it with"
-                            + " Cuda.wrapAddress");
-        }
-        if (b.device() != device) {
-            throw new IllegalArgumentException(
-                    name
-                            + " is memory of "
-                            + b.device()
-                            + ", but rank "
-                            + rank()
-                            + " is on "
-                            + device);
-        }
-        if (!b.isOpen()) {
-            throw new IllegalStateException(name + " is closed: " + buffer);
-        }
+        NcclChecks.buffer(this, buffer, name);
     }
 
     @Override
@@ -259,19 +240,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void checkSupported(CollectiveOp op, DataType type) {
-        if (op.reduces()
-                && (type == DataType.FLOAT8E4M3 || type == DataType.FLOAT8E5M2)
-                && device.computeCapability() < FLOAT8_CAPABILITY) {
-            throw new UnsupportedOperationException(
-                    op.method()
-                            + " of "
-                            + type
-                            + " needs compute capability 9.0 (H100) or newer, but "
-                            + device
-                            + " has "
-                            + device.computeCapability() / 10.0
-                            + ": reduce bfloat16, and cast");
-        }
+        NcclChecks.supported(this, op, type);
     }
 
     // ---- operations
@@ -295,57 +264,11 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void executeTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
-        CudaDevice.refuseVirtualThread();
-        try {
-            for (int i = 0; i < n; i++) {
-                ((NcclRank) engines[i]).enter();
-            }
-            int result = nccl.ncclGroupStart();
-            failures.settle(result, "ncclGroupStart");
-            String operation = "ncclGroupEnd";
-            NcclRank guilty = this;
-            RuntimeException thrown = null;
-            // The group is ended whatever happens: it belongs to the thread, and would swallow
-            // everything that comes after it.
-            try {
-                for (int i = 0; i < n && !NcclCodes.isError(result); i++) {
-                    NcclRank rank = (NcclRank) engines[i];
-                    rank.calls.beginGroup();
-                    for (int j = 0; j < batches[i].size() && !NcclCodes.isError(result); j++) {
-                        Request r = batches[i].get(j);
-                        CudaStream stream = rank.issued.note(r);
-                        rank.handle.enqueuing(stream);
-                        result = rank.calls.issue(r, rank.comm(), stream);
-                        if (NcclCodes.isError(result)) {
-                            operation = r.op.method();
-                            guilty = rank;
-                        }
-                    }
-                }
-            } catch (RuntimeException e) {
-                thrown = e;
-            }
-            int end = nccl.ncclGroupEnd();
-            if (thrown != null) {
-                throw thrown;
-            }
-            if (NcclCodes.isError(result)) {
-                guilty.failures.settle(result, operation);
-            }
-            for (int i = 0; i < n; i++) {
-                ((NcclRank) engines[i]).failures.settle(end, "ncclGroupEnd");
-            }
-        } finally {
-            for (int i = 0; i < n; i++) {
-                NcclRank rank = (NcclRank) engines[i];
-                rank.calls.endGroup();
-                rank.handle.leave();
-            }
-        }
+        NcclGroup.execute(nccl, engines, batches, n);
     }
 
     /** Keeps an abort out until {@link NcclHandle#leave}; throws if there was one. */
-    private void enter() {
+    void enter() {
         device.claim();
         handle.enter();
         if (failures.failure() != null) {
@@ -510,7 +433,7 @@ public final class NcclRank extends EngineCommunicator
                 return;
             }
             if (failures.failure() == null) {
-                refuseOpenGraphs();
+                NcclChecks.noGraphs(this);
                 finish();
             } else {
                 // Whoever met the error may not have got that far.
@@ -537,18 +460,6 @@ public final class NcclRank extends EngineCommunicator
                 handle.awaitLook();
                 task.closed(last);
             }
-        }
-    }
-
-    /** NCCL's finalize does not return before they are gone. */
-    private void refuseOpenGraphs() {
-        List<Capture> open = handle.graphs();
-        if (!open.isEmpty()) {
-            throw new IllegalStateException(
-                    this
-                            + " cannot be closed before "
-                            + open
-                            + ", which hold operations of it: close the graphs first");
         }
     }
 
