@@ -6,6 +6,7 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
+
 import java.util.List;
 
 /**
@@ -25,8 +26,7 @@ public final class NcclMachineWorker {
     public static void main(String[] args) {
         try {
             Device device = Cuda.device(DEVICE);
-            Communicator c =
-                    Communicator.local(List.of(device), NcclRanks.OPTIONS).getFirst();
+            Communicator c = Communicator.local(List.of(device), NcclRanks.OPTIONS).getFirst();
             try (Buffer eighths = device.allocate(DataType.FLOAT8E4M3, 4096)) {
                 refusals(c, eighths);
             }

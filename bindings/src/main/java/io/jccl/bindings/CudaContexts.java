@@ -1,5 +1,7 @@
 package io.jccl.bindings;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
 import java.lang.foreign.Linker;
@@ -7,7 +9,6 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.SymbolLookup;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
-import org.jspecify.annotations.Nullable;
 
 /**
  * Which devices this process uses already. The CUDA runtime cannot tell without creating a context;
@@ -24,16 +25,15 @@ public final class CudaContexts {
             try {
                 return SymbolLookup.libraryLookup("libcuda.so.1", Arena.global())
                         .find("cuDevicePrimaryCtxGetState")
-                        .map(
-                                f ->
-                                        Linker.nativeLinker()
-                                                .downcallHandle(
-                                                        f,
-                                                        FunctionDescriptor.of(
-                                                                ValueLayout.JAVA_INT,
-                                                                ValueLayout.JAVA_INT,
-                                                                ValueLayout.ADDRESS,
-                                                                ValueLayout.ADDRESS)))
+                        .map(f ->
+                                Linker.nativeLinker()
+                                        .downcallHandle(
+                                                f,
+                                                FunctionDescriptor.of(
+                                                        ValueLayout.JAVA_INT,
+                                                        ValueLayout.JAVA_INT,
+                                                        ValueLayout.ADDRESS,
+                                                        ValueLayout.ADDRESS)))
                         .orElse(null);
             } catch (IllegalArgumentException e) {
                 return null;

@@ -3,6 +3,7 @@ package io.jccl.bindings;
 import io.jccl.bindings.generated.nccl.ncclConfig_t;
 import io.jccl.bindings.generated.nccl.ncclSimInfo_t;
 import io.jccl.bindings.generated.nccl.nccl_h;
+
 import java.lang.foreign.AddressLayout;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemoryLayout.PathElement;
@@ -201,8 +202,9 @@ public final class NcclConfig {
      * Writes the struct.
      *
      * @param arena the owner of its memory, which NCCL may read from another thread while the
-     *     communicator is being created. Strings are kept for ever: NCCL keeps their addresses until
-     *     the last communicator of the process that was made together with this one is destroyed
+     *     communicator is being created. Strings are kept for ever: NCCL keeps their addresses
+     *     until the last communicator of the process that was made together with this one is
+     *     destroyed
      * @param runtime the loaded version
      * @return the struct, whose size, magic and version fit the smaller of both versions; {@code
      *     blocking} is always set, since NCCL 2.14 to 2.16 accept only 0 and 1
@@ -233,9 +235,7 @@ public final class NcclConfig {
                         config.set(
                                 text,
                                 field.offset(),
-                                value == null
-                                        ? MemorySegment.NULL
-                                        : kept((String) value));
+                                value == null ? MemorySegment.NULL : kept((String) value));
                 default -> throw new AssertionError(field);
             }
         }

@@ -15,6 +15,9 @@ import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.Store;
+
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -29,7 +32,6 @@ import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
-import org.jspecify.annotations.Nullable;
 
 /** Makes communicators over NCCL. */
 public final class NcclEngine {
@@ -135,8 +137,8 @@ public final class NcclEngine {
                     && !"1".equals(System.getenv("NCCL_MULTI_RANK_GPU_ENABLE"))) {
                 throw new IllegalArgumentException(
                         gpu
-                                + " is named twice, expected one device for each rank; NCCL 2.30 and"
-                                + " newer can share one, by views of it, if"
+                                + " is named twice, expected one device for each rank; NCCL 2.30"
+                                + " and newer can share one, by views of it, if"
                                 + " NCCL_MULTI_RANK_GPU_ENABLE=1");
             }
         }
@@ -248,8 +250,7 @@ public final class NcclEngine {
                 (nccl, deadline, call) ->
                         idFrom(members.await("id", deadline, options.timeout()), call),
                 (nccl, slot, id, config) ->
-                        nccl.ncclCommGrow(
-                                0, size, id, rank, slot, Objects.requireNonNull(config)));
+                        nccl.ncclCommGrow(0, size, id, rank, slot, Objects.requireNonNull(config)));
     }
 
     private static void checkRank(int rank, int size) {
@@ -291,7 +292,14 @@ public final class NcclEngine {
             resources = new Resources(gpu);
             slot = resources.arena.allocate(ValueLayout.ADDRESS);
             MemorySegment id = ids.id(nccl, deadline, resources.arena);
-            task = start(nccl, gpu, init, slot, id, NcclInit.config(nccl, options, resources.arena));
+            task =
+                    start(
+                            nccl,
+                            gpu,
+                            init,
+                            slot,
+                            id,
+                            NcclInit.config(nccl, options, resources.arena));
             NcclInit.await(nccl, task, members, deadline, options.timeout(), rank, size);
             NcclRank made =
                     new NcclRank(
@@ -328,12 +336,7 @@ public final class NcclEngine {
             MemorySegment id,
             @Nullable MemorySegment config) {
         return new NcclTask(
-                nccl,
-                gpu,
-                "init",
-                () -> init.start(nccl, slot, id, config),
-                false,
-                handleIn(slot));
+                nccl, gpu, "init", () -> init.start(nccl, slot, id, config), false, handleIn(slot));
     }
 
     private static void tell(Membership members, RuntimeException error) {

@@ -6,6 +6,9 @@ import io.jccl.device.cuda.Capture;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.internal.Waits;
+
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.List;
 import java.util.Set;
@@ -18,15 +21,14 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntSupplier;
 import java.util.function.LongSupplier;
 import java.util.function.LongUnaryOperator;
-import org.jspecify.annotations.Nullable;
 
 /**
  * NCCL's handle of one communicator, who uses it, and its end: it is destroyed or aborted once, on
  * a thread that may hang. An abort is what frees a thread that waits inside NCCL for another rank;
  * one that merely enqueues is let out first.
  *
- * <p>If the communicator does not block, its threads are let into NCCL one at a time, since
- * every call, {@code ncclCommGetAsyncError} too, joins a thread of NCCL's and frees its job.
+ * <p>If the communicator does not block, its threads are let into NCCL one at a time, since every
+ * call, {@code ncclCommGetAsyncError} too, joins a thread of NCCL's and frees its job.
  */
 final class NcclHandle {
     static final Duration ABORT_WAIT = Duration.ofSeconds(10);
@@ -85,8 +87,7 @@ final class NcclHandle {
         if (!blocking) {
             turn.lock();
         }
-        NcclTask t =
-                new NcclTask(nccl, device, operation, call, !blocking, this::comm, child);
+        NcclTask t = new NcclTask(nccl, device, operation, call, !blocking, this::comm, child);
         task = t;
         return t;
     }

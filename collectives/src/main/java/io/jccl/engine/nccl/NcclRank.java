@@ -22,13 +22,15 @@ import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
 import io.jccl.flight.CollectiveOp;
 import io.jccl.flight.RankStatus;
+
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.IntSupplier;
 import java.util.function.LongSupplier;
-import org.jspecify.annotations.Nullable;
 
 /**
  * One GPU's end of a communicator of NCCL.
@@ -84,8 +86,7 @@ public final class NcclRank extends EngineCommunicator
         this.handle = new NcclHandle(nccl, device, comm, blocking, members.name() + "-" + rank);
         this.calls = new NcclCalls(this, nccl, device, resources);
         this.issued = new InFlightOps(this, flight());
-        this.watch =
-                new NcclMonitor(this, members, issued, options.timeout(), resources.marker);
+        this.watch = new NcclMonitor(this, members, issued, options.timeout(), resources.marker);
         this.failures = new Failures(this, nccl, members, options, handle, watch);
         this.derivation = new ChildCommunicators(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
