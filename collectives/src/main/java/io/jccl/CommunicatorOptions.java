@@ -1,11 +1,9 @@
 package io.jccl;
 
 import io.jccl.bindings.NcclConfig;
-
-import org.jspecify.annotations.Nullable;
-
 import java.time.Duration;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Settings of a communicator. All ranks pass the same ones.

@@ -16,13 +16,6 @@ import io.jccl.rendezvous.Store;
 import io.jccl.testfake.TestFake;
 import io.jccl.testkit.Messages;
 import io.jccl.testkit.Workers;
-
-import org.jspecify.annotations.Nullable;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.Timeout;
-
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -30,6 +23,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.TimeUnit;
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 /** Communicators from their making to their end, and that nothing of them is left. */
 @Timeout(value = 1, unit = TimeUnit.MINUTES)

@@ -6,7 +6,6 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.testfake.TestFake;
-
 import java.util.List;
 
 /**

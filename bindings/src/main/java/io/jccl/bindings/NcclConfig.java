@@ -3,7 +3,6 @@ package io.jccl.bindings;
 import io.jccl.bindings.generated.nccl.ncclConfig_t;
 import io.jccl.bindings.generated.nccl.ncclSimInfo_t;
 import io.jccl.bindings.generated.nccl.nccl_h;
-
 import java.lang.foreign.AddressLayout;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemoryLayout.PathElement;

@@ -14,13 +14,11 @@ import io.jccl.flight.FlightRecorder;
 import io.jccl.flight.FlightSettings;
 import io.jccl.flight.RankStatus;
 import io.jccl.flight.StatusPoller;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The part of a communicator that does not depend on the engine: checks every argument ({@link

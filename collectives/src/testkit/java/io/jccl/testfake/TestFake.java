@@ -2,7 +2,6 @@ package io.jccl.testfake;
 
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

@@ -1,10 +1,9 @@
 package io.jccl.device.cuda;
 
-import org.jspecify.annotations.Nullable;
-
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A recording of work into a graph, and afterwards the host functions that are in the graph: they

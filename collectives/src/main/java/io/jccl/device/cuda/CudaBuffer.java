@@ -8,9 +8,6 @@ import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.device.host.HostDevice;
 import io.jccl.error.JcclException;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -18,6 +15,7 @@ import java.lang.ref.Reference;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.LongConsumer;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Elements in the memory of a GPU. Java never dereferences their address: single elements and

@@ -10,9 +10,6 @@ import io.jccl.device.Device;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -20,6 +17,7 @@ import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A GPU, by its number in this process (what {@code CUDA_VISIBLE_DEVICES} leaves).

@@ -4,12 +4,10 @@ import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Event;
 import io.jccl.device.Stream;
 import io.jccl.error.JcclTimeoutException;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
+import org.jspecify.annotations.Nullable;
 
 /** A mark in a stream of a GPU. */
 public final class CudaEvent implements Event {

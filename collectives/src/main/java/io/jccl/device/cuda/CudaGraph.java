@@ -3,11 +3,9 @@ package io.jccl.device.cuda;
 import io.jccl.bindings.CudaApi;
 import io.jccl.device.Graph;
 import io.jccl.device.Stream;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /** Work of a stream, recorded once and launched often. */
 public final class CudaGraph implements Graph {

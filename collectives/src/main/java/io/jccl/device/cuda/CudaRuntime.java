@@ -3,12 +3,10 @@ package io.jccl.device.cuda;
 import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NativeLibraryUnavailableException;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import org.jspecify.annotations.Nullable;
 
 /**
  * The CUDA runtime of this process, and the slots into which it writes results.

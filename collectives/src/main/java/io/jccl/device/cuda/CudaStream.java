@@ -12,9 +12,6 @@ import io.jccl.error.JcclException;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.List;
@@ -24,6 +21,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntSupplier;
+import org.jspecify.annotations.Nullable;
 
 /** A queue of a GPU. */
 public final class CudaStream implements Stream {
@@ -399,8 +397,7 @@ public final class CudaStream implements Stream {
             throw new IllegalArgumentException(
                     name
                             + " is an array on the Java heap, which the garbage collector may move"
-                            + " while a device copies; use a buffer of Cuda.pinned or"
-                            + " Device.host()");
+                            + " while a device copies; use a buffer of Cuda.pinned or Device.host()");
         }
         return buffer.address();
     }

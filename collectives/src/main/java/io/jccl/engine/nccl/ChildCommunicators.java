@@ -5,14 +5,12 @@ import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Makes communicators from one that there is.

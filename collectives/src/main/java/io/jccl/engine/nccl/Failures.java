@@ -11,13 +11,11 @@ import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.error.JcclException;
 import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
-
-import org.jspecify.annotations.Nullable;
-
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntSupplier;
+import org.jspecify.annotations.Nullable;
 
 /**
  * What becomes of NCCL's results: whether a call is done, whose fault an error is, and the one

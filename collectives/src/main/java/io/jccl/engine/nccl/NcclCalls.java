@@ -11,14 +11,12 @@ import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.engine.Request;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * One rank's operations as calls of NCCL, which lacks some of them, or has them in newer versions

@@ -6,7 +6,6 @@ import io.jccl.device.cuda.Capture;
 import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.flight.CollectiveOp;
-
 import java.util.List;
 
 /**

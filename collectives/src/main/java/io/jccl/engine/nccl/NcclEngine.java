@@ -15,9 +15,6 @@ import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.Store;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -32,6 +29,7 @@ import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
 
 /** Makes communicators over NCCL. */
 public final class NcclEngine {
@@ -137,8 +135,8 @@ public final class NcclEngine {
                     && !"1".equals(System.getenv("NCCL_MULTI_RANK_GPU_ENABLE"))) {
                 throw new IllegalArgumentException(
                         gpu
-                                + " is named twice, expected one device for each rank; NCCL 2.30"
-                                + " and newer can share one, by views of it, if"
+                                + " is named twice, expected one device for each rank; NCCL 2.30 and"
+                                + " newer can share one, by views of it, if"
                                 + " NCCL_MULTI_RANK_GPU_ENABLE=1");
             }
         }

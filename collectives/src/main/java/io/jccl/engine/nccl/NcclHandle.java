@@ -6,9 +6,6 @@ import io.jccl.device.cuda.Capture;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaStream;
 import io.jccl.internal.Waits;
-
-import org.jspecify.annotations.Nullable;
-
 import java.time.Duration;
 import java.util.List;
 import java.util.Set;
@@ -21,6 +18,7 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.IntSupplier;
 import java.util.function.LongSupplier;
 import java.util.function.LongUnaryOperator;
+import org.jspecify.annotations.Nullable;
 
 /**
  * NCCL's handle of one communicator, who uses it, and its end: it is destroyed or aborted once, on

@@ -10,9 +10,6 @@ import io.jccl.device.cuda.CudaDevice;
 import io.jccl.error.JcclTimeoutException;
 import io.jccl.internal.Deadline;
 import io.jccl.internal.Waits;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -20,6 +17,7 @@ import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
+import org.jspecify.annotations.Nullable;
 
 /** The call that makes a communicator: its wait for the other ranks, and its end if that fails. */
 final class NcclInit {

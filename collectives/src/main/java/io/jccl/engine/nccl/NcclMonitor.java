@@ -10,13 +10,11 @@ import io.jccl.device.cuda.CudaStream;
 import io.jccl.error.JcclException;
 import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
-
-import org.jspecify.annotations.Nullable;
-
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /**
  * Watches one rank: how far its GPU is, whether NCCL met an error, what became of the other ranks.
@@ -419,8 +417,7 @@ final class NcclMonitor {
                                                 + rank.rank()
                                                 + " waits in "
                                                 + next()
-                                                + ": its process was killed, or its machine is"
-                                                + " lost"));
+                                                + ": its process was killed, or its machine is lost"));
                 return;
             }
         }

@@ -22,15 +22,13 @@ import io.jccl.engine.Request;
 import io.jccl.error.JcclException;
 import io.jccl.flight.CollectiveOp;
 import io.jccl.flight.RankStatus;
-
-import org.jspecify.annotations.Nullable;
-
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.IntSupplier;
 import java.util.function.LongSupplier;
+import org.jspecify.annotations.Nullable;
 
 /**
  * One GPU's end of a communicator of NCCL.

@@ -3,12 +3,10 @@ package io.jccl.engine.nccl;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.CudaDevice;
-
-import org.jspecify.annotations.Nullable;
-
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntSupplier;
 import java.util.function.LongSupplier;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A call of NCCL that may wait for other ranks, on a daemon thread of its own. Its starter waits

@@ -8,7 +8,6 @@ import io.jccl.device.Buffer;
 import io.jccl.device.Stream;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaStream;
-
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

@@ -4,7 +4,6 @@ import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.internal.Interrupts;
-
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.concurrent.locks.LockSupport;
