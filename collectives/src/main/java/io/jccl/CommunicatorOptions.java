@@ -14,7 +14,9 @@ import org.jspecify.annotations.Nullable;
  *     {@link CollectiveTimeoutException}; default 10 minutes
  * @param algorithm the algorithm to use for operations that it supports; default {@link
  *     Algorithm#AUTO}. Only used by the host engine
- * @param nccl NCCL's configuration of the communicator; default: only non-blocking mode is set
+ * @param nccl NCCL's configuration of the communicator; default: empty, that is, blocking. With
+ *     {@code BLOCKING} 0, NCCL starts a thread for every operation, and an argument that it refuses
+ *     makes the communicator unusable: nothing here needs that
  * @param steering settings of NCCL derived from a plan; null for none
  * @param binding which CPUs the ranks run on; null for the value of {@link CpuBinding#VARIABLE
  *     JCCL_BIND}, or {@link CpuBinding#NONE} if that is not set. Only used by the host engine
@@ -33,11 +35,6 @@ public record CommunicatorOptions(
     public CommunicatorOptions {
         Objects.requireNonNull(algorithm, "algorithm");
         Objects.requireNonNull(nccl, "nccl");
-        if (nccl.has(NcclConfig.Field.BLOCKING)) {
-            throw new IllegalArgumentException(
-                    "nccl sets blocking, which JCCL sets itself: calls that do not block are what"
-                            + " lets it abort them");
-        }
         if (timeout.isNegative() || timeout.isZero()) {
             throw new IllegalArgumentException("timeout is " + timeout + ", expected more than 0");
         }
@@ -103,7 +100,7 @@ public record CommunicatorOptions(
     /**
      * These settings with another configuration of NCCL.
      *
-     * @param nccl any fields of {@code ncclConfig_t} except {@code blocking}
+     * @param nccl any fields of {@code ncclConfig_t}
      * @return new settings
      */
     public CommunicatorOptions withNccl(NcclConfig nccl) {

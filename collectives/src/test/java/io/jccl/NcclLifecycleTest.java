@@ -471,15 +471,7 @@ class NcclLifecycleTest {
     }
 
     @Test
-    void blockingIsNotTheUsersToSet() {
-        for (int value : new int[] {0, 1}) {
-            NcclConfig config = new NcclConfig().with(NcclConfig.Field.BLOCKING, value);
-            String message =
-                    Messages.of(
-                            IllegalArgumentException.class,
-                            () -> NcclRanks.OPTIONS.withNccl(config));
-            assertTrue(message.contains("blocking"), message);
-        }
+    void timeoutOfZeroIsRefused() {
         assertThrows(
                 IllegalArgumentException.class, () -> NcclRanks.OPTIONS.withTimeout(Duration.ZERO));
     }

@@ -10,6 +10,8 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.EnumMap;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 
 /**
@@ -29,7 +31,7 @@ import java.util.stream.Collectors;
 public final class NcclConfig {
     /** The fields that a user may set, in the order of the struct. */
     public enum Field {
-        /** 0: calls return {@code ncclInProgress} and are polled; 1: they block. */
+        /** 0: calls return {@code ncclInProgress} and are polled; 1, the default: they block. */
         BLOCKING("blocking", "2.14"),
         /** Blocks per cluster, 0 to 8. */
         CGA_CLUSTER_SIZE("cgaClusterSize", "2.17"),
@@ -114,6 +116,8 @@ public final class NcclConfig {
 
     private static final List<Field> FIELDS = List.of(Field.values());
 
+    private static final Map<String, MemorySegment> TEXTS = new ConcurrentHashMap<>();
+
     private final EnumMap<Field, Object> values;
 
     /** Creates a configuration without any field set. */
@@ -196,8 +200,10 @@ public final class NcclConfig {
     /**
      * Writes the struct.
      *
-     * @param arena the owner of its memory and its strings: NCCL may read both from another thread
-     *     while the communicator is being created
+     * @param arena the owner of its memory, which NCCL may read from another thread while the
+     *     communicator is being created. Strings are kept for ever: NCCL keeps their addresses
+     *     until the last communicator of the process that was made together with this one is
+     *     destroyed
      * @param runtime the loaded version
      * @return the struct, whose size, magic and version fit the smaller of both versions; {@code
      *     blocking} is always set, since NCCL 2.14 to 2.16 accept only 0 and 1
@@ -228,9 +234,7 @@ public final class NcclConfig {
                         config.set(
                                 text,
                                 field.offset(),
-                                value == null
-                                        ? MemorySegment.NULL
-                                        : arena.allocateFrom((String) value));
+                                value == null ? MemorySegment.NULL : kept((String) value));
                 default -> throw new AssertionError(field);
             }
         }
@@ -238,6 +242,10 @@ public final class NcclConfig {
             ncclConfig_t.blocking(config, 1);
         }
         return config;
+    }
+
+    private static MemorySegment kept(String text) {
+        return TEXTS.computeIfAbsent(text, t -> Arena.global().allocateFrom(t));
     }
 
     /** The fields that are set, by their names in NCCL. */

@@ -4,6 +4,7 @@ import io.jccl.Communicator;
 import io.jccl.FlightHistory;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.flight.CollectiveOp;
@@ -112,6 +113,9 @@ public abstract class EngineCommunicator implements Communicator {
 
     /** Throws if this engine cannot use the buffer: other device, closed. */
     protected abstract void checkBuffer(Buffer buffer, String name);
+
+    /** Throws if this rank's device lacks an operation on a type. */
+    protected void checkSupported(CollectiveOp op, DataType type) {}
 
     /** Whether two buffers share memory. */
     protected abstract boolean overlap(Buffer a, Buffer b);
@@ -466,6 +470,7 @@ public abstract class EngineCommunicator implements Communicator {
         Buffer r = op.receives(rank, root) ? checks.present(recv, "recv") : null;
         long block = checks.uniform(op, s, r);
         boolean inPlace = checks.inPlace(op, s, r, block);
+        checkSupported(op, Objects.requireNonNull(s != null ? s : r).dataType());
         Request q = begin(stream);
         q.set(op, s, r, reduceOp, block, root);
         q.inPlace = inPlace;
@@ -487,6 +492,7 @@ public abstract class EngineCommunicator implements Communicator {
         Buffer s = op.sends(rank, root) ? checks.present(send, "send") : null;
         Buffer r = op.receives(rank, root) ? checks.present(recv, "recv") : null;
         checks.vector(op, s, sendCounts, sendDispls, r, recvCounts, recvDispls);
+        checkSupported(op, Objects.requireNonNull(s != null ? s : r).dataType());
         Request q = begin(stream);
         q.set(op, s, r, reduceOp, 0, root);
         q.setTables(sendCounts, sendDispls, recvCounts, recvDispls);

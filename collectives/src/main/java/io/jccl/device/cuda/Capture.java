@@ -2,6 +2,7 @@ package io.jccl.device.cuda;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -10,12 +11,21 @@ import org.jspecify.annotations.Nullable;
  *
  * <p><b>Threads:</b> any.
  */
-final class Capture {
+public final class Capture {
+    private static final AtomicLong NUMBERS = new AtomicLong();
+
+    private final String name;
     private final List<Long> functions = new ArrayList<>();
     private volatile boolean active = true;
     private boolean closed;
     private long outstanding;
     private @Nullable CudaStream launchedOn;
+    private volatile @Nullable CudaGraph graph;
+    private volatile boolean gone;
+
+    Capture(CudaStream stream) {
+        this.name = "graph " + NUMBERS.incrementAndGet() + " (captured on " + stream + ")";
+    }
 
     /** Whether it still records. */
     boolean isActive() {
@@ -24,6 +34,29 @@ final class Capture {
 
     void end() {
         active = false;
+    }
+
+    /** What it has become. */
+    void became(CudaGraph graph) {
+        this.graph = graph;
+    }
+
+    /** There is no graph of it any more, or never was. */
+    void vanished() {
+        gone = true;
+    }
+
+    /** Whether CUDA holds nothing of it any more. */
+    public boolean isGone() {
+        return gone;
+    }
+
+    /** Closes the graph, whose launches are refused with a reason from now on. */
+    public void end(String reason) {
+        CudaGraph g = graph;
+        if (g != null) {
+            g.end(reason);
+        }
     }
 
     synchronized void add(long function) {
@@ -65,5 +98,10 @@ final class Capture {
             functions.forEach(HostFunction::forget);
             functions.clear();
         }
+    }
+
+    @Override
+    public String toString() {
+        return name;
     }
 }

@@ -117,6 +117,7 @@ public final class CudaBuffer implements Buffer {
     public static CudaBuffer allocateAsync(CudaStream stream, DataType type, long count) {
         long bytes = HostDevice.bytes(type, count);
         CudaDevice device = stream.cudaDevice();
+        device.keepPool();
         MemorySegment slot = CudaRuntime.slot();
         CudaApi api = CudaRuntime.api();
         allocated(

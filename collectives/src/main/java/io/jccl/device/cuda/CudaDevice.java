@@ -1,6 +1,7 @@
 package io.jccl.device.cuda;
 
 import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.CudaContexts;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
@@ -11,7 +12,10 @@ import io.jccl.device.Stream;
 import io.jccl.error.JcclException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
@@ -25,6 +29,9 @@ public final class CudaDevice implements Device {
     /** All devices, looked up once; null as long as they could not be. */
     private static @Nullable CudaDevice @Nullable [] devices;
 
+    /** Devices on which JCCL has made something. */
+    private static final Set<Integer> USED = ConcurrentHashMap.newKeySet();
+
     /** Pinned, or registered, host memory is to be seen from every device. */
     private static final int PORTABLE = cudart_h.cudaHostAllocPortable();
 
@@ -37,9 +44,15 @@ public final class CudaDevice implements Device {
 
     private final CudaStream defaultStream;
 
+    private volatile boolean poolKept;
+
+    /** 0 as long as it was not asked for. */
+    private volatile int capability;
+
     private CudaDevice(int index, int streamFlags, boolean shared) {
         this.index = index;
         this.shared = shared;
+        USED.add(index);
         this.defaultStream = CudaStream.create(this, streamFlags, true);
     }
 
@@ -144,12 +157,43 @@ public final class CudaDevice implements Device {
         return previous;
     }
 
-    /** Puts the device back that was current before {@link #enter}. */
+    /**
+     * Puts the device back that was current before {@link #enter}, if it is in use. A thread that
+     * never chose one has device 0, where {@code cudaSetDevice} would create a context: some
+     * hundreds of MB of that GPU for each process.
+     */
     public void exit(int previous) {
-        if (previous != index) {
+        if (previous != index && isUsed(previous)) {
             // The first error tells more than one here, which could only follow from it.
             CudaRuntime.api().cudaSetDevice(previous);
         }
+    }
+
+    /**
+     * Called by the user's threads before work for this device, such as to ask for an event: one
+     * that has no device in use gets this one for good, since CUDA would create a context on device
+     * 0 for it. Threads of ours {@link #adopt} it.
+     */
+    public void claim() {
+        if (CudaRuntime.isFresh() && !Thread.currentThread().isVirtual()) {
+            exit(enter());
+            CudaRuntime.notFresh();
+        }
+    }
+
+    /** Gives a thread of ours this device; an error shows in the calls that follow. */
+    public void adopt() {
+        CudaRuntime.api().cudaSetDevice(index);
+    }
+
+    /**
+     * Whether a current device has a context already. Without the driver: whoever has another than
+     * 0 has chosen it.
+     */
+    private static boolean isUsed(int device) {
+        return USED.contains(device)
+                || CudaContexts.isActive(
+                        device, CudaRuntime.slot(), CudaRuntime.otherSlot(), device != 0);
     }
 
     /** Throws on a virtual thread. */
@@ -242,6 +286,43 @@ public final class CudaDevice implements Device {
                 CudaRuntime.api().cudaDeviceGetAttribute(slot, attribute, index),
                 "cudaDeviceGetAttribute");
         return CudaRuntime.readInt(slot);
+    }
+
+    /**
+     * Before memory is taken from the device's pool: it keeps what is given back. By default it
+     * returns that to the driver whenever somebody synchronizes, and each step would take it anew.
+     * A threshold that the application has set stays.
+     */
+    public void keepPool() {
+        if (poolKept) {
+            return;
+        }
+        CudaApi api = CudaRuntime.api();
+        MemorySegment slot = CudaRuntime.slot();
+        CudaRuntime.check(
+                api.cudaDeviceGetMemPool(slot, index), "cudaDeviceGetMemPool(" + index + ")");
+        long pool = CudaRuntime.readLong(slot);
+        int attribute = cudart_h.cudaMemPoolAttrReleaseThreshold();
+        CudaRuntime.check(
+                api.cudaMemPoolGetAttribute(pool, attribute, slot), "cudaMemPoolGetAttribute");
+        if (CudaRuntime.readLong(slot) == 0) {
+            slot.set(ValueLayout.JAVA_LONG, 0, -1);
+            CudaRuntime.check(
+                    api.cudaMemPoolSetAttribute(pool, attribute, slot), "cudaMemPoolSetAttribute");
+        }
+        poolKept = true;
+    }
+
+    /** Ten times the compute capability, such as 90. */
+    public int computeCapability() {
+        int known = capability;
+        if (known == 0) {
+            known =
+                    10 * attribute(cudart_h.cudaDevAttrComputeCapabilityMajor())
+                            + attribute(cudart_h.cudaDevAttrComputeCapabilityMinor());
+            capability = known;
+        }
+        return known;
     }
 
     /** PCI address, such as {@code 0000:3b:00.0}. */

@@ -64,6 +64,7 @@ public final class CudaEvent implements Event {
 
     @Override
     public boolean query() {
+        device.claim();
         return CudaStream.done(CudaRuntime.api().cudaEventQuery(handle()), "cudaEventQuery");
     }
 
@@ -103,6 +104,7 @@ public final class CudaEvent implements Event {
     public synchronized void close() {
         if (!closed) {
             closed = true;
+            device.claim();
             CudaRuntime.check(CudaRuntime.api().cudaEventDestroy(handle), "cudaEventDestroy");
         }
     }

@@ -5,18 +5,22 @@ import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
+import org.jspecify.annotations.Nullable;
 
 /** Work of a stream, recorded once and launched often. */
 public final class CudaGraph implements Graph {
     private final CudaDevice device;
     private final long executable;
     private final Capture capture;
-    private boolean closed;
+
+    /** Why it is closed; null as long as it is open. */
+    private @Nullable String closed;
 
     private CudaGraph(CudaDevice device, long executable, Capture capture) {
         this.device = device;
         this.executable = executable;
         this.capture = capture;
+        capture.became(this);
     }
 
     /** See {@link Graph#capture}. */
@@ -27,7 +31,7 @@ public final class CudaGraph implements Graph {
         if (s.isCapturing()) {
             throw new IllegalStateException(s + " is being captured already");
         }
-        Capture capture = new Capture();
+        Capture capture = new Capture(s);
         int previous = device.enter();
         boolean done = false;
         try {
@@ -37,6 +41,7 @@ public final class CudaGraph implements Graph {
         } finally {
             if (!done) {
                 capture.close();
+                capture.vanished();
             }
             device.exit(previous);
         }
@@ -75,8 +80,8 @@ public final class CudaGraph implements Graph {
 
     @Override
     public synchronized void launch(Stream stream) {
-        if (closed) {
-            throw new IllegalStateException("the graph of " + device + " is closed");
+        if (closed != null) {
+            throw new IllegalStateException("the graph of " + device + " is closed" + closed);
         }
         CudaStream s = CudaStream.of(stream, device);
         if (s.isCapturing()) {
@@ -98,13 +103,18 @@ public final class CudaGraph implements Graph {
     }
 
     @Override
-    public synchronized void close() {
-        if (!closed) {
-            closed = true;
+    public void close() {
+        end("");
+    }
+
+    synchronized void end(String reason) {
+        if (closed == null) {
+            closed = reason;
             // CUDA, too, frees what is in a graph only behind a launch that is under way.
             capture.close();
-            CudaRuntime.check(
-                    CudaRuntime.api().cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
+            int result = CudaRuntime.api().cudaGraphExecDestroy(executable);
+            capture.vanished();
+            CudaRuntime.check(result, "cudaGraphExecDestroy");
         }
     }
 }

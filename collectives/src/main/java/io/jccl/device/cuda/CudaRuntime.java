@@ -19,6 +19,9 @@ public final class CudaRuntime {
         final MemorySegment first;
         final MemorySegment second;
 
+        /** Whether the thread may be without a device in use. */
+        boolean fresh = true;
+
         Slots() {
             MemorySegment both = Arena.ofAuto().allocate(16, 8);
             first = both.asSlice(0, 8);
@@ -62,6 +65,15 @@ public final class CudaRuntime {
     /** This thread's second result slot, of eight bytes. */
     static MemorySegment otherSlot() {
         return SLOTS.get().second;
+    }
+
+    /** Whether {@link #notFresh} was not called yet on this thread. */
+    static boolean isFresh() {
+        return SLOTS.get().fresh;
+    }
+
+    static void notFresh() {
+        SLOTS.get().fresh = false;
     }
 
     static int readInt(MemorySegment slot) {

@@ -148,6 +148,7 @@ public final class CudaStream implements Stream {
      */
     int call(IntSupplier call) {
         if (handle != 0 && handle != LEGACY) {
+            device.claim();
             return call.getAsInt();
         }
         int previous = device.enter();
@@ -167,6 +168,7 @@ public final class CudaStream implements Stream {
     private int call(HandleCall call, long argument) {
         long stream = handle();
         if (handle != 0 && handle != LEGACY) {
+            device.claim();
             return call.make(stream, argument);
         }
         int previous = device.enter();
@@ -183,7 +185,7 @@ public final class CudaStream implements Stream {
     }
 
     /** The recording under way, or null. */
-    @Nullable Capture capture() {
+    public @Nullable Capture capture() {
         Capture c = capture;
         return c != null && c.isActive() ? c : null;
     }
@@ -439,6 +441,7 @@ public final class CudaStream implements Stream {
             return;
         }
         watched.closed();
+        device.claim();
         CudaApi api = CudaRuntime.api();
         try {
             // Not under the lock: the watchdog needs it, and may be what ends the wait.

@@ -2,7 +2,6 @@ package io.jccl.engine.nccl;
 
 import io.jccl.CommunicatorOptions;
 import io.jccl.bindings.NcclApi;
-import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
@@ -67,25 +66,20 @@ final class ChildCommunicators {
         }
         int number = ++splits;
         int flags = abort ? nccl_h.NCCL_SHRINK_ABORT() : nccl_h.NCCL_SHRINK_DEFAULT();
-        try (Arena call = Arena.ofConfined()) {
-            MemorySegment list =
-                    call.allocateFrom(
-                            ValueLayout.JAVA_INT,
-                            excluded.stream().mapToInt(Integer::intValue).toArray());
-            return Objects.requireNonNull(
-                    derive(
-                            "ncclCommShrink",
-                            true,
-                            (slot, config) ->
-                                    nccl.ncclCommShrink(
-                                            rank.comm(),
-                                            list,
-                                            excluded.size(),
-                                            slot,
-                                            config,
-                                            flags),
-                            (of, size) -> members.child("shrink" + number, of, size)));
-        }
+        // Kept as long as the helper thread may read it.
+        MemorySegment list =
+                Arena.ofAuto()
+                        .allocateFrom(
+                                ValueLayout.JAVA_INT,
+                                excluded.stream().mapToInt(Integer::intValue).toArray());
+        return Objects.requireNonNull(
+                derive(
+                        "ncclCommShrink",
+                        true,
+                        (slot, config) ->
+                                nccl.ncclCommShrink(
+                                        rank.comm(), list, excluded.size(), slot, config, flags),
+                        (of, size) -> members.child("shrink" + number, of, size)));
     }
 
     NcclRank grow(String name, int size) {
@@ -99,21 +93,19 @@ final class ChildCommunicators {
                             + ", the ranks there are");
         }
         Membership grown = members.other(name, size);
-        try (Arena call = Arena.ofConfined()) {
-            MemorySegment id = call.allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());
-            if (rank.rank() == 0) {
-                rank.call("ncclCommGetUniqueId", () -> nccl.ncclCommGetUniqueId(rank.comm(), id));
-                grown.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
-            }
-            MemorySegment mine = rank.rank() == 0 ? id : MemorySegment.NULL;
-            return Objects.requireNonNull(
-                    derive(
-                            "ncclCommGrow",
-                            true,
-                            (slot, config) ->
-                                    nccl.ncclCommGrow(rank.comm(), size, mine, -1, slot, config),
-                            (of, total) -> grown));
+        MemorySegment id = Arena.ofAuto().allocate(nccl_h.NCCL_UNIQUE_ID_BYTES());
+        if (rank.rank() == 0) {
+            rank.call("ncclCommGetUniqueId", () -> nccl.ncclCommGetUniqueId(rank.comm(), id));
+            grown.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
         }
+        MemorySegment mine = rank.rank() == 0 ? id : MemorySegment.NULL;
+        return Objects.requireNonNull(
+                derive(
+                        "ncclCommGrow",
+                        true,
+                        (slot, config) ->
+                                nccl.ncclCommGrow(rank.comm(), size, mine, -1, slot, config),
+                        (of, total) -> grown));
     }
 
     private interface Maker {
@@ -127,22 +119,23 @@ final class ChildCommunicators {
     private @Nullable NcclRank derive(
             String operation, boolean member, Maker maker, Naming naming) {
         Resources resources = new Resources(device);
-        MemorySegment slot = MemorySegment.NULL;
-        boolean started = false;
+        MemorySegment slot = resources.arena.allocate(ValueLayout.ADDRESS);
+        NcclTask task = null;
         boolean done = false;
         try {
-            MemorySegment out = resources.arena.allocate(ValueLayout.ADDRESS);
-            slot = out;
-            MemorySegment config = NcclEngine.config(nccl, options, resources.arena);
-            started = true;
-            rank.call(operation, () -> maker.make(out, config));
+            MemorySegment config =
+                    Objects.requireNonNullElse(
+                            NcclInit.config(nccl, options, resources.arena), MemorySegment.NULL);
+            task =
+                    rank.start(
+                            operation,
+                            () -> maker.make(slot, config),
+                            () -> slot.get(ValueLayout.JAVA_LONG, 0));
+            rank.settle(task, operation);
             if (!member) {
-                started = false;
                 return null;
             }
-            long made =
-                    NcclEngine.awaitHandle(
-                            nccl, slot, options.timeout(), rank.failures().describe(operation));
+            long made = slot.get(ValueLayout.JAVA_LONG, 0);
             MemorySegment number = CudaRuntime.slot();
             nccl.check(nccl.ncclCommUserRank(made, number), "ncclCommUserRank", made);
             int of = number.get(ValueLayout.JAVA_INT, 0);
@@ -156,17 +149,14 @@ final class ChildCommunicators {
                             options,
                             resources,
                             made,
+                            rank.handle().isBlocking(),
                             of,
                             size);
             done = true;
             return child;
-        } catch (NcclException | UnsupportedOperationException e) {
-            // It has answered: nothing of it is under way.
-            started = false;
-            throw e;
         } finally {
             if (!done) {
-                NcclEngine.abandon(nccl, resources, slot, started);
+                NcclInit.abandon(nccl, device, resources, slot, task);
             }
         }
     }

@@ -11,10 +11,10 @@ import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.error.JcclException;
 import io.jccl.flight.RankStatus;
 import io.jccl.internal.Deadline;
-import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -53,22 +53,28 @@ final class Failures {
         return failure.get();
     }
 
-    /** Returns when NCCL is done with a call; throws what went wrong. */
+    /** Throws what went wrong with a call that enqueues; waits for it if it does not block. */
     void settle(int result, String operation) {
-        if (result != nccl_h.ncclSuccess()) {
-            settleSlowly(result, operation);
+        if (result != nccl_h.ncclSuccess() || failure.get() != null) {
+            settleSlowly(result, () -> Pending.state(nccl, handle.comm()), operation);
         }
     }
 
-    private void settleSlowly(int result, String operation) {
+    /** Returns when NCCL is done with a call that waits for other ranks; throws what went wrong. */
+    void settle(NcclTask task, String operation) {
+        settleSlowly(nccl_h.ncclInProgress(), task, operation);
+    }
+
+    private void settleSlowly(int result, IntSupplier stateOf, String operation) {
+        throwIfFailed();
         int state = result;
         if (state == nccl_h.ncclInProgress()) {
             long timeout = Deadline.nanos(options.timeout());
             long answering = RankStatus.answerNanos(timeout);
-            state = awaitProgress(timeout - answering);
+            state = await(stateOf, timeout - answering);
             if (state == nccl_h.ncclInProgress()) {
                 long question = members.ask();
-                state = awaitProgress(answering);
+                state = await(stateOf, answering);
                 if (state == nccl_h.ncclInProgress()) {
                     JcclException late = whyLate(operation, question);
                     throwIfFailed();
@@ -77,8 +83,9 @@ final class Failures {
             }
         }
         if (state != nccl_h.ncclSuccess()) {
-            // NCCL refuses an invalid argument before it has done anything.
-            if (state == nccl_h.ncclInvalidArgument()) {
+            // NCCL refuses an invalid argument before it has done anything; one that does not
+            // block never forgets it.
+            if (state == nccl_h.ncclInvalidArgument() && handle.isBlocking()) {
                 throw explained(state, operation);
             }
             long began = System.nanoTime();
@@ -87,19 +94,15 @@ final class Failures {
                 LockSupport.parkNanos(10_000_000);
                 e = blamed(state, operation, began);
             }
+            throwIfFailed();
             throw fail(e);
         }
     }
 
-    private int awaitProgress(long nanos) {
+    private int await(IntSupplier stateOf, long nanos) {
         int state;
         try {
-            state =
-                    Pending.await(
-                            nccl,
-                            handle.comm(),
-                            Duration.ofNanos(nanos),
-                            () -> failure.get() != null);
+            state = Pending.await(stateOf, nanos, () -> failure.get() != null);
         } catch (JcclException e) {
             throw fail(e);
         }
@@ -107,7 +110,7 @@ final class Failures {
         return state;
     }
 
-    /** Why an operation that was only to be enqueued is still in progress. */
+    /** Why a call is still in progress. */
     private JcclException whyLate(String operation, long question) {
         JcclException told = brokenBy(operation);
         if (told != null) {
@@ -120,8 +123,7 @@ final class Failures {
                         describe(operation)
                                 + " is still in progress after "
                                 + options.timeout()
-                                + ", though it was only to be enqueued: a rank is missing, or"
-                                + " connections cannot be made");
+                                + ": a rank is missing, or connections cannot be made");
         // This process may have been stopped meanwhile, and the others have given it up.
         told = found instanceof CollectiveMismatchException ? null : brokenBy(operation);
         return told == null ? found : told;

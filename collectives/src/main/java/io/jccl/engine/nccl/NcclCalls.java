@@ -150,6 +150,7 @@ final class NcclCalls {
     }
 
     private int staged(Request r, long bytes, int type, long c, long h) {
+        device.keepPool();
         MemorySegment slot = CudaRuntime.slot();
         CudaRuntime.check(CudaRuntime.api().cudaMallocAsync(slot, bytes, h), "cudaMallocAsync");
         long copy = slot.get(ValueLayout.JAVA_LONG, 0);

@@ -1,14 +1,10 @@
 package io.jccl.engine.nccl;
 
-import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.NcclCommunicator;
-import io.jccl.RankFailedException;
 import io.jccl.bindings.NativeLibraries;
 import io.jccl.bindings.NcclApi;
-import io.jccl.bindings.NcclConfig;
-import io.jccl.bindings.NcclException;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.bootstrap.LocalPeers;
 import io.jccl.bootstrap.RankInfo;
@@ -30,11 +26,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.locks.LockSupport;
+import java.util.function.LongSupplier;
 import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
 
 /** Makes communicators over NCCL. */
 public final class NcclEngine {
@@ -59,37 +54,28 @@ public final class NcclEngine {
         List<Resources> resources = new ArrayList<>();
         List<MemorySegment> slots = new ArrayList<>();
         List<Communicator> ranks = new ArrayList<>();
-        try (Arena call = Arena.ofConfined()) {
-            MemorySegment id = uniqueId(nccl, call);
+        NcclTask init = null;
+        // Shared, and kept if NCCL does not return: it is read on the helper thread.
+        MemorySegment id = uniqueId(nccl, Arena.ofAuto());
+        try {
+            List<@Nullable MemorySegment> configs = new ArrayList<>();
             for (CudaDevice gpu : gpus) {
                 Resources r = new Resources(gpu);
                 resources.add(r);
                 slots.add(r.arena.allocate(ValueLayout.ADDRESS));
+                configs.add(NcclInit.config(nccl, options, r.arena));
             }
-            nccl.check(nccl.ncclGroupStart(), "ncclGroupStart", 0);
-            int result = nccl_h.ncclSuccess();
-            int end;
-            // The group is ended whatever happens: it belongs to the thread.
-            try {
-                for (int r = 0; r < size && result == nccl_h.ncclSuccess(); r++) {
-                    int previous = gpus.get(r).enter();
-                    try {
-                        Arena arena = resources.get(r).arena;
-                        result = init(nccl, slots.get(r), size, id, r, options, arena);
-                    } finally {
-                        gpus.get(r).exit(previous);
-                    }
-                    if (result == nccl_h.ncclInProgress()) {
-                        result = nccl_h.ncclSuccess();
-                    }
-                }
-            } finally {
-                end = nccl.ncclGroupEnd();
-            }
-            nccl.completed(result, "ncclCommInitRank", 0);
-            nccl.completed(end, "ncclGroupEnd", 0);
+            gpus.getFirst().claim();
+            init =
+                    new NcclTask(
+                            nccl,
+                            gpus.getFirst(),
+                            "init",
+                            () -> initAll(nccl, gpus, slots, id, configs),
+                            false,
+                            slots.stream().map(NcclEngine::handleIn).toArray(LongSupplier[]::new));
+            NcclInit.await(nccl, init, options.timeout(), "ncclCommInitRank");
             for (int r = 0; r < size; r++) {
-                long comm = awaitHandle(nccl, slots.get(r), options.timeout(), "ncclCommInitRank");
                 ranks.add(
                         new NcclRank(
                                 nccl,
@@ -97,7 +83,8 @@ public final class NcclEngine {
                                 new Membership(store, name, r, size),
                                 options,
                                 resources.get(r),
-                                comm,
+                                slots.get(r).get(ValueLayout.JAVA_LONG, 0),
+                                !init.wasInProgress(),
                                 r,
                                 size));
             }
@@ -108,13 +95,37 @@ public final class NcclEngine {
                 List<Runnable> ends = new ArrayList<>();
                 for (int r = ranks.size(); r < resources.size(); r++) {
                     MemorySegment slot = slots.size() > r ? slots.get(r) : MemorySegment.NULL;
-                    ends.add(abandoning(nccl, resources.get(r), slot, false));
+                    ends.add(NcclInit.abandoning(nccl, gpus.get(r), resources.get(r), slot, init));
                 }
                 ranks.forEach(Communicator::close);
                 ends.forEach(Runnable::run);
             }
         }
         return List.copyOf(ranks);
+    }
+
+    private static int initAll(
+            NcclApi nccl,
+            List<CudaDevice> gpus,
+            List<MemorySegment> slots,
+            MemorySegment id,
+            List<@Nullable MemorySegment> configs) {
+        int result = nccl.ncclGroupStart();
+        int end;
+        // The group is ended whatever happens: it belongs to the thread.
+        try {
+            for (int r = 0; r < gpus.size() && !NcclCodes.isError(result); r++) {
+                gpus.get(r).enter();
+                result = NcclInit.call(nccl, slots.get(r), gpus.size(), id, r, configs.get(r));
+            }
+        } finally {
+            end = nccl.ncclGroupEnd();
+        }
+        return NcclCodes.isError(result) ? result : end;
+    }
+
+    private static LongSupplier handleIn(MemorySegment slot) {
+        return () -> slot.get(ValueLayout.JAVA_LONG, 0);
     }
 
     private static void checkDistinct(List<CudaDevice> gpus) {
@@ -165,7 +176,7 @@ public final class NcclEngine {
                     }
                     return idFrom(members.await("id", deadline, timeout), call);
                 },
-                (nccl, slot, id, arena) -> init(nccl, slot, size, id, rank, options, arena));
+                (nccl, slot, id, config) -> NcclInit.call(nccl, slot, size, id, rank, config));
     }
 
     /** See {@link Communicator#fromEnvironment(Device, CommunicatorOptions)}. */
@@ -236,8 +247,8 @@ public final class NcclEngine {
                 options,
                 (nccl, deadline, call) ->
                         idFrom(members.await("id", deadline, options.timeout()), call),
-                (nccl, slot, id, arena) ->
-                        nccl.ncclCommGrow(0, size, id, rank, slot, config(nccl, options, arena)));
+                (nccl, slot, id, config) ->
+                        nccl.ncclCommGrow(0, size, id, rank, slot, Objects.requireNonNull(config)));
     }
 
     private static void checkRank(int rank, int size) {
@@ -247,16 +258,13 @@ public final class NcclEngine {
         }
     }
 
-    private static Duration left(long deadline) {
-        return Duration.ofNanos(Math.max(deadline - System.nanoTime(), 0));
-    }
-
     private interface IdSource {
         MemorySegment id(NcclApi nccl, long deadline, Arena call);
     }
 
     private interface Init {
-        int start(NcclApi nccl, MemorySegment slot, MemorySegment id, Arena arena);
+        int start(
+                NcclApi nccl, MemorySegment slot, MemorySegment id, @Nullable MemorySegment config);
     }
 
     /** Makes one rank; tells the others if that fails, so that they need not wait for it. */
@@ -272,40 +280,61 @@ public final class NcclEngine {
         NcclApi nccl = null;
         Resources resources = null;
         MemorySegment slot = MemorySegment.NULL;
-        boolean started = false;
+        NcclTask task = null;
         boolean done = false;
-        try (Arena call = Arena.ofConfined()) {
-            CudaDevice gpu = CudaDevice.of(device);
+        CudaDevice gpu = CudaDevice.of(device);
+        try {
             CudaDevice.refuseVirtualThread();
             nccl = NativeLibraries.nccl();
+            gpu.claim();
             resources = new Resources(gpu);
             slot = resources.arena.allocate(ValueLayout.ADDRESS);
-            MemorySegment id = ids.id(nccl, deadline, call);
-            int previous = gpu.enter();
-            int result;
-            try {
-                result = init.start(nccl, slot, id, resources.arena);
-            } finally {
-                gpu.exit(previous);
-            }
-            nccl.completed(result, "ncclCommInitRank", 0);
-            started = true;
-            long comm = awaitInit(nccl, slot, members, deadline, options.timeout(), rank, size);
-            NcclRank made = new NcclRank(nccl, gpu, members, options, resources, comm, rank, size);
+            MemorySegment id = ids.id(nccl, deadline, resources.arena);
+            task =
+                    start(
+                            nccl,
+                            gpu,
+                            init,
+                            slot,
+                            id,
+                            NcclInit.config(nccl, options, resources.arena));
+            NcclInit.await(nccl, task, members, deadline, options.timeout(), rank, size);
+            NcclRank made =
+                    new NcclRank(
+                            nccl,
+                            gpu,
+                            members,
+                            options,
+                            resources,
+                            slot.get(ValueLayout.JAVA_LONG, 0),
+                            !task.wasInProgress(),
+                            rank,
+                            size);
             done = true;
             return made;
         } catch (RuntimeException e) {
             // Before NCCL begins all wait for the same ranks, and each names those that are missing
             // at its own deadline.
-            if (started || !(e instanceof JcclTimeoutException)) {
+            if (task != null || !(e instanceof JcclTimeoutException)) {
                 tell(members, e);
             }
             throw e;
         } finally {
             if (!done && nccl != null && resources != null) {
-                abandon(nccl, resources, slot, started);
+                NcclInit.abandon(nccl, gpu, resources, slot, task);
             }
         }
+    }
+
+    private static NcclTask start(
+            NcclApi nccl,
+            CudaDevice gpu,
+            Init init,
+            MemorySegment slot,
+            MemorySegment id,
+            @Nullable MemorySegment config) {
+        return new NcclTask(
+                nccl, gpu, "init", () -> init.start(nccl, slot, id, config), false, handleIn(slot));
     }
 
     private static void tell(Membership members, RuntimeException error) {
@@ -349,137 +378,5 @@ public final class NcclEngine {
                             + ": another program writes to it");
         }
         return call.allocateFrom(ValueLayout.JAVA_BYTE, bytes);
-    }
-
-    /** What NCCL is told: the user's settings, and that no call blocks. */
-    static MemorySegment config(NcclApi nccl, CommunicatorOptions options, Arena arena) {
-        return options.nccl()
-                .with(NcclConfig.Field.BLOCKING, 0)
-                .allocate(arena, nccl.library().version());
-    }
-
-    private static int init(
-            NcclApi nccl,
-            MemorySegment slot,
-            int size,
-            MemorySegment id,
-            int rank,
-            CommunicatorOptions options,
-            Arena arena) {
-        return nccl.supports("ncclCommInitRankConfig")
-                ? nccl.ncclCommInitRankConfig(slot, size, id, rank, config(nccl, options, arena))
-                : nccl.ncclCommInitRank(slot, size, id, rank);
-    }
-
-    /** Waits for a handle and for the communicator behind it to be ready. */
-    static long awaitHandle(NcclApi nccl, MemorySegment slot, Duration timeout, String operation) {
-        long deadline = System.nanoTime() + Deadline.nanos(timeout);
-        long comm = slot.get(ValueLayout.JAVA_LONG, 0);
-        while (comm == 0 && System.nanoTime() < deadline) {
-            LockSupport.parkNanos(100_000);
-            comm = slot.get(ValueLayout.JAVA_LONG, 0);
-        }
-        int state =
-                comm == 0
-                        ? nccl_h.ncclInProgress()
-                        : Pending.await(nccl, comm, left(deadline), () -> false);
-        if (state == nccl_h.ncclInProgress()) {
-            throw new CollectiveTimeoutException(
-                    operation + " is not complete after " + timeout + ": a rank is missing");
-        }
-        if (state != nccl_h.ncclSuccess()) {
-            throw NcclException.of(nccl, state, operation, comm);
-        }
-        return comm;
-    }
-
-    /** The same, while other ranks may fail. */
-    private static long awaitInit(
-            NcclApi nccl,
-            MemorySegment slot,
-            Membership members,
-            long deadline,
-            Duration timeout,
-            int rank,
-            int size) {
-        String operation =
-                "ncclCommInitRank on rank "
-                        + rank
-                        + " of "
-                        + size
-                        + " of communicator '"
-                        + members.name()
-                        + "'";
-        while (true) {
-            Duration slice =
-                    Duration.ofNanos(
-                            Math.min(200_000_000, Math.max(deadline - System.nanoTime(), 0)));
-            try {
-                return awaitHandle(nccl, slot, slice, operation);
-            } catch (NcclException e) {
-                // That another rank failed is all that NCCL knows of it: which and why is told
-                // soon.
-                long since = System.nanoTime();
-                while (NcclCodes.mayBeAnothers(e.result())
-                        && System.nanoTime() - since < Failures.BLAME_NANOS) {
-                    throwIfBroken(members, operation);
-                    LockSupport.parkNanos(10_000_000);
-                }
-                throw e;
-            } catch (JcclTimeoutException e) {
-                throwIfBroken(members, operation);
-                if (System.nanoTime() >= deadline) {
-                    throw new CollectiveTimeoutException(
-                            operation
-                                    + " is not complete after "
-                                    + timeout
-                                    + ", though all ranks came: connections cannot be made; check"
-                                    + " NCCL_SOCKET_IFNAME and firewalls, or set NCCL_DEBUG=INFO");
-                }
-            }
-        }
-    }
-
-    private static void throwIfBroken(Membership members, String operation) {
-        String broken = members.broken();
-        if (broken != null) {
-            throw new RankFailedException(operation + " cannot succeed: " + broken);
-        }
-    }
-
-    /**
-     * Ends a communicator that was never handed out, and frees what was to be its own. NCCL may
-     * hang in that, so it is not awaited for ever.
-     *
-     * @param started whether NCCL may still write to the slot
-     */
-    static void abandon(NcclApi nccl, Resources resources, MemorySegment slot, boolean started) {
-        abandoning(nccl, resources, slot, started).run();
-    }
-
-    /** Begins with that; the result waits for it and frees. */
-    private static Runnable abandoning(
-            NcclApi nccl, Resources resources, MemorySegment slot, boolean started) {
-        long comm = slot.address() == 0 ? 0 : slot.get(ValueLayout.JAVA_LONG, 0);
-        if (comm == 0 || !nccl.supports("ncclCommAbort")) {
-            return () -> resources.close(!started);
-        }
-        CountDownLatch ended = new CountDownLatch(1);
-        Thread.ofPlatform()
-                .daemon()
-                .name("jccl-abandon")
-                .start(() -> {
-                    nccl.ncclCommAbort(comm);
-                    ended.countDown();
-                });
-        return () -> {
-            boolean done = false;
-            try {
-                done = ended.await(NcclHandle.ABORT_WAIT.toNanos(), TimeUnit.NANOSECONDS);
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-            }
-            resources.close(done);
-        };
     }
 }

@@ -4,7 +4,6 @@ import io.jccl.CollectiveMismatchException;
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.RankFailedException;
 import io.jccl.bindings.CudaApi;
-import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
@@ -26,9 +25,6 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> that of {@link Watchdog}, which holds the rank's lock meanwhile.
  */
 final class NcclMonitor {
-    /** How much later than the thread itself the watchdog notices that it is stuck in NCCL. */
-    private static final long STUCK_NANOS = 1_000_000_000L;
-
     private static final long BEAT_NANOS = 2_000_000_000L;
     private static final long SILENCE_NANOS = 15_000_000_000L;
     private static final long LEFT_NANOS = 5_000_000_000L;
@@ -44,7 +40,6 @@ final class NcclMonitor {
     private static final int LOOKS = 1000;
 
     private final NcclRank rank;
-    private final NcclApi nccl;
     private final Membership members;
     private final InFlightOps issued;
     private final Duration timeout;
@@ -61,8 +56,12 @@ final class NcclMonitor {
     private long beats;
     private long lastBeat;
     private long askedAt;
-    private long enteredWith;
+
+    /** The operation that a thread is enqueuing, 0 for none, and since when it is seen to. */
+    private long entering;
+
     private long enteredAt;
+
     private long failedAt;
     private final long[] beatSeen;
     private final @Nullable String[] beatText;
@@ -73,14 +72,8 @@ final class NcclMonitor {
     private long answered;
 
     NcclMonitor(
-            NcclRank rank,
-            NcclApi nccl,
-            Membership members,
-            InFlightOps issued,
-            Duration timeout,
-            long marker) {
+            NcclRank rank, Membership members, InFlightOps issued, Duration timeout, long marker) {
         this.rank = rank;
-        this.nccl = nccl;
         this.members = members;
         this.issued = issued;
         this.timeout = timeout;
@@ -100,7 +93,8 @@ final class NcclMonitor {
             if (rank.comm() == 0) {
                 return;
             }
-            int state = Pending.state(nccl, rank.comm());
+            rank.device().adopt();
+            int state = rank.handle().state();
             if (NcclCodes.isError(state)) {
                 failedAt = failedAt == 0 ? now : failedAt;
                 reached(issued.reached());
@@ -110,9 +104,7 @@ final class NcclMonitor {
                 }
                 return;
             }
-            if (isStuck(now)) {
-                return;
-            }
+            lookAtCaller(now);
             lookAtProgress(now);
             if (now - lastBeat > BEAT_NANOS / 8 || answered > 0) {
                 lookAtOthers(now);
@@ -129,38 +121,25 @@ final class NcclMonitor {
         }
     }
 
-    /** A thread that does not come back from NCCL: nothing was enqueued that could be marked. */
-    private boolean isStuck(long now) {
-        long number = issued.count();
-        if (!rank.handle().isInside()) {
-            enteredAt = 0;
-            return false;
-        }
-        if (enteredAt == 0 || number != enteredWith) {
-            enteredWith = number;
+    /**
+     * A thread that does not come back from NCCL waits there for other ranks: the first operations
+     * connect to them. Nothing was enqueued that could be marked.
+     */
+    private void lookAtCaller(long now) {
+        long number = rank.handle().isInside() ? issued.count() : 0;
+        if (number != entering) {
+            entering = number;
             enteredAt = now;
-            return false;
         }
-        if (now - enteredAt - STUCK_NANOS <= timeoutNanos) {
-            return false;
-        }
-        rank.failures()
-                .fail(
-                        new CollectiveTimeoutException(
-                                "rank "
-                                        + rank.rank()
-                                        + " of communicator '"
-                                        + members.name()
-                                        + "' ("
-                                        + rank.device()
-                                        + ") has been inside NCCL for more than "
-                                        + timeout
-                                        + ", where it was only to enqueue; its last operation is "
-                                        + issued.describe(number)
-                                        + ", number "
-                                        + number
-                                        + ": look at NCCL's own log with NCCL_DEBUG=INFO"));
-        return true;
+    }
+
+    /** Whether this rank waits for an operation, enqueued or not. */
+    private boolean waits() {
+        return marked > completed || entering > completed;
+    }
+
+    private long waitsSince() {
+        return marked > completed ? markedAt : enteredAt;
     }
 
     private void lookAtProgress(long now) {
@@ -170,13 +149,16 @@ final class NcclMonitor {
             int result = cuda.cudaEventQuery(marker);
             if (result == cudart_h.cudaErrorNotReady()) {
                 cuda.cudaGetLastError();
-                if (now - markedAt > timeoutNanos - answerNanos) {
-                    expire(now);
-                }
+                expireIfLate(now);
                 return;
             }
             CudaRuntime.check(result, "cudaEventQuery");
             reached(marked);
+            askedAt = 0;
+        }
+        if (entering > completed) {
+            expireIfLate(now);
+        } else {
             askedAt = 0;
         }
         long last = enqueued();
@@ -223,6 +205,12 @@ final class NcclMonitor {
                 + (marked <= completed + 1 ? "; the next is " + next() : "");
     }
 
+    private void expireIfLate(long now) {
+        if (now - waitsSince() > timeoutNanos - answerNanos) {
+            expire(now);
+        }
+    }
+
     /**
      * Nearly too long: asks the others how far they are, and gives up with a report when the time
      * is over. It must not wait for them: they may be looked at by this very thread.
@@ -233,7 +221,7 @@ final class NcclMonitor {
             question = members.ask();
             answer(question);
         }
-        if (now - markedAt <= timeoutNanos) {
+        if (now - waitsSince() <= timeoutNanos) {
             return;
         }
         List<@Nullable NcclProgress> all = members.answers(question);
@@ -274,7 +262,11 @@ final class NcclMonitor {
                         .append(timeout)
                         .append(" for ")
                         .append(awaited())
-                        .append(':');
+                        .append(
+                                marked > completed
+                                        ? ":"
+                                        : ", whose thread is still inside NCCL, which connects to"
+                                                + " other ranks or hangs:");
         for (int r = 0; r < all.size(); r++) {
             NcclProgress said = all.get(r);
             report.append("\n  rank ")
@@ -332,19 +324,20 @@ final class NcclMonitor {
         return e;
     }
 
-    /** What the event marks that this rank waits for: one operation, or several. */
+    /** What this rank waits for: one operation, or several. */
     private String awaited() {
         String first = next() + ", number " + (completed + 1);
-        return marked <= completed + 1
+        long last = marked > completed ? marked : entering;
+        return last <= completed + 1
                 ? first
                 : "one of "
-                        + (marked - completed)
+                        + (last - completed)
                         + " operations, from "
                         + first
                         + ", to "
-                        + issued.describe(marked)
+                        + issued.describe(last)
                         + ", number "
-                        + marked;
+                        + last;
     }
 
     /** The operation that this rank waits for, or the first of them. */
@@ -353,7 +346,7 @@ final class NcclMonitor {
     }
 
     private void lookAtOthers(long now) {
-        String broken = marked > completed ? members.broken() : members.failure();
+        String broken = waits() ? members.broken() : members.failure();
         if (broken != null) {
             CollectiveMismatchException mismatch = members.disagreement();
             rank.failures()
@@ -365,7 +358,7 @@ final class NcclMonitor {
                                                     + members.name()
                                                     + "' is broken: "
                                                     + broken
-                                                    + (marked > completed
+                                                    + (waits()
                                                             ? "; this rank waits in " + next()
                                                             : "")),
                             false);
@@ -378,7 +371,7 @@ final class NcclMonitor {
         if (now - lastBeat > BEAT_NANOS) {
             lastBeat = now;
             members.beat(++beats);
-            if (marked > completed) {
+            if (waits()) {
                 lookForSilence(now);
             }
         }
@@ -386,7 +379,7 @@ final class NcclMonitor {
 
     /** A rank that left, or gives no sign of life, while this one waits for it. */
     private void lookForSilence(long now) {
-        long waiting = now - markedAt;
+        long waiting = now - waitsSince();
         if (waiting > LEFT_NANOS) {
             List<Integer> left = members.left();
             if (!left.isEmpty()) {

@@ -11,9 +11,8 @@ import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.NcclConfig;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.Buffer;
-import io.jccl.device.Device;
+import io.jccl.device.DataType;
 import io.jccl.device.Stream;
-import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
 import io.jccl.device.cuda.CudaStream;
@@ -28,14 +27,15 @@ import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.IntSupplier;
+import java.util.function.LongSupplier;
 import org.jspecify.annotations.Nullable;
 
 /**
  * One GPU's end of a communicator of NCCL.
  *
- * <p>The calling thread hands each operation to NCCL, which enqueues it on the CUDA stream. NCCL's
- * calls do not block ({@code blocking=0}): that alone lets another thread abort them. What NCCL
- * lacks is a group of sends and receives.
+ * <p>The calling thread hands each operation to NCCL, which enqueues it on the CUDA stream. Calls
+ * that wait for other ranks are made on helper threads ({@link NcclTask}), and an abort from
+ * another thread ends them. What NCCL lacks is a group of sends and receives.
  *
  * <p>What goes wrong later is found by {@link Watchdog}, which looks at every communicator now and
  * then: an error of NCCL, a rank that failed, an operation that takes too long. It knows how far
@@ -72,6 +72,7 @@ public final class NcclRank extends EngineCommunicator
             CommunicatorOptions options,
             Resources resources,
             long comm,
+            boolean blocking,
             int rank,
             int size) {
         super(rank, size, true);
@@ -80,11 +81,10 @@ public final class NcclRank extends EngineCommunicator
         this.members = members;
         this.options = options;
         this.resources = resources;
-        this.handle = new NcclHandle(nccl, comm, members.name() + "-" + rank);
+        this.handle = new NcclHandle(nccl, device, comm, blocking, members.name() + "-" + rank);
         this.calls = new NcclCalls(this, nccl, device, resources);
         this.issued = new InFlightOps(this, flight());
-        this.watch =
-                new NcclMonitor(this, nccl, members, issued, options.timeout(), resources.marker);
+        this.watch = new NcclMonitor(this, members, issued, options.timeout(), resources.marker);
         this.failures = new Failures(this, nccl, members, options, handle, watch);
         this.derivation = new ChildCommunicators(this, nccl, device, members, options);
         this.oneSided = new OneSided(this, nccl, device, members, issued, resources.arena);
@@ -97,7 +97,7 @@ public final class NcclRank extends EngineCommunicator
     // ---- Communicator
 
     @Override
-    public Device device() {
+    public CudaDevice device() {
         return device;
     }
 
@@ -143,6 +143,14 @@ public final class NcclRank extends EngineCommunicator
         return handle.comm();
     }
 
+    NcclCalls calls() {
+        return calls;
+    }
+
+    InFlightOps issued() {
+        return issued;
+    }
+
     Failures failures() {
         return failures;
     }
@@ -178,29 +186,7 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void checkBuffer(Buffer buffer, String name) {
-        if (!(buffer instanceof CudaBuffer b)) {
-            throw new IllegalArgumentException(
-                    name
-                            + " is memory of "
-                            + buffer.device()
-                            + ", expected memory of "
-                            + device
-                            + ", this rank's device; allocate it from device(), or wrap it with"
-                            + " Cuda.wrapAddress");
-        }
-        if (b.device() != device) {
-            throw new IllegalArgumentException(
-                    name
-                            + " is memory of "
-                            + b.device()
-                            + ", but rank "
-                            + rank()
-                            + " is on "
-                            + device);
-        }
-        if (!b.isOpen()) {
-            throw new IllegalStateException(name + " is closed: " + buffer);
-        }
+        NcclChecks.buffer(this, buffer, name);
     }
 
     @Override
@@ -251,6 +237,11 @@ public final class NcclRank extends EngineCommunicator
         return true;
     }
 
+    @Override
+    protected void checkSupported(CollectiveOp op, DataType type) {
+        NcclChecks.supported(this, op, type);
+    }
+
     // ---- operations
 
     @Override
@@ -258,6 +249,7 @@ public final class NcclRank extends EngineCommunicator
         enter(); // before it is noted: see NcclMonitor.enqueued
         try {
             CudaStream stream = issued.note(r);
+            handle.enqueuing(stream);
             failures.settle(calls.issue(r, comm(), stream), r.op.method());
         } finally {
             handle.leave();
@@ -271,56 +263,12 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     protected void executeTogether(EngineCommunicator[] engines, Batch[] batches, int n) {
-        CudaDevice.refuseVirtualThread();
-        try {
-            for (int i = 0; i < n; i++) {
-                ((NcclRank) engines[i]).enter();
-            }
-            int result = nccl.ncclGroupStart();
-            failures.settle(result, "ncclGroupStart");
-            String operation = "ncclGroupEnd";
-            NcclRank guilty = this;
-            RuntimeException thrown = null;
-            // The group is ended whatever happens: it belongs to the thread, and would swallow
-            // everything that comes after it.
-            try {
-                for (int i = 0; i < n && !NcclCodes.isError(result); i++) {
-                    NcclRank rank = (NcclRank) engines[i];
-                    rank.calls.beginGroup();
-                    for (int j = 0; j < batches[i].size() && !NcclCodes.isError(result); j++) {
-                        Request r = batches[i].get(j);
-                        CudaStream stream = rank.issued.note(r);
-                        result = rank.calls.issue(r, rank.comm(), stream);
-                        if (NcclCodes.isError(result)) {
-                            operation = r.op.method();
-                            guilty = rank;
-                        }
-                    }
-                }
-            } catch (RuntimeException e) {
-                thrown = e;
-            }
-            int end = nccl.ncclGroupEnd();
-            if (thrown != null) {
-                throw thrown;
-            }
-            if (NcclCodes.isError(result)) {
-                guilty.failures.settle(result, operation);
-            }
-            for (int i = 0; i < n; i++) {
-                ((NcclRank) engines[i]).failures.settle(end, "ncclGroupEnd");
-            }
-        } finally {
-            for (int i = 0; i < n; i++) {
-                NcclRank rank = (NcclRank) engines[i];
-                rank.calls.endGroup();
-                rank.handle.leave();
-            }
-        }
+        NcclGroup.execute(nccl, engines, batches, n);
     }
 
     /** Keeps an abort out until {@link NcclHandle#leave}; throws if there was one. */
-    private void enter() {
+    void enter() {
+        device.claim();
         handle.enter();
         if (failures.failure() != null) {
             handle.leave();
@@ -328,12 +276,36 @@ public final class NcclRank extends EngineCommunicator
         }
     }
 
-    /** Makes a call of NCCL for this communicator, which no abort meets. */
-    void call(String operation, IntSupplier call) {
+    /** Enqueues something that is no collective. */
+    void enqueue(String operation, CudaStream stream, IntSupplier call) {
         checkUsable();
         enter();
         try {
+            handle.enqueuing(stream);
             failures.settle(call.getAsInt(), operation);
+        } finally {
+            handle.leave();
+        }
+    }
+
+    /** Makes a call of NCCL that may wait for other ranks. */
+    void call(String operation, IntSupplier call) {
+        settle(start(operation, call, () -> 0), operation);
+    }
+
+    /**
+     * Starts such a call, which {@link #settle} awaits.
+     *
+     * @param child the handle of the communicator that it makes; 0 as long as there is none
+     */
+    NcclTask start(String operation, IntSupplier call, LongSupplier child) {
+        checkUsable();
+        return handle.start(operation, call, child);
+    }
+
+    void settle(NcclTask task, String operation) {
+        try {
+            failures.settle(task, operation);
         } finally {
             handle.leave();
         }
@@ -343,7 +315,10 @@ public final class NcclRank extends EngineCommunicator
 
     @Override
     public void synchronizedWith(CudaStream stream) {
-        issued.synchronizedWith(stream);
+        // What another thread is about to enqueue has a number already.
+        if (!handle.isInside()) {
+            issued.synchronizedWith(stream);
+        }
     }
 
     @Override
@@ -457,6 +432,7 @@ public final class NcclRank extends EngineCommunicator
                 return;
             }
             if (failures.failure() == null) {
+                NcclChecks.noGraphs(this);
                 finish();
             } else {
                 // Whoever met the error may not have got that far.
@@ -489,9 +465,14 @@ public final class NcclRank extends EngineCommunicator
     /** Waits for the work enqueued, then lets NCCL go; an error or a timeout ends in an abort. */
     private void finish() {
         try {
-            calls.destroyMade(comm());
+            enter();
+            try {
+                calls.destroyMade(comm());
+            } finally {
+                handle.leave();
+            }
             if (nccl.supports("ncclCommFinalize")) {
-                failures.settle(nccl.ncclCommFinalize(comm()), "ncclCommFinalize");
+                call("ncclCommFinalize", () -> nccl.ncclCommFinalize(comm()));
             }
             handle.startDestroy();
         } catch (JcclException e) {

@@ -91,7 +91,15 @@ final class OneSided {
                 () ->
                         nccl.ncclCommRegister(
                                 rank.comm(), buffer.address(), buffer.byteSize(), slot));
-        return new Registered(slot.get(ValueLayout.JAVA_LONG, 0), 0);
+        long handle = slot.get(ValueLayout.JAVA_LONG, 0);
+        if (handle == 0) {
+            throw new UnsupportedOperationException(
+                    "NCCL registers no memory for communicator '"
+                            + members.name()
+                            + "': NCCL_LOCAL_REGISTER=0 is in force; unset it, or do without"
+                            + Settings.inForce());
+        }
+        return new Registered(handle, 0);
     }
 
     NcclCommunicator.Window window(Buffer buffer, boolean symmetric) {
@@ -115,8 +123,17 @@ final class OneSided {
                 () ->
                         nccl.ncclCommWindowRegister(
                                 rank.comm(), buffer.address(), buffer.byteSize(), slot, flags));
-        return new Registered(
-                slot.get(ValueLayout.JAVA_LONG, 0), symmetric ? buffer.byteSize() : Long.MAX_VALUE);
+        long handle = slot.get(ValueLayout.JAVA_LONG, 0);
+        if (handle == 0) {
+            throw new UnsupportedOperationException(
+                    "NCCL makes no windows for communicator '"
+                            + members.name()
+                            + "': that needs symmetric memory, which this platform lacks or"
+                            + " NCCL_CUMEM_ENABLE=0 or NCCL_WIN_ENABLE=0 turns off; use"
+                            + " operations without windows"
+                            + Settings.inForce());
+        }
+        return new Registered(handle, symmetric ? buffer.byteSize() : Long.MAX_VALUE);
     }
 
     private Registered own(NcclCommunicator.Window window) {
@@ -150,8 +167,9 @@ final class OneSided {
         }
         CudaStream s = CudaStream.of(stream, device);
         long h = s.handle();
-        rank.call(
+        rank.enqueue(
                 "ncclPutSignal",
+                s,
                 () -> {
                     issued.note("putSignal", peer, s);
                     return nccl.ncclPutSignal(
@@ -174,8 +192,9 @@ final class OneSided {
         rank.checkPeer(peer);
         CudaStream s = CudaStream.of(stream, device);
         long h = s.handle();
-        rank.call(
+        rank.enqueue(
                 "ncclSignal",
+                s,
                 () -> {
                     issued.note("signal", peer, s);
                     return nccl.ncclSignal(peer, 0, 0, 0, rank.comm(), h);
@@ -194,8 +213,9 @@ final class OneSided {
             MemorySegment what = call.allocate(ncclWaitSignalDesc_t.layout());
             ncclWaitSignalDesc_t.opCnt(what, count);
             ncclWaitSignalDesc_t.peer(what, peer);
-            rank.call(
+            rank.enqueue(
                     "ncclWaitSignal",
+                    s,
                     () -> {
                         issued.note("waitSignal", peer, s);
                         return nccl.ncclWaitSignal(1, what, rank.comm(), h);

@@ -3,37 +3,39 @@ package io.jccl.engine.nccl;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
 import io.jccl.device.cuda.CudaRuntime;
-import io.jccl.internal.Deadline;
 import io.jccl.internal.Interrupts;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.time.Duration;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
+import java.util.function.IntSupplier;
 
-/** What a communicator that does not block is doing. */
+/** What NCCL has not finished yet. */
 final class Pending {
     private static final int SPINS = 100;
     private static final long LONGEST_NANOS = 1_000_000;
 
     private Pending() {}
 
-    /** The communicator's state: {@code ncclSuccess}, {@code ncclInProgress} or an error. */
+    /**
+     * The communicator's state: {@code ncclSuccess}, {@code ncclInProgress} or an error. Of one
+     * that does not block, NCCL joins a thread and frees memory in this call, so no other call for
+     * it may be under way.
+     */
     static int state(NcclApi nccl, long comm) {
         MemorySegment slot = CudaRuntime.slot();
         int result = nccl.ncclCommGetAsyncError(comm, slot);
         return result != nccl_h.ncclSuccess() ? result : slot.get(ValueLayout.JAVA_INT, 0);
     }
 
-    /** Waits while it is in progress; the state then, still in progress when the time is over. */
-    static int await(NcclApi nccl, long comm, Duration timeout, BooleanSupplier giveUp) {
+    /** Waits while a state is in progress; the last one seen when the time is over. */
+    static int await(IntSupplier stateOf, long nanos, BooleanSupplier giveUp) {
         long began = System.nanoTime();
-        long limit = Deadline.nanos(timeout);
         long pause = 10_000;
         long interrupted = 0;
         try {
             for (int i = 0; ; i++) {
-                int state = state(nccl, comm);
+                int state = stateOf.getAsInt();
                 if (state != nccl_h.ncclInProgress() || giveUp.getAsBoolean()) {
                     return state;
                 }
@@ -42,14 +44,14 @@ final class Pending {
                     continue;
                 }
                 long now = System.nanoTime();
-                if (now - began > limit) {
+                if (now - began > nanos) {
                     return state;
                 }
                 interrupted = Interrupts.notice(interrupted, now);
                 if (Interrupts.overdue(interrupted, now)) {
                     throw Interrupts.error(
                             "the wait for NCCL",
-                            "it has not enqueued what it was given, so the communicator has"
+                            "it has not finished what it was given, so the communicator has"
                                     + " failed on all ranks");
                 }
                 LockSupport.parkNanos(pause);

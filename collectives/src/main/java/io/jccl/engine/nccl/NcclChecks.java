@@ -1,0 +1,76 @@
+package io.jccl.engine.nccl;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.cuda.Capture;
+import io.jccl.device.cuda.CudaBuffer;
+import io.jccl.device.cuda.CudaDevice;
+import io.jccl.flight.CollectiveOp;
+import java.util.List;
+
+/**
+ * What a call must fulfil before NCCL sees it: what NCCL refuses may end the communicator, and what
+ * it does not look at fails in the kernel.
+ */
+final class NcclChecks {
+    /** NCCL reduces 8-bit floats from compute capability 9.0 on. */
+    private static final int FLOAT8_CAPABILITY = 90;
+
+    private NcclChecks() {}
+
+    static void buffer(NcclRank rank, Buffer buffer, String name) {
+        CudaDevice device = rank.device();
+        if (!(buffer instanceof CudaBuffer b)) {
+            throw new IllegalArgumentException(
+                    name
+                            + " is memory of "
+                            + buffer.device()
+                            + ", expected memory of "
+                            + device
+                            + ", this rank's device; allocate it from device(), or wrap it with"
+                            + " Cuda.wrapAddress");
+        }
+        if (b.device() != device) {
+            throw new IllegalArgumentException(
+                    name
+                            + " is memory of "
+                            + b.device()
+                            + ", but rank "
+                            + rank.rank()
+                            + " is on "
+                            + device);
+        }
+        if (!b.isOpen()) {
+            throw new IllegalStateException(name + " is closed: " + buffer);
+        }
+    }
+
+    static void supported(NcclRank rank, CollectiveOp op, DataType type) {
+        CudaDevice device = rank.device();
+        if (op.reduces()
+                && (type == DataType.FLOAT8E4M3 || type == DataType.FLOAT8E5M2)
+                && device.computeCapability() < FLOAT8_CAPABILITY) {
+            throw new UnsupportedOperationException(
+                    op.method()
+                            + " of "
+                            + type
+                            + " needs compute capability 9.0 (H100) or newer, but "
+                            + device
+                            + " has "
+                            + device.computeCapability() / 10.0
+                            + ": reduce bfloat16, and cast");
+        }
+    }
+
+    /** NCCL's finalize does not return before graphs with its operations are gone. */
+    static void noGraphs(NcclRank rank) {
+        List<Capture> open = rank.handle().graphs();
+        if (!open.isEmpty()) {
+            throw new IllegalStateException(
+                    rank
+                            + " cannot be closed before "
+                            + open
+                            + ", which hold operations of it: close the graphs first");
+        }
+    }
+}
