@@ -381,7 +381,9 @@ public final class Main {
         err.println(
                 line.getCommandName()
                         + ": "
-                        + Output.oneLine(message == null ? e.toString() : message)
+                        + Output.oneLine(
+                                (message == null ? e.toString() : message)
+                                        .replaceAll("[\n\t]", " "))
                         + more);
         if ("1".equals(System.getenv(DEBUG))) {
             e.printStackTrace(err);

@@ -76,20 +76,17 @@ public final class Output {
      * A text for a terminal.
      *
      * @param text any text
-     * @return the text on one line, with a question mark for what a terminal would take for a
-     *     command: it may quote a file
+     * @return the text with a question mark for what a terminal would take for a command
      */
     public static String oneLine(String text) {
         StringBuilder b = new StringBuilder(text.length());
         text.codePoints()
                 .map(c ->
-                        c == '\n' || c == '\t'
-                                ? ' '
-                                : Character.isISOControl(c)
-                                                || !Character.isDefined(c)
-                                                || Character.getType(c) == Character.FORMAT
-                                        ? '?'
-                                        : c)
+                        Character.isISOControl(c)
+                                        || !Character.isDefined(c)
+                                        || Character.getType(c) == Character.FORMAT
+                                ? '?'
+                                : c)
                 .forEach(b::appendCodePoint);
         return b.toString();
     }

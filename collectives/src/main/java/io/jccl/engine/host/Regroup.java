@@ -11,6 +11,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.NoSuchFileException;
 import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 import java.util.function.IntConsumer;
@@ -52,6 +53,24 @@ final class Regroup implements AutoCloseable {
     /** What is made of the memory where all have met. */
     interface Use {
         SharedMemoryTransport of(ControlBlock control, Arena arena);
+    }
+
+    /**
+     * Meets the other threads.
+     *
+     * @param own this rank's place among those that remain
+     */
+    void threads(CountDownLatch came, ControlBlock control, int own) {
+        boolean met = false;
+        try {
+            came.countDown();
+            await(() -> came.getCount() == 0, control::checkOpen, "the others");
+            met = true;
+        } finally {
+            if (!met) {
+                control.abort(own, ControlBlock.AbortKind.FAILED, "rank " + rank + " gave up");
+            }
+        }
     }
 
     /**

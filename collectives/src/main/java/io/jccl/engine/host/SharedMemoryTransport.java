@@ -260,19 +260,11 @@ abstract sealed class SharedMemoryTransport
                                             Arena.ofAuto(),
                                             true,
                                             id + ".s" + Integer.toHexString(key.hashCode())));
-            boolean met = false;
             try (Regroup meeting = new Regroup(rank, timeout)) {
-                child.came.countDown();
-                meeting.await(
-                        () -> child.came.getCount() == 0, child.control::checkOpen, "the others");
-                met = true;
+                meeting.threads(child.came, child.control, own);
             } finally {
                 // Who comes after one has given up meets nobody here.
                 children.remove(key, child);
-                if (!met) {
-                    child.control.abort(
-                            own, ControlBlock.AbortKind.FAILED, "rank " + rank + " gave up");
-                }
             }
             return child;
         }
@@ -484,7 +476,6 @@ abstract sealed class SharedMemoryTransport
         @Override
         SharedMemoryTransport shrink(int rank, int[] members, int own, Duration timeout) {
             int[] jobRanks = Arrays.stream(members).map(m -> this.members[m]).toArray();
-            // Every member derives the same name, and no other communicator of the job has it.
             String childName = name + ".s" + Integer.toHexString(Arrays.hashCode(jobRanks));
             try (Regroup meeting = new Regroup(rank, timeout)) {
                 return meeting.processes(
