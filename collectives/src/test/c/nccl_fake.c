@@ -44,7 +44,7 @@ enum {
    * if he does so in this time, and the making of a communicator or window takes at least MAKING_MS. With NCCL
    * both take longer than the call that began them: nobody may rely on a job being over by then.
    */
-  LOOK_MS = 20,
+  LOOK_MS = 150,
   MAKING_MS = 30
 };
 
