@@ -1,8 +1,8 @@
 /*
  * allReduce of the installed NCCL from C, timed as `jccl all_reduce --engine nccl` times it: one
- * thread, one stream and one device for each rank; the mean of many calls between two waits for the
- * stream, averaged over ranks. Libraries are opened at run time, so it builds without CUDA.
- *   nccl_allreduce LIBNCCL LIBCUDART RANKS ITERATIONS ROUNDS BYTES...
+ * thread, one stream and one device for each rank; as many warm-up calls for each size; the mean of many
+ * calls until the stream is idle, which is found by polling, as in nccl-tests; averaged over ranks. Libraries are opened at run time, so it builds without CUDA.
+ *   nccl_allreduce LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...
  * Prints "BYTES MICROSECONDS" per round and size. With fewer devices than ranks they share, which
  * NCCL 2.30 and newer allow with NCCL_MULTI_RANK_GPU_ENABLE=1.
  */
@@ -19,7 +19,7 @@ typedef struct {
     char internal[128];
 } id_t128;
 
-enum { FLOAT32 = 7, SUM = 0, NON_BLOCKING = 1, MOST_RANKS = 64 };
+enum { FLOAT32 = 7, SUM = 0, NON_BLOCKING = 1, NOT_READY = 600, MOST_RANKS = 64 };
 
 static int (*get_id)(id_t128 *);
 static int (*init_rank)(comm_t *, int, id_t128, int);
@@ -31,9 +31,9 @@ static int (*set_device)(int);
 static int (*cuda_malloc)(void **, size_t);
 static int (*cuda_memset)(void *, int, size_t);
 static int (*stream_create)(stream_t *, unsigned);
-static int (*stream_sync)(stream_t);
+static int (*stream_query)(stream_t);
 
-static int ranks, iterations, rounds, nsizes, devices;
+static int ranks, iterations, warmups, rounds, nsizes, devices;
 static size_t *sizes;
 static id_t128 id;
 static pthread_barrier_t barrier;
@@ -54,19 +54,28 @@ static double now(void)
     return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
 }
 
+static void wait_for(stream_t stream)
+{
+    int result;
+    do {
+        result = stream_query(stream);
+    } while (result == NOT_READY);
+    check(result, "cudaStreamQuery");
+}
+
 static void measure(int rank, comm_t comm, stream_t stream, float *send, float *recv, size_t bytes)
 {
     size_t count = bytes / sizeof *send;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < warmups; i++) {
         check(all_reduce(send, recv, count, FLOAT32, SUM, comm, stream), "ncclAllReduce");
     }
-    check(stream_sync(stream), "cudaStreamSynchronize");
+    wait_for(stream);
     pthread_barrier_wait(&barrier);
     double start = now();
     for (int i = 0; i < iterations; i++) {
         check(all_reduce(send, recv, count, FLOAT32, SUM, comm, stream), "ncclAllReduce");
     }
-    check(stream_sync(stream), "cudaStreamSynchronize");
+    wait_for(stream);
     micros[rank] = (now() - start) / iterations;
     pthread_barrier_wait(&barrier);
     if (rank == 0) {
@@ -118,8 +127,8 @@ static void *symbol(void *library, const char *name)
 
 int main(int argc, char **argv)
 {
-    if (argc < 7) {
-        fprintf(stderr, "usage: nccl_allreduce LIBNCCL LIBCUDART RANKS ITERATIONS ROUNDS BYTES...\n");
+    if (argc < 8) {
+        fprintf(stderr, "usage: nccl_allreduce LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...\n");
         return 2;
     }
     void *nccl = dlopen(argv[1], RTLD_NOW), *cuda = nccl == NULL ? NULL : dlopen(argv[2], RTLD_NOW);
@@ -137,16 +146,17 @@ int main(int argc, char **argv)
     *(void **)&cuda_malloc = symbol(cuda, "cudaMalloc");
     *(void **)&cuda_memset = symbol(cuda, "cudaMemset");
     *(void **)&stream_create = symbol(cuda, "cudaStreamCreateWithFlags");
-    *(void **)&stream_sync = symbol(cuda, "cudaStreamSynchronize");
+    *(void **)&stream_query = symbol(cuda, "cudaStreamQuery");
     ranks = atoi(argv[3]);
     iterations = atoi(argv[4]);
-    rounds = atoi(argv[5]);
-    nsizes = argc - 6;
+    warmups = atoi(argv[5]);
+    rounds = atoi(argv[6]);
+    nsizes = argc - 7;
     sizes = malloc((size_t)nsizes * sizeof *sizes);
     for (int i = 0; sizes != NULL && i < nsizes; i++) {
-        sizes[i] = strtoull(argv[6 + i], NULL, 10);
+        sizes[i] = strtoull(argv[7 + i], NULL, 10);
     }
-    if (ranks < 1 || ranks > MOST_RANKS || iterations < 1 || rounds < 1 || sizes == NULL) {
+    if (ranks < 1 || ranks > MOST_RANKS || iterations < 1 || warmups < 0 || rounds < 1 || sizes == NULL) {
         fprintf(stderr, "nccl_allreduce: ranks are 1 to %d, iterations and rounds 1 or more\n", MOST_RANKS);
         return 2;
     }

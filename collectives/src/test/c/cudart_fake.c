@@ -129,7 +129,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 static int ndevices, runtime_version = 13000, driver_version = 13000;
 static bool peers_possible = true;
-static int compute = 90; /* compute capability, times ten */
+static atomic_int capability = 90; /* of all devices, times 10 */
 static size_t memory_size = (size_t)1 << 30, host_size = (size_t)8 << 30;
 static struct device devices[MOST_DEVICES];
 static struct region regions[MOST_DEVICES + 1]; /* the last one for host memory */
@@ -214,7 +214,7 @@ static void start(void) {
   memory_size = setting("JCCL_FAKE_MEMORY", memory_size) / PAGE * PAGE;
   driver_version = (int)setting("JCCL_FAKE_DRIVER_VERSION", (size_t)driver_version);
   peers_possible = setting("JCCL_FAKE_PEERS", 1) != 0;
-  compute = (int)setting("JCCL_FAKE_COMPUTE", (size_t)compute);
+  atomic_store(&capability, (int)setting("JCCL_FAKE_CAPABILITY", (size_t)capability));
   /* Twice the memory in addresses, so that fragments do not make a device look full. */
   size_t room = 2 * memory_size + ((size_t)64 << 20);
   size_t total = CONTROL + room * (size_t)ndevices + host_size;
@@ -262,6 +262,8 @@ static cudaError_t fail(cudaError_t error) {
 
 /* What a call needs. With NEEDS_CONTEXT it makes that of the thread's device if there is none yet. */
 enum need { NEEDS_NOTHING, NEEDS_DEVICES, NEEDS_CONTEXT };
+
+void jccl_fake_capability(int tenfold) { atomic_store(&capability, tenfold); }
 
 static atomic_uint contexts; /* a bit for each device of which this process has a context */
 
@@ -1418,8 +1420,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {
     case 37: *value = 1024; break;
     case 38: *value = 4 << 20; break;
     case 40: *value = 2; break;                   /* copy engines */
-    case 75: *value = compute / 10; break;        /* compute capability */
-    case 76: *value = compute % 10; break;
+    case 75: *value = atomic_load(&capability) / 10; break;
+    case 76: *value = atomic_load(&capability) % 10; break;
     case 89: *value = 0; break;                   /* concurrent managed access */
     case 125: *value = 1; break;                  /* events between processes */
     case 131: case 134: *value = -1; break;       /* NUMA nodes */
@@ -1446,8 +1448,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
   p->warpSize = 32;
   p->memPitch = 0x7fffffff;
   p->maxThreadsPerBlock = 1024;
-  p->major = compute / 10;
-  p->minor = compute % 10;
+  p->major = atomic_load(&capability) / 10;
+  p->minor = atomic_load(&capability) % 10;
   p->multiProcessorCount = 16;
   p->canMapHostMemory = 1;
   p->concurrentKernels = 1;

@@ -51,6 +51,8 @@ JCF_API int jccl_fake_config(void *comm, const char *field);
 
 /* Of which devices this process has a context: bit d for device d. */
 JCF_API int jccl_fake_contexts(void);
+/* The compute capability of all devices from now on, times 10: 90 at first (JCCL_FAKE_CAPABILITY). */
+JCF_API void jccl_fake_capability(int tenfold);
 
 /* ---- CUDA runtime */
 

@@ -295,6 +295,8 @@ bool jcf_command(const char *text, int *result) {
     jccl_fake_noop(atoi(at));
   } else if (word(&at, "mismatch_hangs:")) {
     jccl_fake_mismatch_hangs(atoi(at));
+  } else if (word(&at, "capability:")) {
+    jccl_fake_capability(atoi(at));
   } else if (word(&at, "contexts")) {
     *result = jccl_fake_contexts();
   } else if (word(&at, "clear")) {

@@ -1604,6 +1604,32 @@ static void *blocking_alone(void *arg) {
 }
 
 /* A blocking initialization whose other rank never comes. */
+/* NCCL takes any address; a bad one faults in the kernel, and then nothing works any more. */
+static void test_bad_address(void) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    ncclUniqueId id;
+    ncclComm_t comm;
+    float host[4] = {0}, *a = NULL;
+    cudaStream_t s;
+    OK(cudaSetDevice(0));
+    OK(cudaStreamCreate(&s));
+    OK(cudaMalloc((void **)&a, 16));
+    OK(ncclGetUniqueId(&id));
+    OK(ncclCommInitRank(&comm, 1, id, 0));
+    OK(ncclAllReduce(a, a, 4, ncclFloat32, ncclSum, comm, s));
+    OK(cudaStreamSynchronize(s));
+    OK(ncclAllReduce(host, a, 4, ncclFloat32, ncclSum, comm, s));
+    IS(cudaErrorIllegalAddress, cudaStreamSynchronize(s));
+    IS(cudaErrorIllegalAddress, cudaSetDevice(0));
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  IS(0, status);
+}
+
 static void test_blocking(void) {
   struct rank r = {.n = 2};
   pthread_t thread;
@@ -1612,7 +1638,7 @@ static void test_blocking(void) {
   ncclComm_t seen = NULL;
   while (seen == NULL) {
     pause_ms(1);
-    seen = *(ncclComm_t volatile *)&r.comm;
+    seen = __atomic_load_n(&r.comm, __ATOMIC_ACQUIRE);
   }
   pause_ms(50);
   OK(state_now(seen));
@@ -1626,6 +1652,16 @@ static void test_blocking(void) {
   IS(ncclInvalidArgument, ncclBroadcast(NULL, NULL, 1, ncclFloat32, 9, comm, NULL));
   OK(ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, comm, NULL));
   CHECK(strstr(ncclGetLastError(comm), "rank 9") != NULL);
+  /* Float8 is reduced by compute capability 9.0 and later. */
+  float *a = NULL;
+  OK(cudaMalloc((void **)&a, 16));
+  jccl_fake_capability(89);
+  IS(ncclInvalidArgument, ncclAllReduce(a, a, 4, ncclFloat8e4m3, ncclSum, comm, NULL));
+  OK(ncclAllGather(a, a, 4, ncclFloat8e4m3, comm, NULL));
+  jccl_fake_capability(90);
+  OK(ncclAllReduce(a, a, 4, ncclFloat8e4m3, ncclSum, comm, NULL));
+  OK(cudaStreamSynchronize(NULL));
+  OK(cudaFree(a));
   OK(ncclCommDestroy(comm));
   no_leaks();
 }
@@ -1973,7 +2009,8 @@ static const struct {
   bool forks;
 } TESTS[] = {{"processes", test_processes, true}, {"killed", test_killed, true},
     {"ipc", test_ipc, true}, {"guard", test_guard, true}, {"deaths", test_deaths, true},
-    {"contexts", test_contexts, true}, {"blocking", test_blocking, false}, {"names", test_names, false},
+    {"contexts", test_contexts, true}, {"bad_address", test_bad_address, true},
+    {"blocking", test_blocking, false}, {"names", test_names, false},
     {"devices", test_devices, false},
     {"memory", test_memory, false}, {"streams", test_streams, false},
     {"pools", test_pools, false}, {"capture", test_capture, false},

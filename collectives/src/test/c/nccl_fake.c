@@ -44,7 +44,7 @@ enum {
    * if he does so in this time, and the making of a communicator or window takes at least MAKING_MS. With NCCL
    * both take longer than the call that began them: nobody may rely on a job being over by then.
    */
-  LOOK_MS = 20,
+  LOOK_MS = 150,
   MAKING_MS = 30
 };
 
@@ -2630,7 +2630,7 @@ static ncclResult_t init(ncclComm_t *out, int nranks, const ncclUniqueId *id, in
    * The slot is written now, in blocking mode too, so that another thread can abort it, and keeps
    * what failed (init.cc:2515). A blocking communicator's state is ncclSuccess all the time.
    */
-  *(volatile ncclComm_t *)out = c;
+  __atomic_store_n(out, c, __ATOMIC_RELEASE);
   struct task t = {.run = run_init, .comm = c, .hit = hit, .makes = true};
   memcpy(&t.id, id, sizeof t.id);
   if (grows) { /* a slot that is written twice */
@@ -2754,12 +2754,12 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms_, int ndev, const int *devices) {
 
 /* ---- calls that ranks of a communicator make together */
 
+#if HAS(21800)
 /* While the job runs, these return ncclSuccess (init.cc:3195, 3403, dev_runtime.cc:1368). */
 static ncclResult_t begun(ncclResult_t result) {
   return result == ncclInProgress ? ncclSuccess : result;
 }
 
-#if HAS(21800)
 static bool excluded(const struct task *t, int rank) {
   for (int i = 0; i < t->nexcluded; i++) {
     if (t->excluded[i] == rank) {

@@ -228,7 +228,7 @@ class NcclModesTest {
     void devicesWithoutContextsAndWhatTheMachineLacks() {
         Map<String, String> env =
                 Map.of(
-                        "JCCL_FAKE_COMPUTE", "80",
+                        "JCCL_FAKE_CAPABILITY", "80",
                         "NCCL_CUMEM_ENABLE", "0",
                         "NCCL_LOCAL_REGISTER", "0");
         try (Workers workers = new Workers(1, Workers.newJobId(), TestFake.flags(), env)) {

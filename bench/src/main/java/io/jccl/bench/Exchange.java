@@ -29,6 +29,7 @@ import java.util.zip.CRC32;
  */
 final class Exchange implements AutoCloseable {
     private static final int CARD_BYTES = 2048;
+    private static final int CARD_LINES = 7;
     private static final int HEAD_BYTES = 2 * Integer.BYTES;
 
     private final Communicator comm;
@@ -159,16 +160,40 @@ final class Exchange implements AutoCloseable {
                             + " than that rank sent");
         }
         String[] parts = new String(text, StandardCharsets.UTF_8).split("\n", -1);
+        if (parts.length != CARD_LINES) {
+            throw otherVersion(rank, parts.length + " lines", CARD_LINES + " lines");
+        }
         return new Report.RankInfo(
                 rank,
-                Integer.parseInt(parts[1]),
-                Long.parseLong(parts[0]),
+                (int) number(rank, "group", parts[1]),
+                number(rank, "process id", parts[0]),
                 parts[4],
                 comm.engine(),
-                Integer.parseInt(parts[2]),
+                (int) number(rank, "device index", parts[2]),
                 parts[6],
                 parts[5],
-                Integer.parseInt(parts[3]));
+                (int) number(rank, "count of processors", parts[3]));
+    }
+
+    private long number(int rank, String name, String text) {
+        try {
+            return Long.parseLong(text);
+        } catch (NumberFormatException e) {
+            throw otherVersion(rank, "\"" + text + "\"", "a number, its " + name);
+        }
+    }
+
+    private JcclException otherVersion(int rank, String got, String expected) {
+        return new JcclException(
+                "rank "
+                        + rank
+                        + " sent "
+                        + got
+                        + " where rank "
+                        + comm.rank()
+                        + " expected "
+                        + expected
+                        + ": the two run different versions of JCCL; run jccl version on both hosts");
     }
 
     private JcclException wrong(String what) {

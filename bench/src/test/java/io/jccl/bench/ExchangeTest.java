@@ -14,13 +14,17 @@ import io.jccl.bench.PerfConfig.Timing;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.error.JcclException;
+import java.lang.foreign.MemorySegment;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import java.util.zip.CRC32;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -97,6 +101,54 @@ class ExchangeTest {
                                 message);
                         assertTrue(String.valueOf(message).contains("moves wrong data"), message);
                         assertTrue(String.valueOf(message).contains("jccl selftest"), message);
+                    }
+                });
+    }
+
+    /** A card that arrives whole, and holds what no rank of this version sends. */
+    @ParameterizedTest
+    @CsvSource({
+        "'x1,0,0,4,host,0,cpu', '\"x1\"', process id",
+        "'1,zero,0,4,host,0,cpu', '\"zero\"', group",
+        "'1,0,,4,host,0,cpu', '\"\"', device index",
+        "'1,0,0,4.5,host,0,cpu', '\"4.5\"', count of processors",
+        "'1,0', 2 lines, 7 lines"
+    })
+    void cardsOfAnotherVersionAreNoticed(String lines, String got, String expected) {
+        byte[] text = lines.replace(',', '\n').getBytes(StandardCharsets.UTF_8);
+        CRC32 crc = new CRC32();
+        crc.update(text);
+        byte[] card =
+                ByteBuffer.allocate(8 + text.length)
+                        .putInt(text.length)
+                        .putInt((int) crc.getValue())
+                        .put(text)
+                        .array();
+        Communicator.runLocal(
+                1,
+                c -> {
+                    Communicator other =
+                            (Communicator)
+                                    Proxy.newProxyInstance(
+                                            ExchangeTest.class.getClassLoader(),
+                                            new Class<?>[] {Communicator.class},
+                                            (proxy, method, args) -> {
+                                                if (method.getName().equals("allGather")) {
+                                                    ((Buffer) args[0])
+                                                            .slice(0, card.length)
+                                                            .copyFrom(MemorySegment.ofArray(card));
+                                                    return null;
+                                                }
+                                                return method.invoke(c, args);
+                                            });
+                    try (Exchange e = new Exchange(other, 4)) {
+                        String message =
+                                String.valueOf(
+                                        assertThrows(JcclException.class, () -> e.gather(0))
+                                                .getMessage());
+                        assertTrue(message.contains("rank 0 sent " + got), message);
+                        assertTrue(message.contains(expected), message);
+                        assertTrue(message.contains("jccl version"), message);
                     }
                 });
     }

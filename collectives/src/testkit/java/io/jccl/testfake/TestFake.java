@@ -54,6 +54,17 @@ public final class TestFake {
         command("release:");
         command("sticky:0");
         command("mismatch_hangs:0");
+        command("capability:90");
+    }
+
+    /** The compute capability of all devices from now on, times 10; {@link #reset} makes it 90. */
+    public static void capability(int tenfold) {
+        command("capability:" + tenfold);
+    }
+
+    /** Of which devices this process has a context: bit d for device d. */
+    public static int contexts() {
+        return command("contexts");
     }
 
     /** From now on ranks that disagree hang, as they do with the real NCCL. */
@@ -76,12 +87,7 @@ public final class TestFake {
         return command("calls:" + function);
     }
 
-    /** The devices of which this process has a context: bit d for device d. */
-    public static long contexts() {
-        return command("contexts");
-    }
-
-    private static long command(String text) {
+    private static int command(String text) {
         CudaApi cuda = NativeLibraries.cuda();
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment answer = arena.allocate(ValueLayout.JAVA_INT);
