@@ -348,6 +348,7 @@ final class NcclMonitor {
     private void lookAtOthers(long now) {
         String broken = waits() ? members.broken() : members.failure();
         if (broken != null) {
+            reached(issued.reached()); // this thread may have been stopped since it looked
             CollectiveMismatchException mismatch = members.disagreement();
             rank.failures()
                     .fail(
