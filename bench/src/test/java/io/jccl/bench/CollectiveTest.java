@@ -87,8 +87,7 @@ class CollectiveTest {
 
     @Test
     void unevenBlocksAddUpToTheSize() {
-        assertEquals(
-                new Shape(80, 160, 240, 0, 0, 3), Layout.GATHERED_UNEVEN.shape(1000, 4, 3));
+        assertEquals(new Shape(80, 160, 240, 0, 0, 3), Layout.GATHERED_UNEVEN.shape(1000, 4, 3));
         Shape scattered = Layout.SCATTERED_UNEVEN.shape(1000, 4, 3);
         assertEquals(new Shape(80, 240, 160, 0, 0, 3), scattered);
         assertEquals("[0, 80, 160]", Arrays.toString(scattered.unevenBlocks()));

@@ -41,15 +41,14 @@ class CompilerThreadsTest {
         task(2, "C2 CompilerThre", 'R');
         Thread idle =
                 Thread.ofPlatform()
-                        .start(
-                                () -> {
-                                    try {
-                                        Thread.sleep(50);
-                                        task(2, "C2 CompilerThre", 'S');
-                                    } catch (IOException | InterruptedException e) {
-                                        throw new IllegalStateException(e);
-                                    }
-                                });
+                        .start(() -> {
+                            try {
+                                Thread.sleep(50);
+                                task(2, "C2 CompilerThre", 'S');
+                            } catch (IOException | InterruptedException e) {
+                                throw new IllegalStateException(e);
+                            }
+                        });
         assertTrue(new CompilerThreads(tasks).sleepWhileBusy(TimeUnit.MINUTES.toNanos(5)));
         assertTrue(idle.join(java.time.Duration.ofSeconds(10)));
         assertFalse(new CompilerThreads(tasks).sleepWhileBusy(TimeUnit.MINUTES.toNanos(5)));
@@ -65,15 +64,14 @@ class CompilerThreadsTest {
     void thisVirtualMachineHasSome() throws IOException {
         try (var all = Files.list(Path.of("/proc/self/task"))) {
             assertTrue(
-                    all.anyMatch(
-                            t -> {
-                                try {
-                                    return Files.readString(t.resolve("comm"))
-                                            .matches(CompilerThreads.NAME + "\\R?");
-                                } catch (IOException e) {
-                                    return false;
-                                }
-                            }));
+                    all.anyMatch(t -> {
+                        try {
+                            return Files.readString(t.resolve("comm"))
+                                    .matches(CompilerThreads.NAME + "\\R?");
+                        } catch (IOException e) {
+                            return false;
+                        }
+                    }));
         }
     }
 }

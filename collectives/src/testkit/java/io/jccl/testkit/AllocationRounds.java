@@ -16,8 +16,7 @@ import java.util.concurrent.TimeoutException;
  * steps until none allocates, for two minutes at most.
  */
 public final class AllocationRounds {
-    private static final ThreadMXBean THREADS =
-            (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
     private static final long LIMIT = TimeUnit.MINUTES.toNanos(2);
 
     private final long[] least;

@@ -26,8 +26,8 @@ import org.openjdk.jmh.annotations.Warmup;
 
 /**
  * What {@link Communicator#allReduce} adds to {@code ncclAllReduce}. Meant for a libnccl whose
- * collectives return at once, such as the fake with {@code JCCL_FAKE_NOOP=1}; with the
- * real one and a GPU it shows the whole cost of an enqueue on one rank.
+ * collectives return at once, such as the fake with {@code JCCL_FAKE_NOOP=1}; with the real one and
+ * a GPU it shows the whole cost of an enqueue on one rank.
  */
 @State(Scope.Thread)
 @BenchmarkMode(Mode.AverageTime)
