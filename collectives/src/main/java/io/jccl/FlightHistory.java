@@ -15,7 +15,7 @@ import org.jspecify.annotations.Nullable;
  * @param rank the rank whose history this is
  * @param size number of ranks
  * @param host name of its machine
- * @param id of its process
+ * @param process id of its process
  * @param last number of its last operation, counted from 1 over all kinds of operation; 0 if there
  *     was none
  * @param completed number up to which all operations are known to have completed; with NCCL it is
