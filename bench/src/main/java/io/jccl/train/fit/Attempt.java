@@ -31,7 +31,7 @@ public sealed interface Attempt {
      *
      * @param blocks of the model
      * @param parameters of the model
-     * @param loss before each step, nats per character
+     * @param losses before each step, nats per character
      * @param samplesPerSecond from the median step, without the first
      * @param deviceBytes peak of the fullest device
      * @param hostBytes peak of all ranks
@@ -70,7 +70,7 @@ public sealed interface Attempt {
      * @param s budgets and sizes
      * @param set the techniques
      * @param blocks of the model
-     * @param minimum number of steps; small models run more, so that their speed is meaningful
+     * @param least number of steps; small models run more, so that their speed is meaningful
      * @return the outcome
      * @throws JcclException if training failed for another reason
      */

@@ -196,7 +196,8 @@ final class NcclHandle {
             long c = comm;
             comm = 0;
             if (c != 0) {
-                last.applyAsLong(c);
+                // It is the end either way, and the reason for it has been reported.
+                var unused = last.applyAsLong(c);
             }
         } finally {
             lock.unlock();
