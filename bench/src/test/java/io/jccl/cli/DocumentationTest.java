@@ -173,7 +173,7 @@ class DocumentationTest {
                     String[] parts = target.split("#", 2);
                     Path file =
                             parts[0].isEmpty() ? page : page.resolveSibling(parts[0]).normalize();
-                    if (!Files.exists(file) || parts.length == 2 && !leads(file, parts[1])) {
+                    if (!Files.exists(file) || (parts.length == 2 && !leads(file, parts[1]))) {
                         wrong.add(page + ": " + target);
                     }
                 }
