@@ -24,6 +24,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -235,6 +236,34 @@ class SharedFolderTest {
         hello(job);
         rest.remove(other.toString());
         assertEquals(rest, contents(root));
+    }
+
+    /** A process that ends writes to its store until the folder is gone, its lock given up. */
+    @Test
+    void whatIsWrittenWhileTheFolderIsDeletedGoesToo() throws Exception {
+        Path folder = killed(job);
+        Path store = folder.resolve("store-1");
+        Files.createDirectory(store, PRIVATE);
+        Files.copy(folder.resolve("gate"), store.resolve("gate"));
+        CountDownLatch writing = new CountDownLatch(1);
+        Thread writer =
+                Thread.ofPlatform()
+                        .start(() -> {
+                            try {
+                                for (int i = 0; ; i++) {
+                                    Files.writeString(store.resolve("world%2Fbeat-" + i), "x");
+                                    if (i == 200) {
+                                        writing.countDown();
+                                    }
+                                }
+                            } catch (IOException e) {
+                                // The folder has gone.
+                            }
+                        });
+        writing.await();
+        LocalJob.cleanUp(job);
+        writer.join();
+        assertEquals(Map.of(root.toString(), "folder"), contents(root));
     }
 
     @Test

@@ -10,6 +10,7 @@ import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryIteratorException;
+import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
@@ -339,16 +340,38 @@ public final class SharedFolder {
             // Out of the way first: nobody is to find it without its marker.
             Path dead = OwnFolder.beside(folder, OwnFolder.OLD);
             Files.move(folder, dead, StandardCopyOption.ATOMIC_MOVE);
-            files.remove(gate.file());
-            files.add(gate.file());
-            for (Path f : files) {
-                Files.deleteIfExists(dead.resolve(folder.relativize(f)));
-            }
-            Files.deleteIfExists(dead);
+            deleteMoved(dead, dead.resolve(folder.relativize(gate.file())));
         } catch (IOException e) {
             // It is not ours, or others clean up too; nothing depends on it.
         }
         return true;
+    }
+
+    /**
+     * Deletes a folder that nobody finds by its name any more. A process that ends may have written
+     * to its store after it gave up its lock, and until the move: what counts is what is there now.
+     */
+    private static void deleteMoved(Path dead, Path marker) throws IOException {
+        for (int i = 0; i < GATE_TRIES; i++) {
+            List<Path> files = OwnFolder.list(dead);
+            if (files == null) {
+                return;
+            }
+            // Last, since it shows whose the folder is.
+            files.remove(marker);
+            if (files.isEmpty()) {
+                break;
+            }
+            try {
+                for (Path f : files) {
+                    Files.deleteIfExists(f);
+                }
+            } catch (DirectoryNotEmptyException e) {
+                // A write that was under way while the folder moved.
+            }
+        }
+        Files.deleteIfExists(marker);
+        Files.deleteIfExists(dead);
     }
 
     /** Deletes the folder of a run's store. */

@@ -351,12 +351,10 @@ public class RunCommandTest {
         try (ServerSocket free = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             port = free.getLocalPort();
         }
-        List<Path> folders = new ArrayList<>();
         try (ExecutorService machines = Executors.newFixedThreadPool(2)) {
             List<Future<Integer>> ended = new ArrayList<>();
             for (int node = 0; node < 2; node++) {
                 Path own = Files.createDirectory(folder.resolve("" + node));
-                folders.add(own);
                 String[] options = {
                     "-n",
                     "2",
