@@ -36,7 +36,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * Ranks of the NCCL engine as processes on the fake that know each other by a store over TCP alone,
- * as on several machines: whatever goes wrong, all who live end, and with one story.
+ * as on several machines: after any fault all surviving ranks end and report the same cause.
  */
 @Tag("waiting")
 @Timeout(value = 10, unit = TimeUnit.MINUTES)

@@ -67,10 +67,10 @@ public interface Report {
             double max,
             double q1,
             double q3) {
-        /** Quartiles that differ by more, over the median, do not agree. */
+        /** Largest interquartile range of steady batches, relative to their median. */
         static final double WIDE = 0.2;
 
-        /** Whether batches differ so much that their median is no good figure. */
+        /** Whether the quartiles of the batches differ by more than {@link #WIDE}. */
         boolean isWide() {
             return q3 - q1 > WIDE * median;
         }

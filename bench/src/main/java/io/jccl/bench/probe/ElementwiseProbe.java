@@ -155,7 +155,11 @@ final class ElementwiseProbe {
             double expected = -RATE * step[0];
             return outcome(
                     timing,
-                    wrong(state.parameters(), count - 1, expected, roundings(step[0], expected)));
+                    wrong(
+                            state.parameters(),
+                            count - 1,
+                            expected,
+                            roundingError(step[0], expected)));
         }
     }
 
@@ -163,14 +167,14 @@ final class ElementwiseProbe {
         return wrong == null ? Outcome.measured(timing) : Outcome.wrong(wrong);
     }
 
-    /** What float32 may be off by after adding up to {@code last}: half an ulp for each step. */
-    static double roundings(long steps, double last) {
+    /** Bound on the float32 error of a sum that ends at {@code last}: half an ulp per addition. */
+    static double roundingError(long steps, double last) {
         return steps * Math.ulp((float) last) / 2.0;
     }
 
-    private static @Nullable String wrong(Buffer b, long at, double expected, double roundings) {
+    private static @Nullable String wrong(Buffer b, long at, double expected, double bound) {
         double found = b.get(at);
-        return Math.abs(found - expected) <= 1e-3 * Math.max(1, Math.abs(expected)) + roundings
+        return Math.abs(found - expected) <= 1e-3 * Math.max(1, Math.abs(expected)) + bound
                 ? null
                 : "element " + at + " is " + found + ", expected " + expected;
     }

@@ -15,9 +15,9 @@ class ElementwiseProbeTest {
             sum -= 1e-3f;
         }
         double expected = -1e-3 * steps;
-        double roundings = ElementwiseProbe.roundings(steps, expected);
+        double bound = ElementwiseProbe.roundingError(steps, expected);
         double off = Math.abs(sum - expected);
-        assertTrue(off <= 1e-3 + roundings, off + " after roundings of " + roundings);
-        assertTrue(roundings <= 1e-3 * Math.max(1, steps * 0.05), "too kind: " + roundings);
+        assertTrue(off <= 1e-3 + bound, off + " exceeds " + bound);
+        assertTrue(bound <= 1e-3 * Math.max(1, steps * 0.05), "too loose: " + bound);
     }
 }

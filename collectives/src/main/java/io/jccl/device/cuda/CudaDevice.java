@@ -289,9 +289,9 @@ public final class CudaDevice implements Device {
     }
 
     /**
-     * Before memory is taken from the device's pool: it keeps what is given back. By default it
-     * returns that to the driver whenever somebody synchronizes, and each step would take it anew.
-     * A threshold that the application has set stays.
+     * Makes the device's memory pool keep freed memory; called before the first allocation. By
+     * default the pool returns freed memory to the driver at every synchronization, so each step
+     * would allocate it again. A threshold set by the application is kept.
      */
     public void keepPool() {
         if (poolKept) {
