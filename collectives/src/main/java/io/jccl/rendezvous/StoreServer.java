@@ -259,6 +259,10 @@ public final class StoreServer implements AutoCloseable {
             accept(key);
             return;
         }
+        if (!key.isValid()) {
+            // Its client has reconnected, and the new connection was served first.
+            return;
+        }
         try {
             if (key.isReadable()) {
                 client.link.fill();
