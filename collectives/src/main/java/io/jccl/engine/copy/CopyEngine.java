@@ -4,19 +4,14 @@ import io.jccl.bindings.CudaApi;
 import io.jccl.bindings.CudaException;
 import io.jccl.bindings.generated.cudart.cudart_h;
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
-import io.jccl.device.cuda.CudaBuffer;
 import io.jccl.device.cuda.CudaDevice;
-import io.jccl.device.cuda.CudaEvent;
 import io.jccl.device.cuda.CudaRuntime;
-import io.jccl.device.cuda.CudaStream;
+import io.jccl.engine.copy.CopyResources.LaneStream;
 import io.jccl.error.JcclException;
-import io.jccl.internal.Closing;
 import io.jccl.topology.Operation;
 import io.jccl.topology.plan.Plan;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -28,13 +23,8 @@ import org.jspecify.annotations.Nullable;
 
 /** Runs {@link CopyProgram}s: the streams, events and scratch memory behind peer copies. */
 public final class CopyEngine implements AutoCloseable {
-    private static final Duration CLOSE_WAIT = Duration.ofSeconds(10);
-
-    /** Programs kept: calls of one of the last sizes make nothing new. */
+    /** Programs kept: a call of one of the latest sizes allocates nothing. */
     private static final int KEPT = 32;
-
-    /** A stream for one hop of one channel; it belongs to the sending device. */
-    private record LaneStream(CopyProgram.Lane lane, long stream, long done) {}
 
     /** A program with the streams of its lanes. */
     private record Ready(CopyProgram program, LaneStream[] lanes) {}
@@ -45,32 +35,14 @@ public final class CopyEngine implements AutoCloseable {
     private final @Nullable BiFunction<Operation, Integer, Plan> planner;
     private final long chunkBytes;
 
-    private final Map<CopyProgram.Lane, LaneStream> lanes = new HashMap<>();
-
-    /** The same, to go through without an iterator. */
-    private LaneStream[] all = new LaneStream[0];
+    private final CopyArguments arguments;
+    private final CopyResources resources;
 
     private final @Nullable Ready[] kept = new Ready[KEPT];
     private int nextKept;
 
-    /** By rank: marks in the streams of the caller. */
-    private final long[] start;
-
-    /** By rank: marks behind copies. */
-    private final long[][] events;
-
-    private final @Nullable CudaBuffer[] scratch;
-
-    /** Scratch memory that became too small, but may still be in use. */
-    private final List<CudaBuffer> outgrown = new ArrayList<>();
-
     private final int peers;
     private boolean closed;
-
-    // Of the call under way.
-    private final long[] sendAt;
-    private final long[] recvAt;
-    private final CudaStream[] streams;
 
     /**
      * Takes devices, and makes what is needed whatever the plan.
@@ -127,28 +99,9 @@ public final class CopyEngine implements AutoCloseable {
         this.plans = new ArrayList<>(plans);
         this.planner = planner;
         this.chunkBytes = chunkBytes;
-        start = new long[n];
-        events = new long[n][0];
-        scratch = new CudaBuffer[n];
-        sendAt = new long[n];
-        recvAt = new long[n];
-        streams = new CudaStream[n];
-        boolean done = false;
-        try {
-            for (int r = 0; r < n; r++) {
-                start[r] = newEvent(r);
-            }
-            peers = enablePeers();
-            done = true;
-        } finally {
-            if (!done) {
-                close();
-            }
-        }
-    }
-
-    private long newEvent(int rank) {
-        return CudaEvent.newHandle(devices[rank], cudart_h.cudaEventDisableTiming());
+        arguments = new CopyArguments(this.devices);
+        peers = enablePeers();
+        resources = new CopyResources(this.devices);
     }
 
     /** Lets every device write into every other's memory, as far as they can. */
@@ -187,59 +140,72 @@ public final class CopyEngine implements AutoCloseable {
     /** See {@link io.jccl.PeerCopies#broadcast}. */
     public synchronized void broadcast(
             Buffer send, List<Buffer> recv, int root, List<? extends Stream> streams) {
-        checkUsable(streams);
-        checkRoot(root);
-        take(send, root, "send", send.dataType(), send.count(), "", 1, sendAt);
-        takeAll(recv, "recv", send.dataType(), send.count(), "send holds ", 1, recvAt);
+        begin(streams);
+        arguments.checkRoot(root);
+        arguments.take(send, root, "send", send.dataType(), send.count(), "", 1, arguments.sendAt);
+        arguments.takeAll(
+                recv, "recv", send.dataType(), send.count(), "send holds ", 1, arguments.recvAt);
         run(Operation.BROADCAST, root, send.byteSize(), root, 0);
     }
 
     /** See {@link io.jccl.PeerCopies#scatter}. */
     public synchronized void scatter(
             Buffer send, List<Buffer> recv, int root, List<? extends Stream> streams) {
-        checkUsable(streams);
-        checkRoot(root);
-        take(send, root, "send", send.dataType(), send.count(), "", 1, sendAt);
-        long block = block(send, "send");
-        takeAll(recv, "recv", send.dataType(), block, "a block of send has ", 1, recvAt);
+        begin(streams);
+        arguments.checkRoot(root);
+        arguments.take(send, root, "send", send.dataType(), send.count(), "", 1, arguments.sendAt);
+        long block = arguments.block(send, "send");
+        arguments.takeAll(
+                recv, "recv", send.dataType(), block, "a block of send has ", 1, arguments.recvAt);
         run(Operation.SCATTER, root, send.byteSize() / n, root, 0);
     }
 
     /** See {@link io.jccl.PeerCopies#gather}. */
     public synchronized void gather(
             List<Buffer> send, Buffer recv, int root, List<? extends Stream> streams) {
-        checkUsable(streams);
-        checkRoot(root);
-        take(recv, root, "recv", recv.dataType(), recv.count(), "", 1, recvAt);
-        long block = block(recv, "recv");
-        takeAll(send, "send", recv.dataType(), block, "a block of recv has ", 1, sendAt);
+        begin(streams);
+        arguments.checkRoot(root);
+        arguments.take(recv, root, "recv", recv.dataType(), recv.count(), "", 1, arguments.recvAt);
+        long block = arguments.block(recv, "recv");
+        arguments.takeAll(
+                send, "send", recv.dataType(), block, "a block of recv has ", 1, arguments.sendAt);
         run(Operation.GATHER, root, recv.byteSize() / n, root, 0);
     }
 
     /** See {@link io.jccl.PeerCopies#allGather}. */
     public synchronized void allGather(
             List<Buffer> send, List<Buffer> recv, List<? extends Stream> streams) {
-        checkUsable(streams);
-        checkSize("send", send.size(), "buffers");
+        begin(streams);
+        arguments.checkSize("send", send.size(), "buffers");
         Buffer first = Objects.requireNonNull(send.get(0), "send[0]");
         long count = first.count();
-        takeAll(send, "send", first.dataType(), count, "send[0] holds ", 1, sendAt);
-        takeAll(recv, "recv", first.dataType(), count, "send holds ", n, recvAt);
+        arguments.takeAll(
+                send, "send", first.dataType(), count, "send[0] holds ", 1, arguments.sendAt);
+        arguments.takeAll(
+                recv, "recv", first.dataType(), count, "send holds ", n, arguments.recvAt);
         run(Operation.ALL_GATHER, 0, first.byteSize(), -1, 0);
     }
 
     /** See {@link io.jccl.PeerCopies#allToAll}. */
     public synchronized void allToAll(
             List<Buffer> send, List<Buffer> recv, List<? extends Stream> streams) {
-        checkUsable(streams);
-        checkSize("send", send.size(), "buffers");
+        begin(streams);
+        arguments.checkSize("send", send.size(), "buffers");
         Buffer first = Objects.requireNonNull(send.get(0), "send[0]");
-        block(first, "send[0]");
-        takeAll(send, "send", first.dataType(), first.count(), "send[0] holds ", 1, sendAt);
-        takeAll(recv, "recv", first.dataType(), first.count(), "send holds ", 1, recvAt);
+        arguments.block(first, "send[0]");
+        arguments.takeAll(
+                send,
+                "send",
+                first.dataType(),
+                first.count(),
+                "send[0] holds ",
+                1,
+                arguments.sendAt);
+        arguments.takeAll(
+                recv, "recv", first.dataType(), first.count(), "send holds ", 1, arguments.recvAt);
         int inPlace = 0;
         for (int r = 0; r < n; r++) {
-            inPlace += sendAt[r] == recvAt[r] ? 1 : 0;
+            inPlace += arguments.sendAt[r] == arguments.recvAt[r] ? 1 : 0;
         }
         if (inPlace != 0 && inPlace != n && first.count() > 0) {
             throw new IllegalArgumentException(
@@ -252,145 +218,11 @@ public final class CopyEngine implements AutoCloseable {
         run(Operation.ALL_TO_ALL, 0, first.byteSize() / n, -1, inPlace);
     }
 
-    // ---- checks
-
-    private void checkUsable(List<? extends Stream> list) {
+    private void begin(List<? extends Stream> streams) {
         if (closed) {
             throw new IllegalStateException("these peer copies are closed");
         }
-        checkSize("streams", list.size(), "streams");
-        for (int r = 0; r < n; r++) {
-            CudaStream s = CudaStream.of(list.get(r), devices[r]);
-            if (!s.isOpen()) {
-                throw new IllegalStateException("the stream of rank " + r + " is closed: " + s);
-            }
-            streams[r] = s;
-        }
-        Arrays.fill(sendAt, 0);
-        Arrays.fill(recvAt, 0);
-    }
-
-    private void checkSize(String name, int size, String what) {
-        if (size != n) {
-            throw new IllegalArgumentException(
-                    name + " has " + size + " " + what + ", expected " + n + ", one for each rank");
-        }
-    }
-
-    private void checkRoot(int root) {
-        if (root < 0 || root >= n) {
-            throw new IllegalArgumentException(
-                    "root is " + root + ", expected 0 to " + (n - 1) + " of " + n + " ranks");
-        }
-    }
-
-    private long block(Buffer buffer, String name) {
-        if (buffer.count() % n != 0) {
-            throw new IllegalArgumentException(
-                    name
-                            + " holds "
-                            + buffer.count()
-                            + " elements, expected a multiple of the "
-                            + n
-                            + " ranks");
-        }
-        return buffer.count() / n;
-    }
-
-    private void takeAll(
-            List<Buffer> list,
-            String name,
-            DataType type,
-            long count,
-            String because,
-            int times,
-            long[] at) {
-        checkSize(name, list.size(), "buffers");
-        for (int r = 0; r < n; r++) {
-            take(list.get(r), r, name, type, count, because, times, at);
-        }
-    }
-
-    /** Checks a buffer of a rank and notes its address. */
-    private void take(
-            Buffer buffer,
-            int rank,
-            String name,
-            DataType type,
-            long count,
-            String because,
-            int times,
-            long[] at) {
-        if (!(buffer instanceof CudaBuffer b) || b.device() != devices[rank]) {
-            throw new IllegalArgumentException(
-                    name
-                            + " of rank "
-                            + rank
-                            + " is on device "
-                            + Objects.requireNonNull(buffer, name + " of a rank").device()
-                            + ", expected "
-                            + devices[rank]);
-        }
-        if (!b.isOpen()) {
-            throw new IllegalStateException(name + " of rank " + rank + " is closed");
-        }
-        if (b.dataType() != type) {
-            throw new IllegalArgumentException(
-                    name
-                            + " of rank "
-                            + rank
-                            + " holds elements of "
-                            + b.dataType().label()
-                            + ", the others of "
-                            + type.label());
-        }
-        if (b.count() != Math.multiplyExact(count, times)) {
-            throw new IllegalArgumentException(
-                    name
-                            + " of rank "
-                            + rank
-                            + " holds "
-                            + b.count()
-                            + " elements, expected "
-                            + count * times
-                            + ": "
-                            + because
-                            + count);
-        }
-        at[rank] = b.address();
-    }
-
-    /** Throws if a rank's buffers overlap in another way than the operation allows. */
-    private void checkOverlap(Operation op, int rank, long block) {
-        long send = sendAt[rank];
-        long recv = recvAt[rank];
-        if (send == 0 || recv == 0) {
-            return;
-        }
-        long sendBytes = op == Operation.SCATTER || op == Operation.ALL_TO_ALL ? n * block : block;
-        long recvBytes = op == Operation.SCATTER || op == Operation.BROADCAST ? block : n * block;
-        boolean apart = send >= recv + recvBytes || recv >= send + sendBytes;
-        long own =
-                switch (op) {
-                    case SCATTER -> rank * block;
-                    case GATHER, ALL_GATHER -> -rank * block;
-                    default -> 0;
-                };
-        if (!apart && recv != send + own) {
-            throw new IllegalArgumentException(
-                    "send and recv of rank "
-                            + rank
-                            + " overlap ("
-                            + sendBytes
-                            + " bytes at 0x"
-                            + Long.toHexString(send)
-                            + ", "
-                            + recvBytes
-                            + " at 0x"
-                            + Long.toHexString(recv)
-                            + "); in place recv would be at 0x"
-                            + Long.toHexString(send + own));
-        }
+        arguments.begin(streams);
     }
 
     // ---- programs
@@ -402,7 +234,8 @@ public final class CopyEngine implements AutoCloseable {
                 return known;
             }
         }
-        Ready made = prepare(make(op, root, block, inPlace));
+        CopyProgram program = make(op, root, block, inPlace);
+        Ready made = new Ready(program, resources.prepare(program));
         kept[nextKept] = made;
         nextKept = (nextKept + 1) % KEPT;
         return made;
@@ -410,7 +243,7 @@ public final class CopyEngine implements AutoCloseable {
 
     private CopyProgram make(Operation op, int root, long block, boolean inPlace) {
         IllegalArgumentException unfit = null;
-        // First those made for this root; rings may do for any.
+        // Plans for this root first; rings may serve any root.
         for (int exact = 1; exact >= 0 && n > 1; exact--) {
             for (Plan plan : plans) {
                 if (plan.operation() == op && (plan.root() == root) == (exact == 1)) {
@@ -450,66 +283,10 @@ public final class CopyEngine implements AutoCloseable {
         return CopyProgram.of(op, root, plan.channels(), rankOf, n, block, inPlace, chunkBytes);
     }
 
-    /** Makes the streams, events and memory that a program needs. */
-    private Ready prepare(CopyProgram program) {
-        CudaDevice.refuseVirtualThread();
-        LaneStream[] own = new LaneStream[program.lanes.length];
-        for (int i = 0; i < own.length; i++) {
-            own[i] = stream(program.lanes[i]);
-        }
-        for (int r = 0; r < n; r++) {
-            int have = events[r].length;
-            if (have < program.events[r]) {
-                long[] more = Arrays.copyOf(events[r], program.events[r]);
-                for (int i = have; i < more.length; i++) {
-                    more[i] = newEvent(r);
-                    events[r] = Arrays.copyOf(more, i + 1);
-                }
-            }
-            growScratch(r, program.scratch[r]);
-        }
-        return new Ready(program, own);
-    }
-
-    private LaneStream stream(CopyProgram.Lane lane) {
-        LaneStream known = lanes.get(lane);
-        if (known == null) {
-            CudaStream stream =
-                    CudaStream.create(devices[lane.from()], cudart_h.cudaStreamNonBlocking(), true);
-            boolean done = false;
-            long event = 0;
-            try {
-                event = newEvent(lane.from());
-                done = true;
-            } finally {
-                if (!done) {
-                    CudaRuntime.api().cudaStreamDestroy(stream.handle());
-                }
-            }
-            known = new LaneStream(lane, stream.handle(), event);
-            lanes.put(lane, known);
-            all = Arrays.copyOf(all, all.length + 1);
-            all[all.length - 1] = known;
-        }
-        return known;
-    }
-
-    /** Doubles at least, so that what is outgrown is never more than what is in use. */
-    private void growScratch(int rank, long bytes) {
-        CudaBuffer have = scratch[rank];
-        if (bytes > 0 && (have == null || have.byteSize() < bytes)) {
-            long size = Math.max(bytes, have == null ? 0 : 2 * have.byteSize());
-            scratch[rank] = CudaBuffer.allocate(devices[rank], DataType.INT8, size);
-            if (have != null) {
-                outgrown.add(have);
-            }
-        }
-    }
-
     // ---- running
 
     /**
-     * Enqueues an operation whose buffers are noted.
+     * Enqueues an operation whose buffers have been taken.
      *
      * @param only the rank whose buffers can overlap, -1 for all ranks
      * @param inPlace not 0 if no block of the send buffers may be overwritten before it is sent
@@ -520,7 +297,7 @@ public final class CopyEngine implements AutoCloseable {
         }
         for (int r = 0; r < n; r++) {
             if (only < 0 || only == r) {
-                checkOverlap(op, r, block);
+                arguments.checkOverlap(op, r, block);
             }
         }
         Ready ready = program(op, root, block, inPlace != 0);
@@ -529,9 +306,9 @@ public final class CopyEngine implements AutoCloseable {
         boolean done = false;
         try {
             for (int r = 0; r < n; r++) {
-                if (p.used[r] && !streams[r].recordIfNotCapturing(start[r])) {
+                if (p.used[r] && !arguments.streams[r].recordIfNotCapturing(resources.start(r))) {
                     throw new IllegalStateException(
-                            streams[r]
+                            arguments.streams[r]
                                     + " of rank "
                                     + r
                                     + " is being captured, or closed; peer copies cannot be"
@@ -539,11 +316,11 @@ public final class CopyEngine implements AutoCloseable {
                 }
             }
             begun = true;
-            begin(ready);
+            startLanes(ready);
             for (int i = 0; i < p.steps.length; i++) {
                 step(ready, p.steps[i]);
             }
-            end(ready);
+            endLanes(ready);
             done = true;
         } finally {
             if (begun && !done) {
@@ -552,21 +329,22 @@ public final class CopyEngine implements AutoCloseable {
         }
     }
 
-    /** Lanes start behind what is in the streams of both ends. */
-    private void begin(Ready ready) {
+    /** Lanes start after the work in the streams of both ends. */
+    private void startLanes(Ready ready) {
         CopyProgram p = ready.program;
         for (int i = 0; i < p.lanes.length; i++) {
             CopyProgram.Lane lane = p.lanes[i];
-            long stream = ready.lanes[i].stream;
-            await(stream, start[lane.from()]);
+            long stream = ready.lanes[i].stream();
+            await(stream, resources.start(lane.from()));
             if (lane.to() != lane.from()) {
-                await(stream, start[lane.to()]);
+                await(stream, resources.start(lane.to()));
             }
             if (p.writesScratch[i]) {
                 // The last operation may have been on other streams, and still read it.
+                LaneStream[] all = resources.all();
                 for (int k = 0; k < all.length; k++) {
-                    if (all[k].lane.from() == lane.to()) {
-                        await(stream, all[k].done);
+                    if (all[k].lane().from() == lane.to()) {
+                        await(stream, all[k].done());
                     }
                 }
             }
@@ -574,10 +352,10 @@ public final class CopyEngine implements AutoCloseable {
     }
 
     private void step(Ready ready, CopyProgram.Step s) {
-        long stream = ready.lanes[s.lane()].stream;
+        long stream = ready.lanes[s.lane()].stream();
         int[] waits = s.waits();
         for (int i = 0; i < waits.length; i++) {
-            await(stream, events[s.waitsOn()[i]][waits[i]]);
+            await(stream, resources.event(s.waitsOn()[i], waits[i]));
         }
         CudaApi api = CudaRuntime.api();
         long to = base(s.target(), s.to()) + s.targetAt();
@@ -602,37 +380,32 @@ public final class CopyEngine implements AutoCloseable {
             throw failed(result, ready, s);
         }
         if (s.record() >= 0) {
-            record(stream, events[s.from()][s.record()]);
+            record(stream, resources.event(s.from(), s.record()));
         }
     }
 
     private RuntimeException failed(int result, Ready ready, CopyProgram.Step s) {
         CopyProgram p = ready.program;
         String what =
-                p.op.command()
-                        + " of "
-                        + p.blockBytes
-                        + " bytes a block: copy of "
-                        + s.bytes()
-                        + " bytes from rank "
-                        + s.from()
-                        + " ("
-                        + devices[s.from()]
-                        + ") to rank "
-                        + s.to()
-                        + " ("
-                        + devices[s.to()]
-                        + ") on "
-                        + p.lanes[s.lane()];
+                "%s of %d bytes a block: copy of %d bytes from rank %d (%s) to rank %d (%s) on %s"
+                        .formatted(
+                                p.op.command(),
+                                p.blockBytes,
+                                s.bytes(),
+                                s.from(),
+                                devices[s.from()],
+                                s.to(),
+                                devices[s.to()],
+                                p.lanes[s.lane()]);
         CudaRuntime.check(result, what);
         return new IllegalStateException(what + " failed with result " + result);
     }
 
     private long base(CopyProgram.Place place, int rank) {
         return switch (place) {
-            case SEND -> sendAt[rank];
-            case RECV -> recvAt[rank];
-            case SCRATCH -> Objects.requireNonNull(scratch[rank]).address();
+            case SEND -> arguments.sendAt[rank];
+            case RECV -> arguments.recvAt[rank];
+            case SCRATCH -> resources.scratch(rank);
         };
     }
 
@@ -650,81 +423,40 @@ public final class CopyEngine implements AutoCloseable {
         }
     }
 
-    /** The streams of both ends go on behind the lanes. */
-    private void end(Ready ready) {
+    /** The streams of both ends continue after the lanes. */
+    private void endLanes(Ready ready) {
         CopyProgram p = ready.program;
         for (int i = 0; i < p.lanes.length; i++) {
             CopyProgram.Lane lane = p.lanes[i];
-            record(ready.lanes[i].stream, ready.lanes[i].done);
-            streams[lane.from()].waitForEvent(ready.lanes[i].done);
+            record(ready.lanes[i].stream(), ready.lanes[i].done());
+            arguments.streams[lane.from()].waitForEvent(ready.lanes[i].done());
             if (lane.to() != lane.from()) {
-                streams[lane.to()].waitForEvent(ready.lanes[i].done);
+                arguments.streams[lane.to()].waitForEvent(ready.lanes[i].done());
             }
         }
     }
 
-    /** So that buffers may be freed, or used anew, behind the streams after an error as well. */
+    /** After an error too, buffers can be freed or reused in stream order. */
     private void endAfterError(Ready ready) {
         try {
-            end(ready);
+            endLanes(ready);
         } catch (JcclException e) {
-            // The first error is thrown and tells more.
+            // The first error is thrown; it has the cause.
         }
     }
 
-    /** The streams of the lanes, for tests. */
+    /** The stream of a lane, for tests. */
     long laneStream(int channel, int from, int to) {
-        return Objects.requireNonNull(lanes.get(new CopyProgram.Lane(channel, from, to))).stream;
+        return resources.stream(channel, from, to);
     }
 
-    /** Waits for all copies, for ten seconds at most, and frees what there is. */
+    /** Waits for all copies, ten seconds at most, and frees everything. */
     @Override
     public synchronized void close() {
-        if (closed) {
-            return;
+        if (!closed) {
+            closed = true;
+            resources.close();
         }
-        closed = true;
-        CudaApi api = CudaRuntime.api();
-        boolean idle = CudaStream.await(CLOSE_WAIT, this::isIdle, false, () -> {});
-        api.cudaGetLastError();
-        List<AutoCloseable> steps = new ArrayList<>();
-        for (LaneStream lane : all) {
-            // Work that is left goes on; CUDA frees the stream behind it.
-            steps.add(() ->
-                    CudaRuntime.check(api.cudaStreamDestroy(lane.stream), "cudaStreamDestroy"));
-            steps.add(() -> destroyEvent(lane.done));
-        }
-        for (int r = 0; r < n; r++) {
-            long first = start[r];
-            steps.add(() -> destroyEvent(first));
-            for (long event : events[r]) {
-                steps.add(() -> destroyEvent(event));
-            }
-            CudaBuffer own = scratch[r];
-            if (own != null) {
-                outgrown.add(own);
-            }
-        }
-        if (idle) {
-            // Else copies may still use the memory, and freeing it would wait for them.
-            steps.addAll(outgrown);
-        }
-        Closing.all(steps);
-    }
-
-    private static void destroyEvent(long event) {
-        if (event != 0) {
-            CudaRuntime.check(CudaRuntime.api().cudaEventDestroy(event), "cudaEventDestroy");
-        }
-    }
-
-    private boolean isIdle() {
-        for (LaneStream lane : all) {
-            if (CudaRuntime.api().cudaStreamQuery(lane.stream) == cudart_h.cudaErrorNotReady()) {
-                return false;
-            }
-        }
-        return true;
     }
 
     @Override

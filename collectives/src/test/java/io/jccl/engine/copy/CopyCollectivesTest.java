@@ -663,11 +663,11 @@ class CopyCollectivesTest {
 
     @Test
     void numberOfChunks() {
-        assertEquals(1, CopyProgram.chunks(1, 1L << 40, 20, 64), "one hop needs none");
-        assertEquals(1, CopyProgram.chunks(8, 1000, 20, 64));
+        assertEquals(1, CopyProgramBuilder.chunks(1, 1L << 40, 20, 64), "one hop needs none");
+        assertEquals(1, CopyProgramBuilder.chunks(8, 1000, 20, 64));
         // 20 MB at 20 GB/s take 1000 us: sqrt(4 * 1000 / 10).
-        assertEquals(20, CopyProgram.chunks(5, 20_000_000, 20, 64));
-        assertEquals(64, CopyProgram.chunks(8, 1L << 40, 20, 64));
+        assertEquals(20, CopyProgramBuilder.chunks(5, 20_000_000, 20, 64));
+        assertEquals(64, CopyProgramBuilder.chunks(8, 1L << 40, 20, 64));
     }
 
     /** What a call costs, after the first of its size. */
