@@ -14,6 +14,7 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntFunction;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -49,6 +50,7 @@ final class LocalHandshake {
     private static final String LATE = "late";
 
     private final SharedFolder folder;
+    private final IntFunction<FileLocks.Look> locks;
     private final RankInfo own;
     private long lastLook = System.nanoTime() - LOOK_NANOS;
 
@@ -61,7 +63,17 @@ final class LocalHandshake {
     private boolean told;
 
     LocalHandshake(SharedFolder folder, int rank, int size) {
+        this(folder, rank, size, folder::look);
+    }
+
+    /**
+     * With another way to look at locks, for tests.
+     *
+     * @param locks the lock of a rank
+     */
+    LocalHandshake(SharedFolder folder, int rank, int size, IntFunction<FileLocks.Look> locks) {
         this.folder = folder;
+        this.locks = locks;
         this.own = RankInfo.own(rank, size, List.of());
         this.tokens = new long[size];
         // Every rank opens every other one's file.
@@ -225,7 +237,10 @@ final class LocalHandshake {
         int left = -1;
         int killed = -1;
         for (int r = 0; r < tokens.length; r++) {
-            FileLocks.Look look = r == own.rank() ? new FileLocks.Look(true, 0) : folder.look(r);
+            // Read before the lock: a rank locks its file first, and may come after the look.
+            boolean came =
+                    met != null && (r == 0 || met.acquire(met.state(r) + ControlBlock.JOIN) != 0);
+            FileLocks.Look look = r == own.rank() ? new FileLocks.Look(true, 0) : locks.apply(r);
             if (look.held()) {
                 if (look.token() != 0 && tokens[r] != look.token()) {
                     tokens[r] = look.token();
@@ -233,8 +248,7 @@ final class LocalHandshake {
                 }
             } else if (look.token() != 0 && look.token() == tokens[r]) {
                 killed = r;
-            } else if (met != null
-                    && (r == 0 || met.acquire(met.state(r) + ControlBlock.JOIN) != 0)) {
+            } else if (came) {
                 left = r;
             }
         }
