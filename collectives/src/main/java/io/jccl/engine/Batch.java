@@ -28,7 +28,7 @@ public final class Batch extends QueuedWork {
     @Override
     void note(boolean queued) {
         for (int i = 0; i < requests.size(); i++) {
-            owner.note(requests.get(i), queued, true);
+            owner.flight().note(requests.get(i), queued, true);
         }
     }
 

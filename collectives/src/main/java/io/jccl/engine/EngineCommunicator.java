@@ -8,16 +8,10 @@ import io.jccl.device.DataType;
 import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.flight.CollectiveOp;
-import io.jccl.flight.FlightDump;
-import io.jccl.flight.FlightEvents;
 import io.jccl.flight.FlightRecorder;
-import io.jccl.flight.FlightSettings;
-import io.jccl.flight.RankStatus;
-import io.jccl.flight.StatusPoller;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 import java.util.Objects;
-import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -29,8 +23,6 @@ import org.jspecify.annotations.Nullable;
  * <p><b>Threads:</b> as {@link Communicator} says.
  */
 public abstract class EngineCommunicator implements Communicator {
-    private static final System.Logger LOG = System.getLogger("io.jccl");
-
     private final int rank;
     private final int size;
 
@@ -38,14 +30,10 @@ public abstract class EngineCommunicator implements Communicator {
     final OperationQueue queue;
     final GroupRecorder group;
 
-    /** What is always written down. */
-    private final FlightRecorder flight = new FlightRecorder(FlightSettings.capacity());
+    private final FlightLog flight;
 
-    /** Whether operations complete after they were executed, as only the engine can see. */
+    /** Whether operations complete after {@link #execute} returns; only the engine sees when. */
     private final boolean completesLater;
-
-    private final AtomicBoolean historyLeft = new AtomicBoolean();
-    private final AtomicBoolean standingsLogged = new AtomicBoolean();
 
     protected EngineCommunicator(int rank, int size) {
         this(rank, size, false);
@@ -62,6 +50,7 @@ public abstract class EngineCommunicator implements Communicator {
         this.rank = rank;
         this.size = size;
         this.completesLater = completesLater;
+        this.flight = new FlightLog(this, completesLater);
         this.checks = new ArgumentChecks(this, rank, size);
         this.queue = new OperationQueue(this);
         this.group = new GroupRecorder(this, queue);
@@ -149,105 +138,14 @@ public abstract class EngineCommunicator implements Communicator {
 
     // ---- the flight recorder
 
-    /** What was called last. */
-    protected final FlightRecorder flight() {
+    /** The history of this rank's calls. */
+    protected final FlightLog flight() {
         return flight;
     }
 
     @Override
     public final FlightHistory history() {
-        long last = flight.last();
-        long completed = Math.min(last, flight.completed());
-        return new FlightHistory(
-                communicatorId(),
-                engine(),
-                rank,
-                size,
-                FlightDump.HOST,
-                ProcessHandle.current().pid(),
-                last,
-                completed,
-                flight.site(),
-                StatusPoller.epochNanos(System.nanoTime()),
-                flight.all(last, completed));
-    }
-
-    /** How far this rank is. */
-    protected final RankStatus standing() {
-        return RankStatus.of(rank, flight);
-    }
-
-    /**
-     * The engine has failed: keeps where, and leaves the history where {@code JCCL_FLIGHT_DIR}
-     * says. Only the first call counts.
-     *
-     * @param error thrown on this thread
-     */
-    protected final void flightFailed(Throwable error) {
-        flight.failed(error);
-        if (historyLeft.compareAndSet(false, true)) {
-            FlightDump.leave(rank, this::history);
-        }
-    }
-
-    /** Prints how far all ranks were, once. */
-    protected final void logStandings(String table) {
-        if (standingsLogged.compareAndSet(false, true)) {
-            LOG.log(
-                    System.Logger.Level.ERROR,
-                    "communicator " + communicatorId() + " (" + engine() + "): " + table);
-        }
-    }
-
-    private String flightName() {
-        return engine() + ":" + communicatorId();
-    }
-
-    /** An engine that completes operations later has seen that all up to this one are complete. */
-    protected final void flightProgress(long completed) {
-        if (FlightEvents.progressOn()) {
-            FlightEvents.progress(flightName(), rank, completed);
-        }
-    }
-
-    /** The communicator is closed: its history ends. */
-    protected final void flightEnded() {
-        StatusPoller.stopClock(flight);
-    }
-
-    final void note(Request request, boolean queued, boolean grouped) {
-        request.word =
-                FlightRecorder.word(
-                        request.op,
-                        request.type,
-                        request.reduceOp.kind(),
-                        request.root,
-                        queued,
-                        grouped,
-                        request.inPlace);
-        request.order = flight.nextOrder(request.op);
-        request.sequence = flight.note(request.word, request.elements(), request.order);
-        if (FlightEvents.on()) {
-            FlightEvents.Kept event = request.event;
-            if (event == null) {
-                event = FlightEvents.make(flightName(), rank, size);
-                request.event = event;
-            }
-            request.traced = true;
-            FlightEvents.begin(event);
-        }
-    }
-
-    final void ended(QueuedWork work, boolean done) {
-        if (done && !completesLater) {
-            flight.complete(work.lastSequence());
-        }
-        work.ended(
-                !done
-                        ? FlightEvents.State.FAILED
-                        : completesLater
-                                ? FlightEvents.State.ENQUEUED
-                                : FlightEvents.State.COMPLETED);
+        return flight.history();
     }
 
     // ---- Communicator

@@ -216,7 +216,7 @@ final class GroupRecorder {
         } finally {
             for (int i = 0; i < n; i++) {
                 if (done) {
-                    engines[i].ended(batches[i], true);
+                    engines[i].flight().ended(batches[i], true);
                 }
                 batches[i].drop();
             }

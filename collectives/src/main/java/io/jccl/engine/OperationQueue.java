@@ -48,14 +48,14 @@ final class OperationQueue {
             enqueue(request, stream);
             return;
         }
-        engine.note(request, engine.completesLater(), false);
+        engine.flight().note(request, engine.completesLater(), false);
         awaitTurn(issued);
         boolean done = false;
         try {
             engine.execute(request);
             done = true;
         } finally {
-            engine.ended(request, done);
+            engine.flight().ended(request, done);
             request.clear();
         }
     }

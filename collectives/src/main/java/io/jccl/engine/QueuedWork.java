@@ -41,7 +41,7 @@ public abstract class QueuedWork implements StreamTask {
             execute();
             done = true;
         } finally {
-            owner.ended(this, done);
+            owner.flight().ended(this, done);
             finish();
         }
     }
@@ -49,7 +49,7 @@ public abstract class QueuedWork implements StreamTask {
     @Override
     public final void drop() {
         owner.queue.awaitTurn(ticket);
-        owner.ended(this, false);
+        owner.flight().ended(this, false);
         finish();
     }
 

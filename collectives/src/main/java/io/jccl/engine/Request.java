@@ -135,7 +135,7 @@ public final class Request extends QueuedWork {
 
     @Override
     void note(boolean queued) {
-        owner.note(this, queued, false);
+        owner.flight().note(this, queued, false);
     }
 
     @Override

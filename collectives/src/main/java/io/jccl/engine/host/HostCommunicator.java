@@ -349,7 +349,7 @@ final class HostCommunicator extends HostRank {
             long asked = control.asked();
             if (asked > answered) {
                 answered = asked;
-                control.answer(rank, asked, standing().write(ControlBlock.ANSWER_ROOM));
+                control.answer(rank, asked, flight().status().write(ControlBlock.ANSWER_ROOM));
             }
             if (control.aborted()) {
                 retireDriver();
@@ -360,7 +360,7 @@ final class HostCommunicator extends HostRank {
 
     private synchronized void printStandings() {
         if (!closed && control.aborted() && control.abortPrinter() == rank) {
-            logStandings(control.abortText());
+            flight().logStatus(control.abortText());
         }
     }
 
@@ -373,7 +373,7 @@ final class HostCommunicator extends HostRank {
             f = new JcclException("rank " + rank + " failed in " + desync.here() + ": " + e, e);
         }
         messages.clear();
-        flightFailed(f);
+        flight().failed(f);
         if (failure == null) {
             failure = f;
             ControlBlock.AbortKind kind =
@@ -471,7 +471,7 @@ final class HostCommunicator extends HostRank {
         Interrupts.restore(interrupted);
         StatusPoller.leave(attended);
         attend();
-        flightEnded();
+        flight().close();
         synchronized (this) {
             if (closed) {
                 return;

@@ -148,7 +148,7 @@ final class MpiCommunicator extends HostRank {
 
     /** How far this rank is. */
     RankStatus where() {
-        return standing();
+        return flight().status();
     }
 
     /**
@@ -175,7 +175,7 @@ final class MpiCommunicator extends HostRank {
             });
         }
         if (printer == rank()) {
-            logStandings(String.valueOf(why.getMessage()));
+            flight().logStatus(String.valueOf(why.getMessage()));
         }
     }
 
@@ -326,7 +326,7 @@ final class MpiCommunicator extends HostRank {
                     default -> new JcclException("rank " + rank() + " failed: " + e, e);
                 };
         fail(f, true, -1);
-        flightFailed(f);
+        flight().failed(f);
         return Objects.requireNonNullElse(failure, f);
     }
 
@@ -405,7 +405,7 @@ final class MpiCommunicator extends HostRank {
             unusable = true;
         }
         closeDriver();
-        flightEnded();
+        flight().close();
         CLOSED.put(id, true);
         if (failure == null && pending() == 0) {
             process.ended(id);

@@ -83,7 +83,7 @@ public final class NcclRank extends EngineCommunicator
         this.resources = resources;
         this.handle = new NcclHandle(nccl, device, comm, blocking, members.name() + "-" + rank);
         this.calls = new NcclCalls(this, nccl, device, resources);
-        this.issued = new InFlightOps(this, flight());
+        this.issued = new InFlightOps(this, flight().recorder());
         this.watch = new NcclMonitor(this, members, issued, options.timeout(), resources.marker);
         this.failures = new Failures(this, nccl, members, options, handle, watch);
         this.derivation = new ChildCommunicators(this, nccl, device, members, options);
@@ -157,11 +157,11 @@ public final class NcclRank extends EngineCommunicator
 
     /** The flight record ends with an error. */
     void keepFailure(JcclException error) {
-        flightFailed(error);
+        flight().failed(error);
     }
 
     void printStandings(String table) {
-        logStandings(table);
+        flight().logStatus(table);
     }
 
     /** Whether it is closed or has failed. */
@@ -223,13 +223,13 @@ public final class NcclRank extends EngineCommunicator
 
     /** The watchdog has seen that the operations up to a number are complete. */
     void seenComplete(long number) {
-        flight().complete(number);
-        flightProgress(number);
+        flight().recorder().complete(number);
+        flight().progress(number);
     }
 
     /** How far this rank is, for the others. */
     RankStatus answer() {
-        return standing();
+        return flight().status();
     }
 
     @Override
@@ -441,7 +441,7 @@ public final class NcclRank extends EngineCommunicator
             closed = true;
         }
         Watchdog.forget(watch);
-        flightEnded();
+        flight().close();
         boolean last = false;
         try {
             last = members.leave();

@@ -1,0 +1,137 @@
+package io.jccl.engine;
+
+import io.jccl.FlightHistory;
+import io.jccl.flight.FlightDump;
+import io.jccl.flight.FlightEvents;
+import io.jccl.flight.FlightRecorder;
+import io.jccl.flight.FlightSettings;
+import io.jccl.flight.RankStatus;
+import io.jccl.flight.StatusPoller;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * The history of one rank of a communicator: every operation when it is called and when it
+ * completes, the first failure, and the corresponding events of the JVM's flight recorder.
+ *
+ * <p><b>Threads:</b> {@link #note} and {@link #ended} by the thread that calls or runs an
+ * operation, in order; the others by any thread.
+ */
+public final class FlightLog {
+    private static final System.Logger LOG = System.getLogger("io.jccl");
+
+    private final EngineCommunicator owner;
+    private final boolean completesLater;
+    private final FlightRecorder recorder = new FlightRecorder(FlightSettings.capacity());
+    private final AtomicBoolean historyLeft = new AtomicBoolean();
+    private final AtomicBoolean statusLogged = new AtomicBoolean();
+
+    FlightLog(EngineCommunicator owner, boolean completesLater) {
+        this.owner = owner;
+        this.completesLater = completesLater;
+    }
+
+    /** The recorder itself, for what engines poll. */
+    public FlightRecorder recorder() {
+        return recorder;
+    }
+
+    FlightHistory history() {
+        long last = recorder.last();
+        long completed = Math.min(last, recorder.completed());
+        return new FlightHistory(
+                owner.communicatorId(),
+                owner.engine(),
+                owner.rank(),
+                owner.size(),
+                FlightDump.HOST,
+                ProcessHandle.current().pid(),
+                last,
+                completed,
+                recorder.site(),
+                StatusPoller.epochNanos(System.nanoTime()),
+                recorder.all(last, completed));
+    }
+
+    /** How far this rank is. */
+    public RankStatus status() {
+        return RankStatus.of(owner.rank(), recorder);
+    }
+
+    /**
+     * Records where the engine failed, and writes the history to {@code JCCL_FLIGHT_DIR} if that is
+     * set. Only the first call counts.
+     *
+     * @param error thrown on this thread
+     */
+    public void failed(Throwable error) {
+        recorder.failed(error);
+        if (historyLeft.compareAndSet(false, true)) {
+            FlightDump.leave(owner.rank(), owner::history);
+        }
+    }
+
+    /** Logs how far all ranks were; only the first call counts. */
+    public void logStatus(String table) {
+        if (statusLogged.compareAndSet(false, true)) {
+            LOG.log(
+                    System.Logger.Level.ERROR,
+                    "communicator "
+                            + owner.communicatorId()
+                            + " ("
+                            + owner.engine()
+                            + "): "
+                            + table);
+        }
+    }
+
+    private String name() {
+        return owner.engine() + ":" + owner.communicatorId();
+    }
+
+    /** For an engine that completes operations later: all up to this one are complete. */
+    public void progress(long completed) {
+        if (FlightEvents.progressOn()) {
+            FlightEvents.progress(name(), owner.rank(), completed);
+        }
+    }
+
+    /** Ends the history: the communicator is closed. */
+    public void close() {
+        StatusPoller.stopClock(recorder);
+    }
+
+    void note(Request request, boolean queued, boolean grouped) {
+        request.word =
+                FlightRecorder.word(
+                        request.op,
+                        request.type,
+                        request.reduceOp.kind(),
+                        request.root,
+                        queued,
+                        grouped,
+                        request.inPlace);
+        request.order = recorder.nextOrder(request.op);
+        request.sequence = recorder.note(request.word, request.elements(), request.order);
+        if (FlightEvents.on()) {
+            FlightEvents.Kept event = request.event;
+            if (event == null) {
+                event = FlightEvents.make(name(), owner.rank(), owner.size());
+                request.event = event;
+            }
+            request.traced = true;
+            FlightEvents.begin(event);
+        }
+    }
+
+    void ended(QueuedWork work, boolean done) {
+        if (done && !completesLater) {
+            recorder.complete(work.lastSequence());
+        }
+        work.ended(
+                !done
+                        ? FlightEvents.State.FAILED
+                        : completesLater
+                                ? FlightEvents.State.ENQUEUED
+                                : FlightEvents.State.COMPLETED);
+    }
+}
