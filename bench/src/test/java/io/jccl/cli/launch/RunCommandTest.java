@@ -472,6 +472,7 @@ public class RunCommandTest {
                 command = new ArrayList<>(by);
                 command.add("exec '" + all + "'");
             }
+            command.addAll(0, withSignals());
             launcher = new ProcessBuilder(command).redirectErrorStream(true).start();
             from = launcher.inputReader();
             while (ranks.size() < RANKS) {
@@ -481,6 +482,27 @@ public class RunCommandTest {
                 if (m.find()) {
                     (m.group(1).equals("rank") ? ranks : children).add(Long.parseLong(m.group(2)));
                 }
+            }
+        }
+
+        /**
+         * What a command starts with so that it does not inherit that SIGINT is ignored, as it is
+         * for what a shell started in the background: ranks would never get it.
+         */
+        private static List<String> withSignals() {
+            List<String> prefix = List.of("env", "--default-signal=INT,HUP");
+            boolean works = works(prefix, "true");
+            assumeTrue(works || !ignoresInterrupts(), "SIGINT is ignored here");
+            return works ? prefix : List.of();
+        }
+
+        private static boolean ignoresInterrupts() {
+            try (Stream<String> status = Files.lines(Path.of("/proc/self/status"))) {
+                return status.filter(l -> l.startsWith("SigIgn:"))
+                        .map(l -> l.substring("SigIgn:".length()).strip())
+                        .anyMatch(mask -> (Long.parseUnsignedLong(mask, 16) & 1 << 1) != 0);
+            } catch (IOException e) {
+                return false;
             }
         }
 
@@ -578,7 +600,7 @@ public class RunCommandTest {
             throws Exception {
         // util-linux: a command on a terminal whose keys are this process's output to it.
         List<String> script = List.of("script", "-q", "-e", "-f", "/dev/null", "-c");
-        assumeTrue(terminalsWork(script), "no script of util-linux here");
+        assumeTrue(works(script, "test -t 0"), "no script of util-linux here");
         String patience = stubborn ? "10" : "100";
         try (Launched launched = new Launched(folder, stubborn, script, "--kill-after", patience)) {
             launched.launcher.getOutputStream().write(3);
@@ -592,13 +614,13 @@ public class RunCommandTest {
         }
     }
 
-    private static boolean terminalsWork(List<String> script) throws InterruptedException {
-        List<String> command = new ArrayList<>(script);
-        command.add("test -t 0");
+    private static boolean works(List<String> prefix, String last) {
+        List<String> command = new ArrayList<>(prefix);
+        command.add(last);
         try {
             Process p = new ProcessBuilder(command).start();
             return p.waitFor(20, TimeUnit.SECONDS) && p.exitValue() == 0;
-        } catch (IOException e) {
+        } catch (IOException | InterruptedException e) {
             return false;
         }
     }
