@@ -28,13 +28,11 @@ import io.jccl.offload.TransferOptions;
 import io.jccl.parallel.Part;
 import io.jccl.train.Owned;
 import java.lang.foreign.MemorySegment;
-import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Random;
 import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
@@ -44,10 +42,7 @@ import org.jspecify.annotations.Nullable;
  * as there are slots.
  */
 public final class MatmulRun implements AutoCloseable {
-    private static final Duration PATIENCE = Duration.ofMinutes(30);
-    private static final int TRIALS = 2;
-    private static final int SPOTS = 64;
-    private static final long ALL_UP_TO = 512;
+    static final Duration PATIENCE = Duration.ofMinutes(30);
     private static final long LARGEST_SLAB = 256L << 20;
     private static final long SMALLEST_SLAB = 1L << 20;
 
@@ -291,9 +286,9 @@ public final class MatmulRun implements AutoCloseable {
         long toDevice =
                 productEngine.toDeviceStats().bytes() + broadcastEngine.toDeviceStats().bytes();
         afterProduct.accept(tilesInMemory());
-        long[] checked = new long[1];
-        String wrong = new Check().run(checked);
-        return gather(seconds, toDevice, checked[0], wrong);
+        var check = new MatmulCheck(comm, plan, inputs, this::tile);
+        String wrong = check.run();
+        return gather(seconds, toDevice, check.compared(), wrong);
     }
 
     private List<Buffer> tilesInMemory() {
@@ -410,119 +405,14 @@ public final class MatmulRun implements AutoCloseable {
         written[t] = Objects.requireNonNull(places[i][j]).write(staging[t].slice(0, count));
     }
 
-    /** Checks the product against the formula of the inputs. */
-    private final class Check {
-        private final double[][] mine = new double[TRIALS][(int) rows.count()];
-        private final Random random = new Random(inputs.seed() ^ comm.rank());
-        private @Nullable String wrong;
-        private long checked;
-
-        @Nullable String run(long[] count) {
-            double[][] vectors = new double[TRIALS][(int) plan.n()];
-            for (int t = 0; t < TRIALS; t++) {
-                for (int k = 0; k < plan.n(); k++) {
-                    vectors[t][k] = inputs.vector(t, k);
-                }
-            }
-            // Freivalds, "Fast probabilistic algorithms", MFCS 1979: A (B x) against C x.
-            double[][] bx = new double[TRIALS][];
-            for (int t = 0; t < TRIALS; t++) {
-                bx[t] = gatherAll(times(MatmulInputs.B, vectors[t]));
-            }
-            boolean all = plan.n() <= ALL_UP_TO;
-            for (int i = 0; i < plan.high(); i++) {
-                for (int j = 0; j < plan.strips(); j++) {
-                    tile(i, j, vectors, all);
-                }
-            }
-            for (int t = 0; t < TRIALS; t++) {
-                double[] expected = times(MatmulInputs.A, bx[t]);
-                for (int r = 0; r < expected.length && wrong == null; r++) {
-                    if (expected[r] != mine[t][r]) {
-                        wrong =
-                                "row "
-                                        + (rows.from() + r)
-                                        + " of C times a random vector is "
-                                        + mine[t][r]
-                                        + ", A times B times it "
-                                        + expected[r];
-                    }
-                }
-            }
-            count[0] = checked;
-            return wrong;
+    /** A tile of C, in memory or read from the store. */
+    private Buffer tile(int i, int j) {
+        Buffer tile = c[i][j];
+        if (tile == null) {
+            tile = staging[0].slice(0, plan.tile(comm.rank(), i).count() * plan.strip(j).count());
+            Objects.requireNonNull(places[i][j]).read(tile).await(PATIENCE);
         }
-
-        /** This rank's rows of a factor times a vector. */
-        private double[] times(int which, double[] x) {
-            double[] y = new double[(int) rows.count()];
-            for (int r = 0; r < y.length; r++) {
-                double sum = 0;
-                for (int k = 0; k < x.length; k++) {
-                    sum += inputs.value(which, rows.from() + r, k) * x[k];
-                }
-                y[r] = sum;
-            }
-            return y;
-        }
-
-        private void tile(int i, int j, double[][] vectors, boolean all) {
-            Part high = plan.tile(comm.rank(), i);
-            Part wide = plan.strip(j);
-            Buffer tile = c[i][j];
-            if (tile == null) {
-                tile = staging[0].slice(0, high.count() * wide.count());
-                Objects.requireNonNull(places[i][j]).read(tile).await(PATIENCE);
-            }
-            var s = tile.asSegment();
-            long at = 0;
-            for (int r = 0; r < high.count(); r++) {
-                for (int k = 0; k < wide.count(); k++) {
-                    double v = s.getAtIndex(ValueLayout.JAVA_FLOAT, at++);
-                    for (int t = 0; t < TRIALS; t++) {
-                        mine[t][(int) high.from() + r] += v * vectors[t][(int) wide.from() + k];
-                    }
-                    if (all) {
-                        compare(high, wide, r, k, v);
-                    }
-                }
-            }
-            for (int n = 0; n < SPOTS && !all; n++) {
-                int r = random.nextInt((int) high.count());
-                int k = random.nextInt((int) wide.count());
-                compare(high, wide, r, k, tile.get(r * wide.count() + k));
-            }
-        }
-
-        private void compare(Part high, Part wide, long r, long k, double v) {
-            long row = rows.from() + high.from() + r;
-            long column = wide.from() + k;
-            double expected = inputs.product(plan.n(), row, column);
-            checked++;
-            if (v != expected && wrong == null) {
-                wrong = "element (" + row + "," + column + ") is " + v + ", expected " + expected;
-            }
-        }
-    }
-
-    private double[] gatherAll(double[] part) {
-        int n = (int) plan.n();
-        long[] counts = new long[comm.size()];
-        long[] starts = new long[comm.size()];
-        for (int r = 0; r < comm.size(); r++) {
-            counts[r] = plan.rows(r).count();
-            starts[r] = plan.rows(r).from();
-        }
-        double[] all = new double[n];
-        Stream stream = comm.device().defaultStream();
-        try (Buffer mine = comm.device().allocate(DataType.FLOAT64, part.length);
-                Buffer whole = comm.device().allocate(DataType.FLOAT64, n)) {
-            mine.copyFrom(MemorySegment.ofArray(part));
-            comm.allGatherv(mine, whole, counts, starts, stream);
-            stream.synchronize(PATIENCE);
-            whole.copyTo(MemorySegment.ofArray(all));
-        }
-        return all;
+        return tile;
     }
 
     private Result gather(double seconds, long toDevice, long checked, @Nullable String wrong) {

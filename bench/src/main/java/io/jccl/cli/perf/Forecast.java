@@ -2,7 +2,7 @@ package io.jccl.cli.perf;
 
 import io.jccl.NcclSteering;
 import io.jccl.bench.Collective;
-import io.jccl.cli.topo.Analysis;
+import io.jccl.cli.topo.TopologyText;
 import io.jccl.topology.Operation;
 import io.jccl.topology.Topology;
 import io.jccl.topology.cost.CostModel;
@@ -82,7 +82,7 @@ record Forecast(Plan plan, Tuning tuning, NcclSteering steering) implements Auto
             return ThisMachine.read(options.withName("this machine"));
         }
         try {
-            return TopologyReader.topology(Analysis.read("--plan", Path.of(source)), options);
+            return TopologyReader.topology(TopologyText.read("--plan", Path.of(source)), options);
         } catch (IOException e) {
             throw new IllegalArgumentException(e.getMessage() + "; or give auto", e);
         }

@@ -2,10 +2,7 @@ package io.jccl.cli.topo;
 
 import io.jccl.cli.shell.Output;
 import io.jccl.topology.Gpu;
-import io.jccl.topology.Nic;
 import io.jccl.topology.Operation;
-import io.jccl.topology.PathCode;
-import io.jccl.topology.Route;
 import io.jccl.topology.Topology;
 import io.jccl.topology.TopologyFormatException;
 import io.jccl.topology.cost.CostModel;
@@ -28,11 +25,6 @@ import io.jccl.topology.simulate.Simulation;
 import io.jccl.topology.simulate.Simulator;
 import java.io.IOException;
 import java.io.InputStream;
-import java.nio.charset.Charset;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.AccessDeniedException;
-import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -48,9 +40,6 @@ import org.jspecify.annotations.Nullable;
 
 /** Analyses a topology, from its text to the findings. */
 public final class Analysis {
-    /** Larger than any dump; rejects files passed by mistake. */
-    private static final int MOST_BYTES = 64 << 20;
-
     /** Chunk size of a simulation, unless it leads to more than this many chunks. */
     private static final long CHUNK = 256 << 10;
 
@@ -58,9 +47,6 @@ public final class Analysis {
 
     /** Simulated size if none was requested. */
     private static final long SIMULATED = 256L << 20;
-
-    private static final String HOW =
-            "; make one on the machine with: nvidia-smi topo -m > dump.txt";
 
     /**
      * The request.
@@ -117,12 +103,13 @@ public final class Analysis {
         selected = selected();
         root = root();
         plan();
+        FindingsRows rows = new FindingsRows(topology);
         findings =
                 new Findings(
                         topology.name(),
-                        gpus(status),
-                        nics(),
-                        status == null ? pairs() : List.of(),
+                        rows.gpus(status),
+                        rows.nics(),
+                        status == null ? rows.pairs(paths) : List.of(),
                         request.operation,
                         request.machines,
                         selected,
@@ -158,7 +145,10 @@ public final class Analysis {
      */
     public static Analysis of(Path file, Request request) throws IOException {
         Path name = file.getFileName();
-        return of(name == null ? file.toString() : name.toString(), read("--file", file), request);
+        return of(
+                name == null ? file.toString() : name.toString(),
+                TopologyText.read("--file", file),
+                request);
     }
 
     /**
@@ -172,7 +162,7 @@ public final class Analysis {
      * @throws TopologyFormatException if it does not contain a topology
      */
     public static Analysis of(String name, InputStream in, Request request) throws IOException {
-        return of(name, text(name, in), request);
+        return of(name, TopologyText.read(name, in), request);
     }
 
     private static Analysis of(String name, String text, Request request) throws IOException {
@@ -183,7 +173,7 @@ public final class Analysis {
                     name
                             + " is empty, expected the output of nvidia-smi topo -m or NCCL's"
                             + " topology XML"
-                            + HOW);
+                            + TopologyText.HOW);
         }
         ReadOptions options = options(name, request);
         try {
@@ -192,7 +182,8 @@ public final class Analysis {
         } catch (TopologyFormatException e) {
             String message = name + ": " + e.getMessage();
             throw new IllegalArgumentException(
-                    message.contains("nvidia-smi topo -m >") ? message : message + HOW, e);
+                    message.contains("nvidia-smi topo -m >") ? message : message + TopologyText.HOW,
+                    e);
         }
     }
 
@@ -219,7 +210,7 @@ public final class Analysis {
         if (request.nvlinkStatus == null) {
             return options;
         }
-        String text = read("--nvlink-status", request.nvlinkStatus);
+        String text = TopologyText.read("--nvlink-status", request.nvlinkStatus);
         String expected =
                 "--nvlink-status "
                         + request.nvlinkStatus
@@ -234,48 +225,6 @@ public final class Analysis {
         }
         throw new IllegalArgumentException(
                 expected + ", found a matrix of nvidia-smi topo: give that with --file");
-    }
-
-    /**
-     * Reads a text file.
-     *
-     * @param option the option that names it
-     * @param file the file
-     * @return the text
-     * @throws IOException if it cannot be read; the message tells why and what to do
-     */
-    public static String read(String option, Path file) throws IOException {
-        String named = option + " '" + file + "' cannot be read: ";
-        if (Files.isDirectory(file)) {
-            throw new IOException(named + "it is a folder; give a file" + HOW);
-        }
-        try (InputStream in = Files.newInputStream(file)) {
-            return text(file.toString(), in);
-        } catch (NoSuchFileException e) {
-            throw new IOException(named + "there is no such file" + HOW, e);
-        } catch (AccessDeniedException e) {
-            throw new IOException(named + "permission denied; make it readable", e);
-        } catch (IOException e) {
-            throw new IOException(named + e.getMessage(), e);
-        }
-    }
-
-    private static String text(String name, InputStream in) throws IOException {
-        byte[] bytes = in.readNBytes(MOST_BYTES + 1);
-        if (bytes.length > MOST_BYTES) {
-            throw new IOException(
-                    name + " has more than 64 MiB, which is no dump of a topology" + HOW);
-        }
-        return new String(bytes, charset(bytes));
-    }
-
-    /** Redirection in Windows PowerShell writes UTF-16. */
-    private static Charset charset(byte[] bytes) {
-        int mark = bytes.length < 2 ? 0 : (bytes[0] & 0xff) << 8 | (bytes[1] & 0xff);
-        if (mark == 0xfffe || mark == 0xfeff) {
-            return StandardCharsets.UTF_16;
-        }
-        return StandardCharsets.UTF_8;
     }
 
     /**
@@ -479,87 +428,5 @@ public final class Analysis {
         if (!s.correct()) {
             warnings.add("the simulation of the plan ended with wrong data");
         }
-    }
-
-    private List<Findings.GpuRow> gpus(@Nullable NvlinkStatus status) {
-        List<Findings.GpuRow> rows = new ArrayList<>();
-        NvlinkStatus known = status;
-        for (Gpu gpu : topology.gpus()) {
-            NvlinkStatus.GpuLinks links =
-                    known == null ? null : known.gpu(gpu.index()).orElse(null);
-            String model = gpu.model() != null || links == null ? gpu.model() : links.model();
-            rows.add(
-                    new Findings.GpuRow(
-                            gpu.index(),
-                            gpu.name(),
-                            gpu.cpuAffinity(),
-                            gpu.numaAffinity(),
-                            gpu.gpuNumaId(),
-                            model,
-                            gpu.sm() == 0 ? null : gpu.sm() / 10 + "." + gpu.sm() % 10,
-                            gpu.busId(),
-                            links == null ? null : links.active(),
-                            links == null || links.rawGbps() == 0 ? null : links.rawGbps()));
-        }
-        return rows;
-    }
-
-    private List<Findings.NicRow> nics() {
-        List<Findings.NicRow> rows = new ArrayList<>();
-        for (Nic nic : topology.nics()) {
-            rows.add(
-                    new Findings.NicRow(
-                            nic.name(), nic.device(), nic.gbps() > 0 ? nic.gbps() : null));
-        }
-        return rows;
-    }
-
-    private List<Findings.Pair> pairs() {
-        List<Findings.Pair> pairs = new ArrayList<>();
-        for (Gpu a : topology.gpus()) {
-            for (Gpu b : topology.gpus()) {
-                if (a.id() < b.id()) {
-                    pairs.add(pair(a, b.id(), b.name(), false));
-                }
-            }
-        }
-        for (Gpu a : topology.gpus()) {
-            for (Nic nic : topology.nics()) {
-                pairs.add(pair(a, nic.id(), nic.name(), true));
-            }
-        }
-        return pairs;
-    }
-
-    private Findings.Pair pair(Gpu a, int b, String name, boolean toNic) {
-        PathCode code = topology.code(a.id(), b);
-        boolean known =
-                paths && code.kind() != PathCode.Kind.P2P && code.kind() != PathCode.Kind.UNKNOWN;
-        Route route = known ? topology.route(a.id(), b) : null;
-        return new Findings.Pair(
-                a.name(),
-                name,
-                toNic,
-                code.text(),
-                kind(code.kind()),
-                switch (code.kind()) {
-                    case NV -> code.count();
-                    case P2P, UNKNOWN -> 0;
-                    default -> 1;
-                },
-                route == null ? null : route.gbps());
-    }
-
-    /** Values of a link's {@code kind} in JSON. */
-    static String kind(PathCode.Kind kind) {
-        return switch (kind) {
-            case SELF -> "self";
-            case NV -> "nvlink";
-            case PIX, PXB -> "pcie";
-            case PHB, NODE -> "host_bridge";
-            case SYS -> "smp";
-            case P2P -> "p2p";
-            case UNKNOWN -> "unknown";
-        };
     }
 }
