@@ -12,15 +12,15 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The memory through which the ranks of one communicator meet: who is where, what each asks for,
- * and small payloads. It is a plain run of bytes, so that threads and processes share the same
- * protocol.
+ * The memory through which the ranks of one communicator coordinate: their state, the operation
+ * that each requests, and small payloads. It is a plain sequence of bytes, so threads and processes
+ * use the same protocol.
  *
  * <pre>
  * header            magic, number of ranks, question, abort word and text
- * state[rank]       tick, closed flag, place of the scratch memory, joining handshake
+ * state[rank] tick, closed flag, position of the scratch memory, joining handshake
  * answer[rank]      how far the rank is, when another one has asked
- * slot[rank][2]     what the rank asks for in odd and even operations, with a small payload
+ * slot[rank][2] request of the rank in odd and even operations, with a small payload
  * channel[2][src][dst]  cells for point-to-point messages: the user's, and those of algorithms
  * </pre>
  *
@@ -36,7 +36,7 @@ public final class ControlBlock {
 
     static final int MAX_RANKS = 256;
 
-    /** Room in a slot for a payload; above, peers read each other's buffers. */
+    /** Bytes of payload in a slot; for larger payloads, peers read each other's buffers. */
     public static final long EAGER = 4096;
 
     private static final long LINE_PAIR = 128;
@@ -59,10 +59,10 @@ public final class ControlBlock {
     private static final long HEADER = 64 << 10;
     private static final int ABORT_TEXT_MAX = (int) (HEADER - ABORT_TEXT_AT - 4);
 
-    /** The number of the last question how far all are. */
+    /** The number of the latest status request. */
     private static final long ASK_AT = 72;
 
-    // Answer of a rank: the number of the question, then length and text.
+    // Answer of a rank: the number of the request, then length and text.
     private static final long ANSWER = 1024;
     private static final long ANSWER_TEXT = 8;
     public static final int ANSWER_ROOM = (int) (ANSWER - ANSWER_TEXT - 4);
@@ -80,7 +80,7 @@ public final class ControlBlock {
     /** Where the rank runs: the memory and the last-level cache next to it. */
     public static final long HOME = 408;
 
-    /** How many words of {@link #CPUS} follow; 0 until the rank has said it. */
+    /** How many words of {@link #CPUS} are valid; 0 until the rank has written them. */
     public static final long CPU_COUNT = 504;
 
     /** The CPUs that the rank may use, one bit each. */
@@ -154,7 +154,7 @@ public final class ControlBlock {
         return slotsAt + (2L * rank + parity) * slotBytes;
     }
 
-    /** Place of one of the four tables of a v-variant: send counts, displacements, then recv. */
+    /** Position of one of the four tables of a v-variant: send counts, displacements, then recv. */
     public long table(int rank, int parity, int which) {
         return slot(rank, parity) + TABLES + (long) which * ranks * Long.BYTES;
     }
@@ -175,7 +175,7 @@ public final class ControlBlock {
         memory.set(LONG_LAYOUT, at, value);
     }
 
-    /** The random number by which runs are told apart. */
+    /** The random number that distinguishes runs. */
     long nonce() {
         return acquire(NONCE_AT);
     }
@@ -195,7 +195,7 @@ public final class ControlBlock {
         TIMEOUT
     }
 
-    /** Records why the communicator ended; only the first call counts, and is told so. */
+    /** Records why the communicator ended; only the first call counts, and returns true. */
     public boolean abort(int rank, AbortKind kind, String reason) {
         return abort(rank, kind, -1, reason);
     }
@@ -206,9 +206,9 @@ public final class ControlBlock {
      * @param printer the rank that prints the reason; -1 for none
      */
     public boolean abort(int rank, AbortKind kind, int printer, String reason) {
-        // Taken, text written, then published: readers see a whole text.
+        // Claimed, text written, then published: readers see the complete text.
         if (!LONG.compareAndSet(memory, ABORT_AT, 0L, BEING_WRITTEN)) {
-            // Who was first may still be writing, or may have been stopped at it.
+            // The first caller may still be writing, or may have been stopped while writing.
             long until = System.nanoTime() + WRITE_WAIT_NANOS;
             while (acquire(ABORT_AT) == BEING_WRITTEN && System.nanoTime() - until < 0) {
                 LockSupport.parkNanos(WRITE_PARK_NANOS);
@@ -254,7 +254,7 @@ public final class ControlBlock {
         }
     }
 
-    /** The error of a rank that finds the communicator ended by another one. */
+    /** The error of a rank whose communicator was ended by another rank. */
     public JcclException ended() {
         String text = "rank " + abortRank() + " gave up: " + abortText();
         return switch (abortKind()) {
@@ -276,12 +276,12 @@ public final class ControlBlock {
         return new String(text, StandardCharsets.UTF_8);
     }
 
-    /** Asks every rank how far it is; returns the question's number. */
+    /** Requests the status of every rank; returns the number of the request. */
     public long ask() {
         return 1 + (long) LONG.getAndAdd(memory, ASK_AT, 1L);
     }
 
-    /** The number of the last question; 0 if there was none. */
+    /** The number of the latest status request; 0 if there was none. */
     public long asked() {
         return acquire(ASK_AT);
     }
@@ -290,7 +290,7 @@ public final class ControlBlock {
         return HEADER + ranks * STATE + rank * ANSWER;
     }
 
-    /** Answers a question; by one thread of the rank at a time. */
+    /** Answers a status request; called by one thread of the rank at a time. */
     public void answer(int rank, long question, String text) {
         long at = answerAt(rank);
         release(at, 0);
@@ -299,7 +299,7 @@ public final class ControlBlock {
         release(at, question);
     }
 
-    /** What a rank answered to a question, or to a later one; null if it has not yet. */
+    /** The answer of a rank to a request or to a later one; null if there is none yet. */
     public @Nullable String answerTo(long question, int rank) {
         long at = answerAt(rank);
         long said = acquire(at);

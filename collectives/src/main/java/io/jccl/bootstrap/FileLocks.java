@@ -15,29 +15,29 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Locks on files, each held by one process: the kernel drops them when the process ends, however it
- * ends, so a lock tells a living rank from a dead one across containers and without process numbers
- * that may have been used again.
+ * Locks on files, each held by one process. The kernel releases them when the process ends for any
+ * reason, so a lock distinguishes a living rank from a dead one, also across containers and
+ * independently of reused process numbers.
  */
 final class FileLocks {
     /**
      * Files that this process has locked, with their tokens. It must not open one of them again:
-     * closing any channel of a file drops all locks that the process has on it (POSIX). Whoever
-     * opens one to lock it, or to look, holds the monitor.
+     * closing any channel of a file drops all locks that the process has on it (POSIX). A thread
+     * that opens one to lock or inspect it holds the monitor.
      */
     private static final Map<Path, Long> OWN = new HashMap<>();
 
     private FileLocks() {}
 
     /**
-     * What a lock shows.
+     * State of a lock.
      *
-     * @param held whether a living process has it
-     * @param token of the last process that has had it, 0 if that is not joining
+     * @param held whether a living process holds it
+     * @param token of the last process that held it, 0 if that process is not joining
      */
     record Look(boolean held, long token) {}
 
-    /** Opens and locks a file; null if somebody else holds it. */
+    /** Opens and locks a file; null if another process holds the lock. */
     static @Nullable FileChannel lock(Path file, OpenOption... options) throws IOException {
         synchronized (OWN) {
             if (OWN.putIfAbsent(file, 0L) != null) {
@@ -57,7 +57,7 @@ final class FileLocks {
         }
     }
 
-    /** Gives a lock up; null if there is none. */
+    /** Releases a lock. */
     static void unlock(Path file, @Nullable FileChannel channel) throws IOException {
         synchronized (OWN) {
             try {
@@ -80,7 +80,7 @@ final class FileLocks {
         return token >>> Integer.SIZE;
     }
 
-    /** Looks at a lock. */
+    /** Inspects a lock. */
     static Look look(Path file) {
         synchronized (OWN) {
             Long own = OWN.get(file);
@@ -89,8 +89,8 @@ final class FileLocks {
             }
             try (FileChannel c =
                     FileChannel.open(file, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
-                // A shared lock, so that several ranks may look at the same time. Who is dead
-                // writes no token any more, so that is read afterwards.
+                // A shared lock, so that several ranks can inspect it at the same time. A dead
+                // process writes no token, so the token is read afterwards.
                 FileLock lock = c.tryLock(0, Long.MAX_VALUE, true);
                 ByteBuffer token = ByteBuffer.allocate(Long.BYTES);
                 boolean whole = c.read(token, 0) == Long.BYTES;
@@ -98,7 +98,7 @@ final class FileLocks {
             } catch (NoSuchFileException e) {
                 return new Look(false, 0);
             } catch (IOException | OverlappingFileLockException e) {
-                // Such as too many open files: taken to live until the next look.
+                // Such as too many open files: considered alive until the next inspection.
                 return new Look(true, 0);
             }
         }
@@ -114,7 +114,7 @@ final class FileLocks {
     /** Short exclusive access to a job's folder, by its marker. */
     record Gate(Path file, FileChannel channel) implements AutoCloseable {
         /**
-         * Null if somebody else is inside, or has just deleted the folder.
+         * Null if another process is inside, or has just deleted the folder.
          *
          * @throws OwnFolder.ForeignException if the folder is not ours; nothing in it was touched
          */
@@ -127,7 +127,7 @@ final class FileLocks {
                 Object before = identity(file);
                 channel = lock(file);
                 // The file may have been deleted between opening and locking it: then the lock is
-                // on something that nobody else can see.
+                // on a file that no other process can find.
                 if (channel != null && before.equals(identity(file))) {
                     ByteBuffer mark = ByteBuffer.allocate(OwnFolder.MARK.length);
                     channel.read(mark, 0);
@@ -138,7 +138,7 @@ final class FileLocks {
                     return new Gate(file, channel);
                 }
             } catch (NoSuchFileException e) {
-                // The folder was deleted meanwhile.
+                // The folder was deleted in the meantime.
             } finally {
                 if (!inside && channel != null) {
                     unlock(file, channel);

@@ -18,14 +18,14 @@ import java.util.function.IntFunction;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What the processes of a job say of themselves when they come, as files of the job's folder, so
- * that ranks which do not fit each other all fail at once with one story, before any of them maps
- * memory that others lay out differently. Files carry the number of the run ({@link
- * ControlBlock#NONCE_AT}): those of an earlier one mean nothing.
+ * The compatibility check of a job's processes, by files in the job's folder: incompatible ranks
+ * all fail at once with the same error message, before any of them maps memory that others lay out
+ * differently. File names contain the number of the run ({@link ControlBlock#NONCE_AT}), so files
+ * of an earlier run are ignored.
  *
- * <p>While it waits, a rank also watches the others. One that cannot join leaves its reason in a
- * file, with the token of its lock; it counts for those who have seen that rank join with that
- * token, so not for a later run. One that is killed leaves its lock free and the token in it.
+ * <p>While it waits, a rank also watches the others. A rank that cannot join writes the reason to a
+ * file, with the token of its lock. Only ranks that have seen that token take notice of it, so it
+ * does not affect a later run. The lock of a killed rank is free and still has the token.
  *
  * <p><b>Threads:</b> one.
  */
@@ -34,7 +34,7 @@ final class LocalHandshake {
     private static final String VERDICT = "verdict-";
 
     /**
-     * How long others may still come when it is known that ranks differ, so as to name them all.
+     * How long to wait for further ranks once a difference is known, so that the message names all.
      */
     private static final Duration REST = Duration.ofSeconds(2);
 
@@ -46,7 +46,7 @@ final class LocalHandshake {
     private static final long PAUSE_NANOS = 1_000_000_000;
     private static final long OWN_PAUSE_NANOS = 5_000_000_000L;
 
-    /** Marks a refusal of a rank that has waited too long. */
+    /** Marks the refusal of a rank whose timeout expired. */
     private static final String LATE = "late";
 
     private final SharedFolder folder;
@@ -54,7 +54,7 @@ final class LocalHandshake {
     private final RankInfo own;
     private long lastLook = System.nanoTime() - LOOK_NANOS;
 
-    /** The token of each rank that was seen joining; 0 for others. */
+    /** The token of each rank that was observed joining; 0 for others. */
     private final long[] tokens;
 
     private final long watchNanos;
@@ -67,7 +67,7 @@ final class LocalHandshake {
     }
 
     /**
-     * With another way to look at locks, for tests.
+     * With another way to inspect locks, for tests.
      *
      * @param locks the lock of a rank
      */
@@ -81,24 +81,24 @@ final class LocalHandshake {
         this.lastWatch = System.nanoTime() - watchNanos;
     }
 
-    /** Says that this rank is here. */
+    /** Publishes this rank's information. */
     void come(long nonce) {
         folder.put(CARDS + nonce + "-" + own.rank(), own.write(), own.rank());
     }
 
-    /** Forgets a run that all have joined, or all runs. */
+    /** Deletes the files of all runs, once all ranks have joined or before any has. */
     static void forget(SharedFolder folder) {
         folder.deleteAll(CARDS);
         folder.deleteAll(VERDICT);
     }
 
-    /** Whether this rank fits rank 0, or rank 0 says nothing of itself. */
+    /** Whether this rank is compatible with rank 0, or rank 0 has published nothing. */
     boolean fits(long nonce) {
         String first = folder.read(CARDS + nonce + "-0");
         return first == null || own.fits(RankInfo.read(0, first));
     }
 
-    /** Throws if somebody has found that ranks differ; looks now and then only. */
+    /** Throws if a rank has found a difference; reads the file only every few milliseconds. */
     void checkVerdict(long nonce) {
         long now = System.nanoTime();
         if (now - lastLook >= LOOK_NANOS) {
@@ -115,7 +115,7 @@ final class LocalHandshake {
         if (own.rank() == 0) {
             awaitOthers(nonce);
         } else {
-            // What a run that was killed has left, a new rank 0 clears away at once.
+            // A new rank 0 immediately deletes what a killed run has left.
             LockSupport.parkNanos(SETTLE_NANOS);
             if (!isCurrent(nonce)) {
                 return;
@@ -125,7 +125,7 @@ final class LocalHandshake {
         throw new JcclException(verdict);
     }
 
-    /** Rank 0 leaves last: that it is there is what makes the verdict one of this run. */
+    /** Rank 0 leaves last: its lock shows that the verdict belongs to this run. */
     private void awaitOthers(long nonce) {
         long until = System.nanoTime() + REST.toNanos();
         while (System.nanoTime() - until < 0
@@ -140,8 +140,8 @@ final class LocalHandshake {
     }
 
     /**
-     * This rank differs from rank 0: tells all, and throws. Returns if rank 0 is of a run that has
-     * ended.
+     * Called if this rank differs from rank 0: reports the difference to all ranks and throws.
+     * Returns if rank 0 belongs to a run that has ended.
      *
      * @param deadline as of {@link System#nanoTime}
      */
@@ -183,19 +183,20 @@ final class LocalHandshake {
         return cards;
     }
 
-    // ---- who cannot come
+    // ---- ranks that cannot join
 
-    /** The file in which a rank says why it cannot join. */
+    /** The file in which a rank reports why it cannot join. */
     static String refusal(int rank) {
         return "refused-" + rank;
     }
 
     /**
-     * Looks at the other ranks, at their files only now and then.
+     * Checks the other ranks; their files only every 50 ms or more.
      *
-     * @param met the memory of this run, once rank 0 has been met in it; null before
-     * @throws RankFailedException if one has said that it cannot join, or ended without a word
-     * @throws CollectiveTimeoutException if one has waited too long
+     * @param met the memory of this run, once rank 0 has responded in it; null before
+     * @throws RankFailedException if one has reported that it cannot join, or has ended without a
+     *     report
+     * @throws CollectiveTimeoutException if the timeout of one has expired
      */
     void checkOthers(@Nullable ControlBlock met) {
         if (met != null && met.aborted()) {
@@ -209,7 +210,7 @@ final class LocalHandshake {
         lastWatch = now;
         int dead = look(met);
         for (int r = 0; r < tokens.length; r++) {
-            // Read after the look: who refuses says so before it lets go of its lock.
+            // Read after the locks: a rank reports its refusal before it releases its lock.
             String said = tokens[r] == 0 || r == own.rank() ? null : folder.read(refusal(r));
             if (said != null && said.startsWith(Long.toHexString(tokens[r]) + " ")) {
                 told = true;
@@ -219,7 +220,7 @@ final class LocalHandshake {
                         : new RankFailedException(story);
             }
         }
-        // All may have met since: then this one only has not seen it yet.
+        // If all have joined since, this rank has only not noticed yet.
         if (dead >= 0 && (met == null || met.acquire(ControlBlock.GO_AT) != 1)) {
             long pid = FileLocks.pid(tokens[dead]);
             throw new RankFailedException(
@@ -232,12 +233,12 @@ final class LocalHandshake {
         }
     }
 
-    /** Looks at all; returns one that was here and is no more, or -1. */
+    /** Inspects all locks; returns a rank that was present and has ended, or -1. */
     private int look(@Nullable ControlBlock met) {
         int left = -1;
         int killed = -1;
         for (int r = 0; r < tokens.length; r++) {
-            // Read before the lock: a rank locks its file first, and may come after the look.
+            // Read before the lock: a rank may lock its file and join right after the inspection.
             boolean came =
                     met != null && (r == 0 || met.acquire(met.state(r) + ControlBlock.JOIN) != 0);
             FileLocks.Look look = r == own.rank() ? new FileLocks.Look(true, 0) : locks.apply(r);
@@ -255,13 +256,13 @@ final class LocalHandshake {
         return killed >= 0 ? killed : left;
     }
 
-    /** Whether this rank ends by what all others hear too. */
+    /** Whether all other ranks also receive the error that ends this rank. */
     boolean isTold() {
         return told;
     }
 
     /**
-     * Says why this rank cannot join. Who is here reads it, even after this process has ended.
+     * Reports why this rank cannot join; present ranks read it even after this process has ended.
      *
      * @param token of this rank's lock
      */
@@ -274,8 +275,8 @@ final class LocalHandshake {
     }
 
     /**
-     * Waits a moment for those who are on their way, so that they read the reason as well: longer
-     * if it is this rank's own, which only it knows; not at all if they had the time to come.
+     * Waits briefly for ranks that are still starting, so that they read the reason as well: longer
+     * if only this rank knows the reason, and not at all after a timeout.
      */
     void awaitLate(Throwable why) {
         long pause =
@@ -284,14 +285,14 @@ final class LocalHandshake {
                         : why instanceof RankFailedException ? PAUSE_NANOS : OWN_PAUSE_NANOS;
         long since = System.nanoTime();
         int unused = look(null);
-        // Who has just come has to see this rank's lock: only then it believes its words.
+        // A rank that has just come must observe this rank's lock before it accepts the report.
         while (System.nanoTime() - (isMissing() ? since + pause : lastNew + 2 * watchNanos) < 0) {
             LockSupport.parkNanos(LOOK_NANOS);
             unused = look(null);
         }
     }
 
-    /** What others are told of an error of this rank. */
+    /** The message that other ranks receive about an error of this rank. */
     String story(Throwable why) {
         String message = String.valueOf(why.getMessage());
         return why instanceof CollectiveTimeoutException || why instanceof RankFailedException

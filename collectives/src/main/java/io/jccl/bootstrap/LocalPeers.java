@@ -7,9 +7,9 @@ import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The processes of a job on one machine, for an engine that moves data by means of its own: who
- * this one is, who still lives, and a folder that they all see and that is gone when they are,
- * however they end.
+ * The processes of a job on one machine, for an engine with its own data transport: this process's
+ * rank, which ranks are alive, and a shared folder that is deleted when they have ended, for
+ * whatever reason.
  *
  * <p><b>Threads:</b> any.
  */
@@ -25,11 +25,11 @@ public final class LocalPeers implements AutoCloseable {
     }
 
     /**
-     * Waits until all processes of a job are there.
+     * Waits until all processes of a job are present.
      *
      * @param env variables of the launcher
      * @param options for the timeout
-     * @return this process's place
+     * @return this process's view of the job
      */
     public static LocalPeers join(Map<String, String> env, CommunicatorOptions options) {
         LaunchEnvironment launch = LaunchEnvironment.of(env);
@@ -51,17 +51,17 @@ public final class LocalPeers implements AutoCloseable {
         return size;
     }
 
-    /** A folder for the store of this meeting alone; null for a single process. */
+    /** A folder for the store of this run only; null for a single process. */
     public @Nullable Path folder() {
         return job == null ? null : job.store();
     }
 
-    /** Whether a process still takes part. */
+    /** Whether a process is alive. */
     public boolean isAlive(int rank) {
         return job == null || job.isAlive(rank);
     }
 
-    /** Deletes the folder; only when nobody uses it any more. */
+    /** Deletes the folder; only when no process uses it any more. */
     public void deleteFolder() {
         if (job != null) {
             job.folder().deleteStore(job.store());

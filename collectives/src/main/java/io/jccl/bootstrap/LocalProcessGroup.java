@@ -20,14 +20,14 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * This process's place in a job of processes on one machine: its lock, its shared heap, and its
- * view of the other processes' heaps.
+ * A process's membership in a job on one machine: its lock, its shared heap, and its view of the
+ * other processes' heaps.
  *
- * <p>Meeting: rank 0 removes what an earlier run left, creates the control file and waits; every
- * other rank maps it and writes a random number, which rank 0 echoes. A control file left by a dead
- * run has nobody to echo. When all have joined, rank 0 deletes the file: the mappings stay, and
- * nothing is left behind however the processes end, but for heaps and locks, which each process
- * deletes when it leaves, survivors delete for the dead, and the next run deletes otherwise.
+ * <p>Joining: rank 0 removes what an earlier run left, creates the control file and waits; every
+ * other rank maps it and writes a random number, which rank 0 echoes. For a control file left by a
+ * dead run, no process echoes. When all have joined, rank 0 deletes the file: the mappings stay,
+ * and nothing is left behind however the processes end, except heaps and locks, which each process
+ * deletes when it leaves, survivors delete for dead processes, and the next run deletes otherwise.
  */
 public final class LocalProcessGroup {
     static final String CONTROL = "ctl-0";
@@ -41,7 +41,7 @@ public final class LocalProcessGroup {
     private final HostDevice device;
     private final Thread hook;
 
-    /** Mappings of other processes' heap chunks live until this process leaves. */
+    /** Mappings of other processes' heap chunks are valid until this process leaves. */
     private final Arena peers = Arena.ofShared();
 
     private final ConcurrentHashMap<Long, MemorySegment> chunks = new ConcurrentHashMap<>();
@@ -49,10 +49,10 @@ public final class LocalProcessGroup {
     /** Communicators that use this job. */
     private final AtomicInteger users = new AtomicInteger();
 
-    /** The memory of the communicator of all, while this process joins. */
+    /** The memory of the communicator of all processes, while this process joins. */
     private volatile @Nullable ControlBlock control;
 
-    /** Tells this run from others of the same name. */
+    /** Distinguishes this run from others of the same name. */
     private volatile long nonce;
 
     /** Needed until this process has joined. */
@@ -67,7 +67,7 @@ public final class LocalProcessGroup {
         this.size = size;
         this.lock = lock;
         this.arrivals = new LocalHandshake(folder, rank, size);
-        // Own chunks are unmapped when no buffer refers to them any more, so that results stay
+        // Own chunks are unmapped when no buffer refers to them any more, so results remain
         // readable after the communicator is closed.
         this.heap =
                 new SharedHeap((chunk, bytes) ->
@@ -132,14 +132,14 @@ public final class LocalProcessGroup {
             try {
                 Runtime.getRuntime().removeShutdownHook(hook);
             } catch (IllegalStateException e) {
-                // The JVM is going down and has run the hook.
+                // The JVM is shutting down and has run the hook.
             }
         }
     }
 
     /**
-     * Removes what this process and dead ones have in the folder. Who has not joined, and said
-     * nothing, leaves its lock's file: by that the others see it.
+     * Removes the files of this process and of dead ones. A process that has neither joined nor
+     * reported an error keeps its lock file, by which the others notice its end.
      */
     private synchronized void leave() {
         if (left) {
@@ -177,12 +177,12 @@ public final class LocalProcessGroup {
         }
     }
 
-    /** What the caller makes of a job in which all have met; the arena is its to close. */
+    /** Creates the caller's object from a job that all have joined; the caller closes the arena. */
     public interface Use<T> {
         T of(LocalProcessGroup job, ControlBlock control, Arena arena);
     }
 
-    /** Meets the other processes of a job, to know of them. */
+    /** Joins a job only to know its processes. */
     static LocalPeers meet(String jobId, int rank, int size, CommunicatorOptions options) {
         return join(
                 jobId,
@@ -198,10 +198,10 @@ public final class LocalProcessGroup {
     }
 
     /**
-     * Meets the other processes of a job.
+     * Joins a job.
      *
      * @param store whether they need a folder for a store
-     * @param use makes what the caller wants of it
+     * @param use creates the result
      */
     public static <T> T join(
             String jobId,
@@ -253,7 +253,7 @@ public final class LocalProcessGroup {
         }
     }
 
-    /** Tells the others why this rank fails to join, unless they know. */
+    /** Reports to the others why this rank fails to join, unless they know. */
     private void tell(Throwable why) {
         if (arrivals.isTold()) {
             return;
@@ -264,7 +264,7 @@ public final class LocalProcessGroup {
             }
             ControlBlock c = control;
             if (c != null) {
-                // Some may have joined already, and some hear of it only when they go on.
+                // Ranks that have already joined notice it in their next operation.
                 c.abort(
                         rank,
                         why instanceof CollectiveTimeoutException
@@ -329,7 +329,7 @@ public final class LocalProcessGroup {
         @Nullable ControlBlock control = null;
         long nonce = 0;
         while (true) {
-            // Another number under the same name: rank 0 found the old file stale. Map the new one.
+            // A new number under the same name: rank 0 replaced a stale file. Map the new one.
             long now = folder.word(CONTROL, ControlBlock.NONCE_AT);
             if (now != 0 && now != nonce) {
                 arrivals.come(now);

@@ -27,17 +27,18 @@ import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What makes a folder a job's folder of this user, so that it may be used or deleted.
+ * Decides whether a folder is a job's folder of this user, so that it may be used or deleted.
  *
- * <p>Others may keep files beside it, with any name. A folder is taken for a job's only if it is a
- * real folder of this user with mode {@code rwx------} and has the marker that JCCL writes. It may
- * be deleted only if it also holds nothing but files that JCCL makes. Folders get and lose their
- * name with the marker in them, so none of ours is ever seen without.
+ * <p>The parent folder may hold files of others, with any name. A folder is accepted only if it is
+ * a real folder of this user with mode {@code rwx------} and contains the marker that JCCL writes.
+ * It may be deleted only if it also holds nothing but files that JCCL creates. Folders are renamed
+ * to and from their final name with the marker in them, so no job's folder is ever visible without
+ * it.
  */
 final class OwnFolder {
     static final String PREFIX = "jccl-";
 
-    /** Marks a folder of ours, and is locked by who changes what others rely on. */
+    /** Marks a job's folder, and is locked by a process that changes it. */
     static final String MARKER = "gate";
 
     static final byte[] MARK = "JCCL job folder, version 1\n".getBytes(StandardCharsets.US_ASCII);
@@ -49,7 +50,7 @@ final class OwnFolder {
     private static final FileAttribute<?> PRIVATE_FILE =
             PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------"));
 
-    /** All names that this class and its users give to files. */
+    /** All names of files that JCCL creates in a job's folder. */
     private static final Pattern FILES =
             Pattern.compile(
                     MARKER
@@ -57,7 +58,7 @@ final class OwnFolder {
                             + "|(ctl-0(\\.\\d+)*|heap-\\d+-\\d+)(\\.part)?"
                             + "|(card-\\d+-\\d+|verdict-\\d+|refused-\\d+)(\\.\\d+\\.part)?");
 
-    /** What follows a folder's name while it is made, or after it was taken out of the way. */
+    /** Suffix of a folder's name while it is being created or deleted. */
     static final String NEW = ".new-";
 
     static final String OLD = ".old-";
@@ -66,16 +67,16 @@ final class OwnFolder {
     static final String STORE = "store-";
     private static final Pattern STORES = Pattern.compile(STORE + "\\d+");
 
-    /** What a store in a folder makes of keys such as {@code world/card-0}. */
+    /** File names of a store's keys such as {@code world/card-0}. */
     private static final Pattern STORE_FILES =
             Pattern.compile(MARKER + "|\\.lock-\\d+|\\.part-[0-9a-f-]{36}|[\\w*+%-]+%2F[\\w*+%-]+");
 
-    /** Who files made in a folder belong to. */
+    /** Owner of files created in a folder. */
     private static final Map<Path, UserPrincipal> OWNERS = new ConcurrentHashMap<>();
 
     private OwnFolder() {}
 
-    /** What is at a folder's path is not a job's folder of this user. */
+    /** A folder's path is occupied by something other than a job's folder of this user. */
     static final class ForeignException extends IOException {
         static final long serialVersionUID = 1L;
 
@@ -88,7 +89,7 @@ final class OwnFolder {
         return Files.readAttributes(file, PosixFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
     }
 
-    /** The user to whom files belong that this process makes: asked of the file system itself. */
+    /** Owner of files that this process creates, as the file system reports it. */
     private static UserPrincipal self() throws IOException {
         Path root = SharedFolder.root();
         UserPrincipal known = OWNERS.get(root);
@@ -104,7 +105,7 @@ final class OwnFolder {
         return known;
     }
 
-    /** Throws unless a path is a folder of this user's with a marker in it. */
+    /** Throws unless a path is a folder of this user with a marker in it. */
     static void checkOurs(Path folder) throws IOException {
         UserPrincipal self = self();
         PosixFileAttributes a = attributes(folder);
@@ -128,7 +129,7 @@ final class OwnFolder {
                 || !isOwnFile(marker, self)
                 || Files.size(marker) != MARK.length) {
             if (!attributes(folder).fileKey().equals(a.fileKey())) {
-                // Another rank has moved it away, to delete it, and made a new one.
+                // Another rank has renamed it for deletion and created a new one.
                 throw new NoSuchFileException(marker.toString());
             }
             throw unmarked();
@@ -151,7 +152,7 @@ final class OwnFolder {
                         + "' of this version of JCCL, so something else made it");
     }
 
-    /** Makes a job's folder, unless something is there already. */
+    /** Creates a job's folder, unless the path exists. */
     static void make(Path path) throws IOException {
         if (Files.exists(path, LinkOption.NOFOLLOW_LINKS)) {
             return;
@@ -177,7 +178,7 @@ final class OwnFolder {
                         + Long.toHexString(ThreadLocalRandom.current().nextLong()));
     }
 
-    /** Whether a path may be one that {@link #beside} made for a folder. */
+    /** Whether a path can be one that {@link #beside} created for a folder. */
     static boolean isTemporary(Path folder, Path path) {
         String name = path.getFileName().toString();
         String start = folder.getFileName().toString();
@@ -186,8 +187,9 @@ final class OwnFolder {
     }
 
     /**
-     * Deletes a folder with a temporary name whose maker was killed before it wrote the marker, or
-     * whose remover after it deleted it: it holds nothing, or an empty marker.
+     * Deletes a folder with a temporary name whose creator was killed before it wrote the marker,
+     * or whose remover was killed after it deleted the marker: it holds nothing, or an empty
+     * marker.
      *
      * @return false if it is something else
      */
@@ -217,7 +219,7 @@ final class OwnFolder {
         }
     }
 
-    /** Opens a file, for its user alone if it is made, and none that a link leads to. */
+    /** Opens a file without following links; a created file is accessible to its user only. */
     static FileChannel open(Path file, OpenOption... more) throws IOException {
         List<OpenOption> options = new ArrayList<>(List.of(more));
         options.addAll(
@@ -234,9 +236,9 @@ final class OwnFolder {
 
     /**
      * Lists the files of a folder, in an order in which they can be deleted. The folder of a run's
-     * store is the only one that is looked into.
+     * store is the only one that is descended into.
      *
-     * @return false if there is anything that JCCL does not make
+     * @return false if there is anything that JCCL does not create
      */
     private static boolean collect(Path folder, Pattern names, List<Path> found)
             throws IOException {
@@ -258,7 +260,7 @@ final class OwnFolder {
 
     private static boolean collectStore(Path store, List<Path> found) throws IOException {
         List<Path> files = new ArrayList<>();
-        // Its maker may have been killed before it wrote the marker: then it is empty.
+        // It is empty if its creator was killed before it wrote the marker.
         boolean ours =
                 collect(store, STORE_FILES, files)
                         && (files.isEmpty() || files.contains(store.resolve(MARKER)));
@@ -268,21 +270,21 @@ final class OwnFolder {
 
     /**
      * The files of a job's folder, in an order in which they can be deleted; null if there is
-     * anything in it that JCCL does not make.
+     * anything in it that JCCL does not create.
      */
     static @Nullable List<Path> list(Path folder) throws IOException {
         List<Path> files = new ArrayList<>();
         return collect(folder, FILES, files) ? files : null;
     }
 
-    /** The same of a store's folder, which is checked to be one. */
+    /** The same for a store's folder, after a check that it is one. */
     static @Nullable List<Path> listStore(Path store) throws IOException {
         checkOurs(store);
         List<Path> files = new ArrayList<>();
         return collectStore(store, files) ? files : null;
     }
 
-    /** Whether a file has a name that JCCL gives, and is one. */
+    /** Whether it is a regular file with a name that JCCL uses. */
     static boolean isOurs(Path file) {
         return isNamed(file, FILES) && Files.isRegularFile(file, LinkOption.NOFOLLOW_LINKS);
     }

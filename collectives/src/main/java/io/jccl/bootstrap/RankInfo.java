@@ -13,30 +13,30 @@ import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a rank says of itself before a communicator is made, and what differs between those of all.
+ * Information about a rank before a communicator is created, and the comparison of all ranks'.
  *
- * @param rank which
+ * @param rank the rank
  * @param process its machine and process
- * @param size how many ranks it expects
- * @param facts what all ranks have to say alike, by name
+ * @param size number of ranks that it expects
+ * @param facts facts that must be equal on all ranks
  */
 public record RankInfo(int rank, String process, int size, Map<String, Fact> facts) {
     /**
-     * What a rank says of itself that all ranks have to say alike.
+     * A fact about a rank that must be equal on all ranks.
      *
      * @param name in the plural, such as {@code "versions of NCCL"}
      * @param value this rank's
-     * @param remedy what to do if others have another
+     * @param remedy what to do if other ranks have another value
      */
     public record Fact(String name, String value, String remedy) {}
 
     private static final String BETWEEN = "\t";
     private static final String NONE = "none";
 
-    /** A number of ranks that is still read one by one. */
+    /** Largest number of ranks that a message lists individually. */
     public static final int MANY = 8;
 
-    /** This process's; the version of JCCL is added to the facts. */
+    /** Information about this process; the version of JCCL is added to the facts. */
     public static RankInfo own(int rank, int size, Collection<Fact> facts) {
         Map<String, Fact> all = new LinkedHashMap<>();
         String versions = "versions of JCCL";
@@ -58,7 +58,7 @@ public record RankInfo(int rank, String process, int size, Map<String, Fact> fac
         return host + ":" + ProcessHandle.current().pid();
     }
 
-    /** As text, for {@link #read}. */
+    /** Text that {@link #read} parses. */
     public String write() {
         return process + "\n" + size + says();
     }
@@ -80,7 +80,7 @@ public record RankInfo(int rank, String process, int size, Map<String, Fact> fac
         return text.replaceAll("[\t\n\r]", " ");
     }
 
-    /** What {@link #write} wrote. */
+    /** Parses the text of {@link #write}. */
     public static RankInfo read(int rank, String text) {
         List<String> lines = text.lines().toList();
         Map<String, Fact> facts = new LinkedHashMap<>();
@@ -91,17 +91,17 @@ public record RankInfo(int rank, String process, int size, Map<String, Fact> fac
         return new RankInfo(rank, lines.get(0), Integer.parseInt(lines.get(1)), facts);
     }
 
-    /** Whether two ranks fit each other. */
+    /** Whether two ranks are compatible. */
     public boolean fits(RankInfo other) {
         return size == other.size && says().equals(other.says());
     }
 
     /**
-     * What differs between ranks, who has what, and what to do.
+     * Describes the differences between ranks, which rank has which value, and what to do.
      *
-     * @param where whose ranks they are, such as {@code "communicator 'world'"}
-     * @param cards those of all ranks that are here, by rank
-     * @return a sentence; null if they fit each other
+     * @param where what the ranks belong to, such as {@code "communicator 'world'"}
+     * @param cards information of all present ranks, by rank
+     * @return a sentence; null if they are compatible
      */
     public static @Nullable String differences(String where, List<RankInfo> cards) {
         List<String> wrong = new ArrayList<>();
@@ -132,7 +132,7 @@ public record RankInfo(int rank, String process, int size, Map<String, Fact> fac
                 : "the ranks of " + where + " have " + String.join(". They also have ", wrong);
     }
 
-    /** Those with the same value together; of most of them, one as an example. */
+    /** Ranks grouped by value; of a large group, one rank as an example. */
     private static String different(String what, Map<String, List<RankInfo>> values) {
         StringBuilder text = new StringBuilder("different ").append(what).append(": ");
         int most = values.values().stream().mapToInt(List::size).max().orElse(0);

@@ -8,7 +8,7 @@ import java.net.URI;
 import java.net.URL;
 import org.jspecify.annotations.Nullable;
 
-/** Which JCCL this is. */
+/** The version of JCCL. */
 final class Release {
     private static final String UNKNOWN = "unknown";
 
@@ -17,7 +17,7 @@ final class Release {
 
     private Release() {}
 
-    /** The version that the module has, also where the jar is on the class path. */
+    /** The version of the module, also if the jar is on the class path. */
     static String version() {
         String p = pretended;
         if (p != null) {
@@ -30,7 +30,7 @@ final class Release {
         return own == null ? UNKNOWN : own.rawVersion().orElse(UNKNOWN);
     }
 
-    /** The descriptor in this class's own jar or folder: there is one in every module's. */
+    /** The module descriptor in this class's own jar or folder; other modules have theirs. */
     private static @Nullable ModuleDescriptor besideThisClass() {
         URL here = Release.class.getResource("Release.class");
         String path = Release.class.getName().replace('.', '/') + ".class";
@@ -40,7 +40,7 @@ final class Release {
         String root = here.toString().substring(0, here.toString().length() - path.length());
         try (InputStream in = URI.create(root + "module-info.class").toURL().openStream()) {
             ModuleDescriptor found = ModuleDescriptor.read(in);
-            // A jar made of many has one of them, or none.
+            // A shaded jar has one descriptor, or none.
             return found.name().startsWith("io.jccl") ? found : null;
         } catch (IOException | IllegalArgumentException | InvalidModuleDescriptorException e) {
             return null;

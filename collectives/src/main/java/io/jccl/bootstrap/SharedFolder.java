@@ -28,13 +28,13 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The folder of one job in a shared-memory file system, for its user alone: locks of its ranks,
- * small files that they leave for each other, and files that they map. What may be used and
- * deleted, {@link OwnFolder} decides; each rank holds a lock on its own file for as long as it
- * lives ({@link FileLocks}).
+ * The folder of one job in a shared-memory file system, accessible to its user only: locks of its
+ * ranks, small files that they exchange, and files that they map. {@link OwnFolder} decides what
+ * may be used and deleted; each rank holds a lock on its own file as long as it lives ({@link
+ * FileLocks}).
  */
 public final class SharedFolder {
-    /** A folder without a locked file this young may belong to a job that is just starting. */
+    /** A younger folder without a locked file may belong to a job that is just starting. */
     private static final Duration GRACE = Duration.ofSeconds(30);
 
     private static final int GATE_TRIES = 500;
@@ -46,7 +46,7 @@ public final class SharedFolder {
         this.path = root().resolve(OwnFolder.PREFIX + checkedId(jobId));
     }
 
-    /** Where jobs have their folders. */
+    /** Parent folder of all jobs' folders. */
     public static Path root() {
         String set = System.getProperty("jccl.shm.dir", System.getenv("JCCL_SHM_DIR"));
         if (set != null && !set.isBlank()) {
@@ -79,7 +79,7 @@ public final class SharedFolder {
         return path.resolve("rank-" + rank + ".lock");
     }
 
-    /** Makes the folder of a run's store; by rank 0, before others know the number. */
+    /** Creates the folder of a run's store; called by rank 0 before others know the number. */
     void makeStore(long nonce) {
         try {
             OwnFolder.makeMarked(store(nonce));
@@ -98,11 +98,12 @@ public final class SharedFolder {
     /**
      * Locks a rank's file for the life of this process; null if another process holds it.
      *
-     * <p>The file says that the rank is joining, by a token, until {@link #joined}. Taking a lock
+     * <p>Until {@link #joined}, a token in the file shows that the rank is joining. Taking a lock
      * and deleting an abandoned folder exclude each other by the folder's gate: otherwise a rank
      * could lock a file that is deleted under it.
      *
-     * @throws JcclException if something else than a job's folder of this user is in its place
+     * @throws JcclException if the path is occupied by something other than a job's folder of this
+     *     user
      */
     @Nullable Lock tryLock(int rank) {
         Path file = lockFile(rank);
@@ -113,7 +114,7 @@ public final class SharedFolder {
                     return null;
                 }
                 if (!isHeld(rank)) {
-                    // Of an earlier process; no other can come while this one is in the gate.
+                    // Of an earlier process; no other can lock it while this one is in the gate.
                     delete(LocalHandshake.refusal(rank));
                 }
                 FileChannel channel = FileLocks.lock(file, StandardOpenOption.CREATE);
@@ -158,7 +159,7 @@ public final class SharedFolder {
         }
     }
 
-    /** Says that a rank is not joining any more. */
+    /** Records that a rank has joined. */
     void joined(int rank, Lock lock) {
         try {
             FileLocks.token(lockFile(rank), 0);
@@ -168,7 +169,7 @@ public final class SharedFolder {
         }
     }
 
-    /** Looks at a rank's lock. */
+    /** Inspects a rank's lock. */
     FileLocks.Look look(int rank) {
         return FileLocks.look(lockFile(rank));
     }
@@ -189,7 +190,7 @@ public final class SharedFolder {
         }
     }
 
-    /** Writes a small file that nobody sees half written; one writer at a time has the number. */
+    /** Writes a small file atomically; writers at the same time have different numbers. */
     void put(String name, String text, int writer) {
         Path part = part(name, text, writer);
         try {
@@ -199,13 +200,13 @@ public final class SharedFolder {
         }
     }
 
-    /** The same, unless somebody was first. */
+    /** The same, unless the file exists. */
     void putFirst(String name, String text, int writer) {
         Path part = part(name, text, writer);
         try {
             Files.createLink(path.resolve(name), part);
         } catch (FileAlreadyExistsException e) {
-            // Then that counts.
+            // The first one counts.
         } catch (IOException e) {
             throw new UncheckedIOException("cannot write " + path.resolve(name), e);
         } finally {
@@ -228,7 +229,7 @@ public final class SharedFolder {
         }
     }
 
-    /** Creates a file of zeros whose memory is really there, and maps it. */
+    /** Creates a file of zeros with reserved memory, and maps it. */
     public MemorySegment create(String name, long bytes, Arena arena, String purpose) {
         return SharedMemory.create(path, name, bytes, arena, purpose);
     }
@@ -264,7 +265,7 @@ public final class SharedFolder {
         }
     }
 
-    /** Deletes files of ours whose names start so. */
+    /** Deletes JCCL's files whose names have a prefix. */
     void deleteAll(String prefix) {
         try (DirectoryStream<Path> files = Files.newDirectoryStream(path, prefix + "*")) {
             for (Path f : files) {
@@ -279,7 +280,7 @@ public final class SharedFolder {
         }
     }
 
-    /** Deletes what dead ranks left here; the caller holds rank 0's lock. */
+    /** Deletes files of dead ranks; the caller holds rank 0's lock. */
     void deleteLeftovers(int ranks) {
         deleteAll("ctl-");
         for (int r = 0; r < ranks; r++) {
@@ -290,9 +291,10 @@ public final class SharedFolder {
     }
 
     /**
-     * Gives up a rank's lock.
+     * Releases a rank's lock.
      *
-     * @param delete whether to delete its file too; else others who join see that this one ended
+     * @param delete whether to delete its file too; otherwise joining ranks see that this one has
+     *     ended
      */
     void unlock(int rank, Lock lock, boolean delete) {
         try {
@@ -311,7 +313,8 @@ public final class SharedFolder {
     }
 
     private static void deleteIfAbandoned(Path folder) {
-        // Whoever is inside the gate may have looked before this rank gave up its lock: look again.
+        // A process inside the gate may have inspected this rank's lock before it was released:
+        // retry.
         for (int i = 0;
                 i < GATE_TRIES && Files.isDirectory(folder, LinkOption.NOFOLLOW_LINKS);
                 i++) {
@@ -322,7 +325,7 @@ public final class SharedFolder {
         }
     }
 
-    /** Returns false if somebody else was inside the gate. */
+    /** Returns false if another process was inside the gate. */
     private static boolean tryDelete(Path folder) {
         try (FileLocks.Gate gate = FileLocks.Gate.enter(folder)) {
             if (gate == null) {
@@ -337,19 +340,19 @@ public final class SharedFolder {
                     return true;
                 }
             }
-            // Out of the way first: nobody is to find it without its marker.
+            // Renamed first, so that no process finds it without its marker.
             Path dead = OwnFolder.beside(folder, OwnFolder.OLD);
             Files.move(folder, dead, StandardCopyOption.ATOMIC_MOVE);
             deleteMoved(dead, dead.resolve(folder.relativize(gate.file())));
         } catch (IOException e) {
-            // It is not ours, or others clean up too; nothing depends on it.
+            // Not a job's folder, or others are deleting it too; nothing depends on it.
         }
         return true;
     }
 
     /**
-     * Deletes a folder that nobody finds by its name any more. A process that ends may have written
-     * to its store after it gave up its lock, and until the move: what counts is what is there now.
+     * Deletes a renamed folder. A process that ends may have written to its store after it released
+     * its lock and until the renaming, so the files are listed now.
      */
     private static void deleteMoved(Path dead, Path marker) throws IOException {
         for (int i = 0; i < GATE_TRIES; i++) {
@@ -357,7 +360,7 @@ public final class SharedFolder {
             if (files == null) {
                 return;
             }
-            // Last, since it shows whose the folder is.
+            // Last, since it identifies the folder.
             files.remove(marker);
             if (files.isEmpty()) {
                 break;
@@ -367,7 +370,7 @@ public final class SharedFolder {
                     Files.deleteIfExists(f);
                 }
             } catch (DirectoryNotEmptyException e) {
-                // A write that was under way while the folder moved.
+                // A write that was in progress while the folder was renamed.
             }
         }
         Files.deleteIfExists(marker);
@@ -385,13 +388,13 @@ public final class SharedFolder {
                 Files.deleteIfExists(store);
             }
         } catch (IOException e) {
-            // It goes when the last process leaves.
+            // It is deleted when the last process leaves.
         }
     }
 
     /**
-     * Deletes the folder of a job by id if none of its ranks lives, and what ranks that were killed
-     * while they made or deleted it left beside it; used by launchers.
+     * Deletes the folder of a job if none of its ranks is alive, and temporary folders of ranks
+     * that were killed while creating or deleting it; used by launchers.
      */
     public static void removeJob(String jobId) {
         Path folder = new SharedFolder(jobId).path;
@@ -427,7 +430,7 @@ public final class SharedFolder {
         void on(Path folder) throws IOException;
     }
 
-    /** Calls back with what has a name that starts so; a failure does not keep it from the rest. */
+    /** Visits all paths whose names have a prefix; a failure does not prevent visiting the rest. */
     private static void forEach(String prefix, Action action) {
         try (DirectoryStream<Path> found =
                 Files.newDirectoryStream(
@@ -436,11 +439,11 @@ public final class SharedFolder {
                 try {
                     action.on(f);
                 } catch (IOException e) {
-                    // It went away since, or is another user's.
+                    // It was deleted since, or belongs to another user.
                 }
             }
         } catch (IOException | DirectoryIteratorException e) {
-            // The next run looks again.
+            // The next run tries again.
         }
     }
 }

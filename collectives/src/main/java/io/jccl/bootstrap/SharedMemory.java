@@ -21,7 +21,7 @@ final class SharedMemory {
 
     private SharedMemory() {}
 
-    /** Creates a file of zeros whose memory is really there, and maps it. */
+    /** Creates a file of zeros with reserved memory, and maps it. */
     static MemorySegment create(Path folder, String name, long bytes, Arena arena, String purpose) {
         Path file = folder.resolve(name);
         Path part = folder.resolve(name + ".part");
@@ -36,7 +36,8 @@ final class SharedMemory {
                             part,
                             StandardOpenOption.CREATE,
                             StandardOpenOption.TRUNCATE_EXISTING)) {
-                // Writing reserves the pages: a sparse file would end in SIGBUS when memory is out.
+                // Writing reserves the pages: with a sparse file, lack of memory would cause
+                // SIGBUS.
                 fill(c, bytes);
                 memory = c.map(MapMode.READ_WRITE, 0, bytes, arena);
             } catch (IOException e) {
@@ -92,7 +93,7 @@ final class SharedMemory {
         }
     }
 
-    /** Throws if there is no room for the small files that every run needs. */
+    /** Throws if there is no space for the small files that every run needs. */
     static void checkSpace() {
         try {
             FileStore store = Files.getFileStore(SharedFolder.root());
@@ -100,7 +101,7 @@ final class SharedMemory {
                 throw tooSmall(store, SMALL_FILES, "what ranks say of themselves");
             }
         } catch (IOException e) {
-            // What failed first is what the caller hears of.
+            // The caller receives the first error.
         }
     }
 }

@@ -18,31 +18,31 @@ import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The first phase of making a communicator of processes, before any native library waits for
- * anybody: are all here, with the same size, versions and settings, and each number once? The
- * answer is one verdict, which whoever knows it first puts into the store, and which all ranks
- * read: so one bad rank fails all of them at once, and all tell the same story. Those who wait give
- * signs of life, so that one that ends meanwhile is missed after 15 seconds.
+ * The first phase of creating a communicator of processes, before any native library waits: checks
+ * that all ranks are present, with the same size, versions and settings, and that each rank exists
+ * once. The result is a single verdict; the first rank that knows it writes it to the store, and
+ * all ranks read it, so one wrong rank fails all of them at once with the same message. Waiting
+ * ranks write heartbeats, so a rank that ends in the meantime is noticed after 15 seconds.
  *
  * <p><b>Threads:</b> any.
  */
 public final class StoreHandshake {
-    /** How often who waits looks whether a rank has died. */
+    /** How often a waiting rank checks whether another has died. */
     private static final Duration LOOK = Duration.ofMillis(200);
 
     /**
-     * How long others may still come, when it is known that ranks differ, so as to name them all.
+     * How long to wait for further ranks once a difference is known, so that the message names all.
      */
     private static final Duration REST = Duration.ofSeconds(2);
 
-    /** How often who waits gives a sign of life, and for how long another may give none. */
+    /** Interval of heartbeats, and how long another rank's may be missing. */
     private static final Duration SIGNS = Duration.ofSeconds(2);
 
     private static final Duration SILENCE = Duration.ofSeconds(15);
 
     private static final int MOST_RANKS = 1 << 20;
 
-    /** Ranks that one looks for in a row: a size may be a number that nobody can mean. */
+    /** Most missing ranks looked for in a row: a size may be absurdly large by mistake. */
     private static final int MOST_LOOKS = 256;
 
     private final Store store;
@@ -50,7 +50,7 @@ public final class StoreHandshake {
     private final int rank;
     private final int size;
 
-    // Of the next rank that is here, as seen from this one.
+    // Of the next present rank after this one.
     private long signs;
     private long nextSign = System.nanoTime();
     private int watched = -1;
@@ -58,7 +58,7 @@ public final class StoreHandshake {
     private long lastHeard;
 
     /**
-     * The roll call of one communicator.
+     * The handshake of one communicator.
      *
      * @param store the same for all ranks
      * @param name names the communicator; once per store
@@ -72,7 +72,7 @@ public final class StoreHandshake {
         this.size = size;
     }
 
-    /** What becomes of a roll call; the letter stands before the story in the store. */
+    /** Outcome of a handshake; the letter precedes the message in the store. */
     private enum Verdict {
         ALL_HERE('+'),
         MISSING('?'),
@@ -87,26 +87,27 @@ public final class StoreHandshake {
     }
 
     /**
-     * Says that this rank is here, and waits until it is known whether all are and fit each other.
+     * Publishes this rank's information and waits until all ranks are present and known to be
+     * compatible, or not.
      *
-     * @param facts what has to be alike; the version of JCCL and the world size are added
-     * @param timeout how long to wait for the others
-     * @throws CollectiveTimeoutException on all ranks, if some did not come within the timeout of
-     *     one; the message names them
-     * @throws JcclException on all ranks, if some differ or two claim one number; the message names
-     *     them with their hosts and process numbers
-     * @throws RankFailedException on all ranks, if one failed meanwhile
+     * @param facts facts that must be equal; the version of JCCL and the world size are added
+     * @param timeout how long to wait for the others @throws CollectiveTimeoutException on all
+     *     ranks, if some did not come within the timeout of one; the message names them
+     * @throws JcclException on all ranks, if some differ or two claim the same rank; the message
+     *     names them with their hosts and process numbers
+     * @throws RankFailedException on all ranks, if one failed in the meantime
      */
     public void answer(List<Fact> facts, Duration timeout) {
         answer(facts, timeout, null);
     }
 
     /**
-     * The same, where there are other ways to know of a rank's death than the store.
+     * The same, if a rank's death can be detected by other means than the store.
      *
-     * @param facts what has to be alike
+     * @param facts facts that must be equal
      * @param timeout how long to wait for the others
-     * @param broken says why not all can come any more, or null; asked five times a second
+     * @param broken returns why not all ranks can come any more, or null; called five times a
+     *     second
      */
     public void answer(
             List<Fact> facts, Duration timeout, @Nullable Supplier<@Nullable String> broken) {
@@ -116,7 +117,7 @@ public final class StoreHandshake {
             claimedTwice(mine);
             return;
         }
-        // Counted before it can be the first: who reads the first knows that it was.
+        // Counted before it can be the first, so that a rank that reads the first knows that.
         long here = store.add(key("here"), 1);
         boolean first = store.compareAndSet(key("first"), null, bytes(rank + "\n" + mine));
         String other = first ? null : read("first");
@@ -149,11 +150,11 @@ public final class StoreHandshake {
                         + " earlier run, this run a store of its own";
         String said = verdict(Verdict.DIFFERENT, story);
         throwUnlessAllHere(said);
-        // The others were complete without this one.
+        // The other ranks were complete without this one.
         throw new JcclException(story);
     }
 
-    /** Lets those come who are on their way: they may be of those that differ. */
+    /** Waits for ranks that are still starting: they may differ too. */
     private void awaitRest(long deadline) {
         long until = Math.min(System.nanoTime() + REST.toNanos(), deadline);
         while (System.nanoTime() < until
@@ -167,12 +168,12 @@ public final class StoreHandshake {
         return cards.stream().mapToInt(RankInfo::size).max().orElse(0);
     }
 
-    /** The cards of all ranks that are here, also of those that this rank's size does not have. */
+    /** Information of all present ranks, including ranks beyond this rank's size. */
     private List<RankInfo> cards() {
         List<RankInfo> cards = new ArrayList<>();
         long here = store.add(key("here"), 0);
         int until = size;
-        // Not all numbers below a size that nobody can mean.
+        // Not all numbers below an absurdly large size.
         for (int r = 0; r < Math.min(until, MOST_RANKS) && cards.size() < here; r++) {
             String text = read("card-" + r);
             if (text != null) {
@@ -184,7 +185,7 @@ public final class StoreHandshake {
         return cards;
     }
 
-    /** Looks at all that are here; says what is wrong, or that nothing is if none is missing. */
+    /** Checks all present ranks; returns what is wrong, or success if none is missing. */
     private void judge() {
         List<RankInfo> cards = cards();
         String wrong = RankInfo.differences("communicator '" + name + "'", cards);
@@ -219,17 +220,17 @@ public final class StoreHandshake {
     }
 
     /**
-     * Gives a sign of life now and then, and looks for those of the next rank that is here: so
-     * every rank is watched by one, and nobody reads the signs of all.
+     * Writes a heartbeat now and then, and reads those of the next present rank: every rank is
+     * watched by one other, and none reads all heartbeats.
      *
-     * @return which rank gives none any more; null if that is not known
+     * @return the rank whose heartbeats stopped; null if none is known
      */
     private @Nullable String silent() {
         long now = System.nanoTime();
         if (now - nextSign < 0) {
             return null;
         }
-        // If this rank itself was stopped, the others may have been, too.
+        // If this rank itself was stopped, the others may have been stopped too.
         boolean late = now - nextSign > SIGNS.toNanos();
         nextSign = now + SIGNS.toNanos();
         store.set(key("sign-" + rank), bytes(Long.toString(++signs)));
@@ -308,16 +309,16 @@ public final class StoreHandshake {
     }
 
     /**
-     * Says that this rank, or another that cannot say so itself, failed before all were here: those
-     * who wait learn of it at once. After a verdict it changes nothing.
+     * Reports that this rank, or another that cannot report it, failed before all were present:
+     * waiting ranks are notified at once. After a verdict it has no effect.
      *
-     * @param story which rank, and why
+     * @param story the rank and the reason
      */
     public void fail(String story) {
         String unused = verdict(Verdict.FAILED, story);
     }
 
-    /** The verdict: this one, or that which came before it. */
+    /** The verdict: this one, or an earlier one. */
     private String verdict(Verdict verdict, String story) {
         String said = verdict.letter + story;
         byte[] b = bytes(said);

@@ -1,6 +1,6 @@
 /**
- * How ranks find each other before they have an engine: what each reports of itself, whether all
- * fit, and the processes of one machine.
+ * How ranks find each other before they have an engine: information about each rank, the
+ * compatibility check, and the processes of one machine.
  */
 @NullMarked
 package io.jccl.bootstrap;

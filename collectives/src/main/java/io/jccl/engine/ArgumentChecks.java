@@ -7,8 +7,8 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a call must fulfil before it becomes a {@link Request}. Each check throws if it does not
- * hold, and names the value, what was expected and what to do; nothing here changes state.
+ * The preconditions of a call, checked before it becomes a {@link Request}. A failed check throws
+ * an error that names the value, what was expected and what to do; no check changes state.
  */
 final class ArgumentChecks {
     private final EngineCommunicator engine;
@@ -29,7 +29,7 @@ final class ArgumentChecks {
         return buffer;
     }
 
-    /** A number is a rank's. */
+    /** Throws unless a number is a rank. */
     void rank(String name, int value) {
         if (value < 0 || value >= size) {
             throw new IllegalArgumentException(
@@ -38,9 +38,9 @@ final class ArgumentChecks {
     }
 
     /**
-     * The buffers of an operation whose blocks are all of one length.
+     * Checks the buffers of an operation whose blocks all have the same length.
      *
-     * @param s what this rank sends, or null if it sends nothing; r likewise
+     * @param s the buffer that this rank sends, or null if it sends nothing; r likewise
      * @return elements of a block
      */
     long uniform(CollectiveOp op, @Nullable Buffer s, @Nullable Buffer r) {
@@ -58,7 +58,7 @@ final class ArgumentChecks {
         return block;
     }
 
-    /** Whether such an operation is in place; buffers that overlap otherwise are refused. */
+    /** Whether such an operation is in place; throws if buffers overlap in another way. */
     boolean inPlace(CollectiveOp op, @Nullable Buffer s, @Nullable Buffer r, long block) {
         if (s == null || r == null || !engine.overlap(s, r)) {
             return false;
@@ -71,7 +71,9 @@ final class ArgumentChecks {
         return true;
     }
 
-    /** The buffers and tables of a v-variant; tables that this rank does not use are null. */
+    /**
+     * Checks the buffers and tables of a v-variant; tables that this rank does not use are null.
+     */
     void vector(
             CollectiveOp op,
             @Nullable Buffer s,
@@ -211,7 +213,7 @@ final class ArgumentChecks {
         }
     }
 
-    /** Blocks received must not overlap each other: which one would stay is undefined. */
+    /** Received blocks must not overlap each other: the result would be undefined. */
     private void disjoint(CollectiveOp op, long[] counts, long[] displs) {
         for (int i = 0; i < size; i++) {
             for (int j = 0; j < i; j++) {
@@ -239,7 +241,7 @@ final class ArgumentChecks {
         }
     }
 
-    /** Buffers overlap: throws unless exactly as the in-place form of the operation says. */
+    /** Throws unless overlapping buffers match the in-place form of the operation exactly. */
     void vectorInPlace(Request q, Buffer s, Buffer r) {
         CollectiveOp op = q.op;
         boolean same;

@@ -16,11 +16,11 @@ import org.jspecify.annotations.Nullable;
 
 /**
  * The part of a communicator that does not depend on the engine: checks every argument ({@link
- * ArgumentChecks}) and turns the call into a {@link Request}, which runs when its turn comes
- * ({@link OperationQueue}) or is recorded with its group ({@link GroupRecorder}). Keeps the flight
- * record.
+ * ArgumentChecks}) and turns the call into a {@link Request}, which runs in order ({@link
+ * OperationQueue}) or is recorded with its group ({@link GroupRecorder}). Every call is logged
+ * ({@link FlightLog}).
  *
- * <p><b>Threads:</b> as {@link Communicator} says.
+ * <p><b>Threads:</b> as for {@link Communicator}.
  */
 public abstract class EngineCommunicator implements Communicator {
     private final int rank;
@@ -42,7 +42,7 @@ public abstract class EngineCommunicator implements Communicator {
     /**
      * For an engine whose operations have not completed when {@link #execute} returns.
      *
-     * @param completesLater whether that is so; the engine then calls {@link
+     * @param completesLater whether this is such an engine; it then calls {@link
      *     FlightRecorder#complete}
      */
     @SuppressWarnings("this-escape") // its parts keep it for later calls
@@ -112,18 +112,18 @@ public abstract class EngineCommunicator implements Communicator {
     /** Whether element aAt of a is element bAt of b. */
     protected abstract boolean samePlace(Buffer a, long aAt, Buffer b, long bAt);
 
-    /** A stream with a thread of its own that drives this rank beside others in a group. */
+    /** A stream with its own thread, which drives this rank concurrently with others in a group. */
     protected abstract Stream driver();
 
-    /** Tells this communicator from all others, of all jobs; the same on all its ranks. */
+    /** Identifies this communicator among those of all jobs; the same on all its ranks. */
     protected abstract String communicatorId();
 
     /**
-     * The memory of a buffer of each rank, as this rank sees it: what one writes there, others read
-     * once they have met. All ranks call it, with buffers of {@link #device}, and use it as long as
-     * these are open.
+     * The memory of a buffer of each rank, mapped into this process: data that one rank writes is
+     * visible to the others after a synchronization. All ranks call it, with buffers of {@link
+     * #device}, and may use the memory as long as these are open.
      *
-     * @return by rank, or null on all ranks if some buffers cannot be seen by all
+     * @return by rank, or null on all ranks if some buffers cannot be mapped by all
      */
     public MemorySegment @Nullable [] peerMemory(Buffer buffer) {
         return size == 1 && device().kind() == Device.Kind.HOST
@@ -131,7 +131,7 @@ public abstract class EngineCommunicator implements Communicator {
                 : null;
     }
 
-    /** Channels that a library uses; 0 if it does not say. */
+    /** Channels that a library uses; 0 if it does not report them. */
     protected int channels() {
         return 0;
     }
@@ -424,7 +424,7 @@ public abstract class EngineCommunicator implements Communicator {
         submit(q, stream);
     }
 
-    /** This rank's block of an in-place buffer, which keeps the view for the next call. */
+    /** This rank's block of an in-place buffer; the buffer caches the view. */
     private Buffer ownBlock(Buffer buffer) {
         Objects.requireNonNull(buffer, "buffer");
         long block = checks.block(buffer, "an in-place buffer", true);
@@ -458,13 +458,13 @@ public abstract class EngineCommunicator implements Communicator {
         return queue.pending();
     }
 
-    /** Throws unless a number is a rank's. */
+    /** Throws unless a number is a rank. */
     protected final void checkRank(String name, int value) {
         checks.rank(name, value);
     }
 
     /**
-     * Throws within a group: what the operation calls would be recorded, but it needs the result.
+     * Throws within a group: the operation's calls would be recorded, but it needs their results.
      */
     protected final void refuseInGroup(String operation) {
         group.refuse(operation);

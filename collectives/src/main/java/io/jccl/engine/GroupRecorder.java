@@ -5,7 +5,7 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What one communicator records between the start and the end of a group.
+ * Records the operations of one communicator between the start and the end of a group.
  *
  * <p><b>Threads:</b> the communicator's thread only.
  */
@@ -15,10 +15,10 @@ final class GroupRecorder {
     private int depth;
     private @Nullable Batch batch;
 
-    /** That of the first operation, and so of all. */
+    /** The stream of the first operation, and so of all. */
     private @Nullable Stream stream;
 
-    /** Whether a nested group has failed, so that nothing of this one may run. */
+    /** Whether a nested group has failed, so that no operation of this one may run. */
     private boolean poisoned;
 
     GroupRecorder(EngineCommunicator engine, OperationQueue queue) {
@@ -30,7 +30,7 @@ final class GroupRecorder {
         return depth > 0;
     }
 
-    /** Throws if an operation may not be recorded because the others go to another stream. */
+    /** Throws if the group's other operations use another stream. */
     void checkStream(Stream named) {
         if (stream == null) {
             stream = named;
@@ -64,7 +64,7 @@ final class GroupRecorder {
         }
     }
 
-    /** Ends recording after an error; nothing of the whole group will run. */
+    /** Ends recording after an error; no operation of the group will run. */
     private void discard() {
         Batch discarded = Objects.requireNonNull(batch);
         for (Request r : discarded.requests) {
@@ -77,7 +77,9 @@ final class GroupRecorder {
         }
     }
 
-    /** Ends recording; returns what to run, or null if nothing or if an outer group goes on. */
+    /**
+     * Ends recording; returns the batch to run, or null if it is empty or an outer group is open.
+     */
     private @Nullable Batch end() {
         if (--depth > 0) {
             return null;
@@ -155,12 +157,12 @@ final class GroupRecorder {
         end(engines);
     }
 
-    /** Ends recording on several communicators and runs what was recorded, all at once. */
+    /** Ends recording on several communicators and runs all recorded operations together. */
     private static void end(EngineCommunicator[] engines) {
         @Nullable Batch[] batches = new Batch[engines.length];
         @Nullable Stream[] streams = new Stream[engines.length];
         RuntimeException first = null;
-        // All recordings end before anything runs, so that an error leaves none of them open.
+        // All recordings end before any operation runs, so that an error leaves none of them open.
         for (int i = 0; i < engines.length; i++) {
             streams[i] = engines[i].group.stream;
             try {
@@ -223,7 +225,7 @@ final class GroupRecorder {
         }
     }
 
-    /** The first rank on this thread, the others each on one of its own. */
+    /** The first rank on this thread, each of the others on its own thread. */
     private static void runBeside(EngineCommunicator[] engines, Batch[] batches, int n) {
         for (int i = 1; i < n; i++) {
             engines[i].queue.enqueue(batches[i], engines[i].driver());

@@ -9,11 +9,11 @@ import java.util.concurrent.atomic.AtomicLong;
  * The order of one communicator's operations, and the requests and batches that carry them.
  *
  * <p>Work that a stream runs later takes a ticket when it is called and runs when all earlier
- * tickets have ended, whatever streams they are on. An operation on the caller's own thread only
- * waits for those; it takes no ticket.
+ * tickets have ended, on any stream. An operation on the caller's own thread waits for those
+ * tickets, but takes none.
  *
  * <p><b>Threads:</b> the communicator's thread submits; streams' threads wait for their turn and
- * give back what they have run.
+ * return finished requests.
  */
 final class OperationQueue {
     private static final int MAX_POOLED = 1024;
@@ -22,7 +22,7 @@ final class OperationQueue {
 
     private final EngineCommunicator engine;
 
-    /** The request of operations that run on the caller; free again when the call returns. */
+    /** The request of operations that run on the caller's thread; free when the call returns. */
     private final Request inline;
 
     /** Requests and batches not in use; shared with stream threads, guarded by the former. */
@@ -30,7 +30,7 @@ final class OperationQueue {
 
     private final ArrayDeque<Batch> freeBatches = new ArrayDeque<>();
 
-    /** Operations called and completed; those that run on the caller alone are not counted. */
+    /** Operations called and completed, without those that run on the caller's thread. */
     private volatile long issued;
 
     private final AtomicLong executed = new AtomicLong();
@@ -42,7 +42,7 @@ final class OperationQueue {
 
     // ---- order
 
-    /** Runs a request taken as an inline one, or enqueues it. */
+    /** Runs an inline request, or enqueues another. */
     void submit(Request request, Stream stream) {
         if (request != inline) {
             enqueue(request, stream);
@@ -60,7 +60,7 @@ final class OperationQueue {
         }
     }
 
-    /** Gives work its place in the order, and to a stream with a thread of its own. */
+    /** Assigns work its position in the order and passes it to a stream with its own thread. */
     void enqueue(QueuedWork work, Stream stream) {
         boolean accepted = false;
         try {
@@ -73,7 +73,7 @@ final class OperationQueue {
         }
     }
 
-    /** Gives work its place in the order; the caller runs or drops it. */
+    /** Assigns work its position in the order; the caller runs or drops it. */
     <W extends QueuedWork> W ticketed(W work, boolean queued) {
         work.note(queued);
         work.ticket = issued;
@@ -86,7 +86,7 @@ final class OperationQueue {
         return issued - executed.get();
     }
 
-    /** Waits until everything called before has completed, on whatever stream. */
+    /** Waits until all earlier operations have completed, on any stream. */
     void awaitTurn(long ticket) {
         for (int i = 0; executed.get() != ticket; i++) {
             if (i < TURN_SPINS) {
@@ -98,7 +98,7 @@ final class OperationQueue {
     }
 
     void nextTurn() {
-        // Only the one whose turn it is writes.
+        // Only the thread whose turn it is writes.
         executed.setRelease(executed.get() + 1);
     }
 
@@ -119,7 +119,7 @@ final class OperationQueue {
         }
     }
 
-    /** Gives a request back, to be used again. */
+    /** Returns a request for reuse. */
     void free(Request request) {
         request.clear();
         if (request == inline) {

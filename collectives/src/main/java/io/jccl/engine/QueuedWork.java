@@ -4,14 +4,13 @@ import io.jccl.device.host.StreamTask;
 import io.jccl.flight.FlightEvents;
 
 /**
- * An operation or a group on one communicator. Whatever streams they are on, those of one
- * communicator run in the order in which they were called, since all ranks must run them in the
- * same one.
+ * An operation or a group on one communicator. Operations of one communicator run in the order in
+ * which they were called, on any stream, since all ranks must run them in the same order.
  */
 public abstract class QueuedWork implements StreamTask {
     final EngineCommunicator owner;
 
-    /** Place in the communicator's order. */
+    /** Position in the communicator's order. */
     long ticket;
 
     QueuedWork(EngineCommunicator owner) {
@@ -21,16 +20,16 @@ public abstract class QueuedWork implements StreamTask {
     /** Runs on the engine, to completion. */
     abstract void execute();
 
-    /** Is written down, before it is enqueued. */
+    /** Logs the operations, before they are enqueued. */
     abstract void note(boolean queued);
 
-    /** Tells recordings how it ended. */
+    /** Reports to recordings how it ended. */
     abstract void ended(FlightEvents.State state);
 
     /** The number of its last operation. */
     abstract long lastSequence();
 
-    /** Goes back to where it came from, to be used again. */
+    /** Returns to its pool for reuse. */
     abstract void recycle();
 
     @Override

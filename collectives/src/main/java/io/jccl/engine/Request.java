@@ -12,10 +12,10 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One checked operation, ready to run. Requests are reused, so that nothing is allocated per
+ * One checked operation, ready to run. Requests are reused, so no memory is allocated per
  * operation.
  *
- * <p>The v-variants all become one form: {@code sendCounts[j]} elements from {@code sendDispls[j]}
+ * <p>All v-variants have the same form: {@code sendCounts[j]} elements from {@code sendDispls[j]}
  * go to rank j, and {@code recvCounts[i]} elements from rank i go to {@code recvDispls[i]}.
  */
 public final class Request extends QueuedWork {
@@ -28,18 +28,21 @@ public final class Request extends QueuedWork {
     /** Elements in one block; 0 for the v-variants. */
     public long count;
 
-    /** Root, or for send and recv the other rank; 0 where neither applies. */
+    /** Root, or for send and recv the peer; 0 if neither applies. */
     public int root;
 
     public boolean inPlace;
 
-    /** Where it was enqueued; for engines whose streams order the work themselves. */
+    /** The stream, for engines whose streams order the work themselves. */
     public @Nullable Stream stream;
 
-    /** What the engine chose when it ran; {@link Algorithm#AUTO} if a library chooses. */
+    /** The algorithm that the engine chose; {@link Algorithm#AUTO} if a library chooses. */
     public Algorithm algorithm = Algorithm.AUTO;
 
-    /** Lengths and places of the blocks of a v-variant; written into, never replaced. */
+    /**
+     * Lengths and positions of the blocks of a v-variant; the arrays are written to, never
+     * replaced.
+     */
     public final long[] sendCounts;
 
     public final long[] sendDispls;
@@ -49,16 +52,19 @@ public final class Request extends QueuedWork {
     /** Its number among all operations of the rank, from 1. */
     public long sequence;
 
-    /** Its place among the operations that all ranks call alike; 0 if it is none of them. */
+    /**
+     * Its position among the operations that all ranks call in the same order; 0 if it is not one
+     * of them.
+     */
     long order;
 
-    /** Operation, type, reduction and root in one, as {@link FlightRecorder} writes them down. */
+    /** Operation, type, reduction and root in one word, as {@link FlightRecorder} stores them. */
     long word;
 
-    /** Whether a recording waits for its end. */
+    /** Whether a flight recording needs its end. */
     boolean traced;
 
-    /** Used again and again, as the request is. */
+    /** Reused, as the request is. */
     FlightEvents.@Nullable Kept event;
 
     Request(EngineCommunicator owner, int size) {
@@ -69,7 +75,7 @@ public final class Request extends QueuedWork {
         this.recvDispls = new long[size];
     }
 
-    /** What is called; not in place, and a sum if no reduction is named. */
+    /** Sets the operation; not in place, and a sum if no reduction is given. */
     void set(
             CollectiveOp called,
             @Nullable Buffer from,
@@ -88,7 +94,7 @@ public final class Request extends QueuedWork {
         inPlace = false;
     }
 
-    /** The blocks of a v-variant; where a table is null, its side has one block, or no part. */
+    /** Sets the blocks of a v-variant; if a table is null, that side has one block or none. */
     void setTables(
             long @Nullable [] fromCounts,
             long @Nullable [] fromDispls,
@@ -116,7 +122,10 @@ public final class Request extends QueuedWork {
         return Objects.requireNonNull(recv);
     }
 
-    /** Elements in one block; of a v-variant those that this rank sends, or if none, receives. */
+    /**
+     * Elements in one block; for a v-variant, all that this rank sends, or receives if it sends
+     * none.
+     */
     long elements() {
         if (!op.vector()) {
             return count;
@@ -177,7 +186,8 @@ public final class Request extends QueuedWork {
     }
 
     /**
-     * What an operation was, kept after its request is reused. Written by one thread, read by any.
+     * A copy of an operation's description, kept after its request is reused. Written by one
+     * thread, read by any.
      */
     public static final class Description {
         private long word = FlightRecorder.NOTHING;
@@ -186,14 +196,14 @@ public final class Request extends QueuedWork {
         private long number;
         private long order;
 
-        /** Name of an operation that is no collective; null for all others. */
+        /** Name of an operation that is not a collective; null for collectives. */
         private @Nullable String name;
 
         /**
-         * Takes over a request, which has a number.
+         * Copies a request that has a number.
          *
-         * @param order its place among the operations that all ranks have to call alike; 0 if it is
-         *     none of them
+         * @param order its position among the operations that all ranks call in the same order; 0
+         *     if it is not one of them
          */
         public void set(Request r, long number, long order) {
             this.word = r.word;
@@ -203,7 +213,10 @@ public final class Request extends QueuedWork {
             this.name = null;
         }
 
-        /** What only one engine has; with a peer, or a negative number if there is none. */
+        /**
+         * Describes an operation that only one engine has; with a peer, or a negative number for
+         * none.
+         */
         public void set(String name, int peer, long number) {
             this.name = name;
             this.peer = peer;
@@ -216,7 +229,10 @@ public final class Request extends QueuedWork {
             return number;
         }
 
-        /** Its place among the operations that all ranks call alike; 0 if it is none of them. */
+        /**
+         * Its position among the operations that all ranks call in the same order; 0 if it is not
+         * one.
+         */
         public long order() {
             return order;
         }

@@ -1,4 +1,4 @@
-/** What every engine shares: the operations as data, argument checks, groups. Not exported. */
+/** Code shared by all engines: operations as data, argument checks, groups. Not exported. */
 @NullMarked
 package io.jccl.engine;
 

@@ -7,7 +7,7 @@ import org.jspecify.annotations.Nullable;
 
 /** Where in the user's program an operation was called. */
 final class CallSite {
-    /** Packages whose frames are not the user's, with what lies below. */
+    /** Packages whose frames are not the user's, including their subpackages. */
     private static final String[] PACKAGES = {
         "java.",
         "jdk.",
@@ -48,7 +48,7 @@ final class CallSite {
                         .orElse(null));
     }
 
-    /** The user's frame nearest to where a thread is. */
+    /** The user's frame nearest to the top of a thread's stack. */
     static String of(Thread thread) {
         String site = of(thread.getStackTrace());
         return site != null
@@ -68,7 +68,7 @@ final class CallSite {
         return null;
     }
 
-    /** Without class loader and module, which say nothing to most. */
+    /** Without class loader and module. */
     static String text(StackTraceElement e) {
         String file = e.getFileName();
         return e.getClassName()

@@ -5,8 +5,8 @@ import io.jccl.device.DataType;
 import java.util.Objects;
 
 /**
- * Every operation as data: who gives, who gets, in how many blocks. One generic executor serves
- * them all. The order is part of the protocol between processes.
+ * Every operation as data: which ranks send and receive, and in how many blocks. One generic
+ * executor runs them all. The order of the constants is part of the protocol between processes.
  */
 public enum CollectiveOp {
     BROADCAST("broadcast", Flow.ONE_TO_ALL, 0),
@@ -26,7 +26,7 @@ public enum CollectiveOp {
     SEND("send", Flow.PEER, 0),
     RECV("recv", Flow.PEER, 0);
 
-    /** Which ranks' send and receive buffers count. */
+    /** Ranks whose send and receive buffers are used. */
     private enum Flow {
         ONE_TO_ALL,
         ALL_TO_ONE,
@@ -71,29 +71,29 @@ public enum CollectiveOp {
         return method;
     }
 
-    /** Whether the call names a root. */
+    /** Whether the call has a root. */
     public boolean rooted() {
         return flow == Flow.ONE_TO_ALL || flow == Flow.ALL_TO_ONE;
     }
 
-    /** Whether only the root's send buffer counts. */
+    /** Whether only the root's send buffer is used. */
     public boolean rootSends() {
         return flow == Flow.ONE_TO_ALL;
     }
 
-    /** Whether only the root's receive buffer counts. */
+    /** Whether only the root's receive buffer is used. */
     public boolean rootReceives() {
         return flow == Flow.ALL_TO_ONE;
     }
 
-    /** Whether a rank's send buffer counts. */
+    /** Whether a rank's send buffer is used. */
     public boolean sends(int rank, int root) {
         return flow == Flow.ALL_TO_ALL
                 || flow == Flow.ALL_TO_ONE
                 || (flow == Flow.ONE_TO_ALL && rank == root);
     }
 
-    /** Whether a rank's receive buffer counts. */
+    /** Whether a rank's receive buffer is used. */
     public boolean receives(int rank, int root) {
         return flow == Flow.ALL_TO_ALL
                 || flow == Flow.ONE_TO_ALL
@@ -115,7 +115,7 @@ public enum CollectiveOp {
         return (bits & Bits.REDUCES) != 0;
     }
 
-    /** Whether blocks have counts of their own. */
+    /** Whether each block has its own count. */
     public boolean vector() {
         return (bits & Bits.VECTOR) != 0;
     }
@@ -125,7 +125,7 @@ public enum CollectiveOp {
         return flow == Flow.PEER;
     }
 
-    /** What a rank asked for, for messages. */
+    /** Describes a call, for messages. */
     public String describe(DataType type, long count, ReduceOp.Kind kind, int root) {
         if (this == BARRIER) {
             return "barrier";

@@ -9,7 +9,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.function.Supplier;
 
-/** Leaves a rank's history as a file when its communicator fails. */
+/** Writes a rank's history to a file when its communicator fails. */
 public final class FlightDump {
     private static final System.Logger LOG = System.getLogger("io.jccl");
 
@@ -20,7 +20,7 @@ public final class FlightDump {
 
     private static String hostName() {
         try {
-            // The kernel's, which needs no name server.
+            // The kernel's host name, which needs no name server.
             return Files.readString(Path.of("/proc/sys/kernel/hostname")).strip();
         } catch (IOException e) {
             try {
@@ -31,7 +31,7 @@ public final class FlightDump {
         }
     }
 
-    /** Never throws: there is an error under way already. */
+    /** Never throws: an error is already being reported. */
     public static void leave(int rank, Supplier<FlightHistory> history) {
         try {
             Path folder = FlightSettings.folder();
@@ -58,7 +58,7 @@ public final class FlightDump {
                         + "-rank"
                         + history.rank()
                         + ".json";
-        // Moved into place: who reads it reads all of it.
+        // Renamed into place, so that readers see a complete file.
         Path part = folder.resolve("." + name + "." + history.process());
         Files.writeString(part, history.toJson());
         Files.move(part, folder.resolve(name), StandardCopyOption.REPLACE_EXISTING);

@@ -3,18 +3,18 @@ package io.jccl.flight;
 import io.jccl.Algorithm;
 
 /**
- * Events of Java's flight recorder, where the module jdk.jfr is there. With it off, or not there,
- * the compiled code of an operation holds nothing of this but a test of a flag.
+ * Events of Java's flight recorder, if the module jdk.jfr is present. If it is absent or switched
+ * off, only a test of a flag remains in the compiled code of an operation.
  */
 public final class FlightEvents {
-    /** Asked once: modules do not come later. */
+    /** Determined once: modules cannot be added later. */
     private static final boolean PRESENT = isPresent();
 
     private FlightEvents() {}
 
     private static boolean isPresent() {
         try {
-            // Not only there but readable by this module, too.
+            // Present and readable by this module.
             Class.forName("jdk.jfr.Event", false, FlightEvents.class.getClassLoader());
             Module own = FlightEvents.class.getModule();
             return ModuleLayer.boot().findModule("jdk.jfr").map(own::canRead).orElse(false);
@@ -23,12 +23,12 @@ public final class FlightEvents {
         }
     }
 
-    /** Whether a recording wants collectives. */
+    /** Whether a recording has enabled collectives. */
     public static boolean on() {
         return PRESENT && JfrEvents.COLLECTIVE.isEnabled();
     }
 
-    /** An event for the operations of one request, to be used again. */
+    /** Creates a reusable event for the operations of one request. */
     public static Kept make(String communicator, int rank, int size) {
         return JfrEvents.make(communicator, rank, size);
     }
@@ -39,7 +39,7 @@ public final class FlightEvents {
     }
 
     /**
-     * It ends: completed, failed, or for an engine that completes it later, enqueued.
+     * An operation ends: completed, failed or, if the engine completes it later, enqueued.
      *
      * @param event of {@link #make}
      * @param state how it ended
@@ -62,12 +62,12 @@ public final class FlightEvents {
         JfrEvents.end(event, state, word, count, number, order, algorithm, channels);
     }
 
-    /** Whether a recording wants the progress of engines that complete operations later. */
+    /** Whether a recording has enabled the progress of engines that complete operations later. */
     public static boolean progressOn() {
         return PRESENT && JfrEvents.PROGRESS.isEnabled();
     }
 
-    /** An engine that completes operations later has seen that all up to this one are complete. */
+    /** For an engine that completes operations later: all up to this one are complete. */
     public static void progress(String communicator, int rank, long completed) {
         JfrEvents.progress(communicator, rank, completed);
     }
@@ -79,6 +79,6 @@ public final class FlightEvents {
         ENQUEUED
     }
 
-    /** The event that a request keeps, to be used again. */
+    /** The reusable event of a request. */
     public interface Kept {}
 }

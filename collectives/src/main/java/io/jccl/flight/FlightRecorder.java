@@ -12,20 +12,20 @@ import java.util.TreeMap;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The last operations of one rank, always written down: a few stores into one array, no allocation.
+ * The latest operations of one rank, always recorded: a few stores into an array, no allocation.
  *
- * <p>The time of an operation is that of {@link StatusPoller}'s clock, which a thread sets every
- * {@value StatusPoller#TICK_MILLIS} ms: {@link System#nanoTime} alone takes longer than all the
- * rest. {@code JCCL_FLIGHT_CLOCK=exact} takes it all the same.
+ * <p>The time of an operation is read from {@link StatusPoller}'s clock, which a thread sets every
+ * {@value StatusPoller#TICK_MILLIS} ms, since {@link System#nanoTime} takes longer than everything
+ * else here. {@code JCCL_FLIGHT_CLOCK=exact} uses it nevertheless.
  *
- * <p><b>Threads:</b> {@link #note} by the one that uses the communicator, {@link #complete} by one
- * at a time, the rest by any.
+ * <p><b>Threads:</b> {@link #note} by the thread that uses the communicator, {@link #complete} by
+ * one at a time, the rest by any.
  */
 public final class FlightRecorder {
     private static final boolean EXACT = FlightSettings.exactClock();
     private static final boolean SITES = FlightSettings.callSites();
 
-    /** Operations that only one engine has; numbered after the collectives. */
+    /** Operations that only one engine has, numbered after the collectives. */
     private static final List<String> MORE = List.of("putSignal", "signal", "waitSignal");
 
     private static final CollectiveOp[] COLLECTIVES = CollectiveOp.values();
@@ -64,14 +64,14 @@ public final class FlightRecorder {
 
     private final long[] words;
 
-    /** Where each was called; only if that is asked for. */
+    /** Call sites; null unless requested. */
     private final @Nullable StackTraceElement @Nullable [] sites;
 
     private long last;
     private long completed;
     private long collectives;
 
-    /** Who used the communicator last; at first who made it. */
+    /** The thread that used the communicator last; initially the one that created it. */
     private volatile Thread user = Thread.currentThread();
 
     /** Where the user's thread was when the communicator failed. */
@@ -86,7 +86,7 @@ public final class FlightRecorder {
 
     // ---- written by the rank
 
-    /** An operation as the first word of its entry. */
+    /** Encodes an operation as the first word of its entry. */
     public static long word(
             CollectiveOp op,
             DataType type,
@@ -104,7 +104,10 @@ public final class FlightRecorder {
                 | (long) root << 32;
     }
 
-    /** The next place among the operations that all ranks call alike; 0 for send and recv. */
+    /**
+     * The next position among the operations that all ranks call in the same order; 0 for send and
+     * recv.
+     */
     public long nextOrder(CollectiveOp op) {
         return op.peerToPeer() ? 0 : ++collectives;
     }
@@ -152,14 +155,14 @@ public final class FlightRecorder {
         return number;
     }
 
-    /** All operations up to a number have completed. */
+    /** Records that all operations up to a number have completed. */
     public void complete(long number) {
         if (number > completed) {
             COMPLETED.setRelease(this, number);
         }
     }
 
-    /** Keeps the place where the communicator failed; the thread goes on. */
+    /** Keeps the position of the thread at which the communicator failed. */
     public void failed(Throwable error) {
         if (failedAt == null) {
             Thread t = Thread.currentThread();
@@ -180,7 +183,7 @@ public final class FlightRecorder {
         return Math.min((long) COMPLETED.getAcquire(this), last());
     }
 
-    /** An operation; null if there was none of this number, or it is forgotten. */
+    /** An operation; null if there is none of this number, or it was overwritten. */
     public @Nullable Operation at(long number) {
         long now = last();
         if (number < 1 || number > now || number <= now - capacity) {
@@ -199,7 +202,7 @@ public final class FlightRecorder {
                 : operation(number, word, count, order, time, number <= completed(), site);
     }
 
-    /** Whether an entry is another one's by now; the one that is next may be half written. */
+    /** Whether an entry has been overwritten; the next one may be half written. */
     private boolean isOverwritten(long number) {
         return number <= last() + 1 - capacity;
     }
@@ -234,7 +237,7 @@ public final class FlightRecorder {
                 site == null ? null : CallSite.text(site));
     }
 
-    /** A collective by the first word of its entry, for messages. */
+    /** Describes a collective by the first word of its entry, for messages. */
     public static String describe(long word, long count) {
         return op(word).describe(type(word), count, kind(word), root(word));
     }
@@ -260,13 +263,14 @@ public final class FlightRecorder {
     }
 
     /**
-     * What is remembered, oldest first.
+     * All recorded operations, oldest first.
      *
-     * @param now the last to tell of
-     * @param done up to which they are completed
+     * @param now number of the last operation to include
+     * @param done number up to which they are completed
      */
     public List<Operation> all(long now, long done) {
-        // All at once: making objects of them takes longer than the rank takes to write over them.
+        // Copied at once: creating objects takes longer than the rank takes to overwrite the
+        // entries.
         long[] copy = words.clone();
         StackTraceElement[] places = sites == null ? null : sites.clone();
         VarHandle.loadLoadFence();
@@ -287,7 +291,7 @@ public final class FlightRecorder {
         return all;
     }
 
-    /** The last collectives by their order, as text. */
+    /** The latest collectives in their order, as text. */
     public SortedMap<Long, String> collectives(int howMany) {
         SortedMap<Long, String> all = new TreeMap<>();
         long now = last();
@@ -312,7 +316,7 @@ public final class FlightRecorder {
         return 0;
     }
 
-    /** Where the user's thread is now, or was when the communicator failed. */
+    /** The position of the user's thread now, or when the communicator failed. */
     public String site() {
         String failed = failedAt;
         return failed != null ? failed : CallSite.of(user);

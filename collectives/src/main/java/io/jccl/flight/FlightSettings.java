@@ -4,7 +4,7 @@ import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
 
-/** What the environment says about the flight recorder. */
+/** Settings of the flight recorder from the environment. */
 public final class FlightSettings {
     static final String CAPACITY = "JCCL_FLIGHT_CAPACITY";
     static final String CAPACITY_PROPERTY = "jccl.flight.capacity";
@@ -17,7 +17,7 @@ public final class FlightSettings {
 
     private FlightSettings() {}
 
-    /** Operations remembered by a rank: a power of two, or 0 for none, which is for measuring. */
+    /** Operations recorded per rank: a power of two, or 0 for none, for measurements. */
     public static int capacity() {
         String property = System.getProperty(CAPACITY_PROPERTY);
         return capacity(property != null ? property : System.getenv(CAPACITY));
@@ -48,17 +48,17 @@ public final class FlightSettings {
         return Integer.highestOneBit(2 * number - 1);
     }
 
-    /** Whether every operation notes who called it, which costs about a microsecond. */
+    /** Whether every operation records its call site, which costs about a microsecond. */
     static boolean callSites() {
         return "1".equals(System.getenv(CALL_SITES));
     }
 
-    /** Whether every operation takes the time itself. */
+    /** Whether every operation reads the system's clock. */
     static boolean exactClock() {
         return "exact".equals(System.getenv(CLOCK));
     }
 
-    /** Where a rank that fails leaves its history; null for nowhere. */
+    /** Folder to which a failing rank writes its history; null for none. */
     static @Nullable Path folder() {
         String value = System.getenv(FOLDER);
         if (value == null || value.isEmpty()) {

@@ -16,11 +16,11 @@ import jdk.jfr.Timestamp;
 import org.jspecify.annotations.Nullable;
 
 /**
- * What a flight recording tells about collectives. Touched only where jdk.jfr is there. All off
- * unless the recording enables them.
+ * Events about collectives for Java's flight recorder, loaded only if jdk.jfr is present. All are
+ * disabled unless a recording enables them.
  */
 final class JfrEvents {
-    // Asked whether they are enabled, never committed.
+    // Only asked whether they are enabled, never committed.
     static final CollectiveEvent COLLECTIVE = new CollectiveEvent();
     static final ProgressEvent PROGRESS = new ProgressEvent();
 
@@ -29,9 +29,9 @@ final class JfrEvents {
     private static final Algorithm[] ALGORITHMS = Algorithm.values();
 
     /**
-     * Names of operations, made once each. A string of an event takes 2 ns a character, but one of
-     * 16 or more goes to the recording's pool and takes 14 ns in all, so few and long ones are
-     * cheap. Races make a name twice, which does no harm.
+     * Names of operations, each created once. A string in an event costs 2 ns per character, but
+     * one of 16 or more characters goes to the recording's pool and costs 14 ns in all, so few long
+     * strings are cheap. A race may create a name twice, which is harmless.
      */
     private static final @Nullable String[] NAMES =
             new String

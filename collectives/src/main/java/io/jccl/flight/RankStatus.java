@@ -10,15 +10,15 @@ import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
- * How far a rank is, as it says when another one has waited too long.
+ * The progress of a rank, which it reports when another rank's timeout is about to expire.
  *
- * @param rank which
+ * @param rank the rank
  * @param process its machine and process
- * @param called the sequence of the last collective that it has called; 0 if none
+ * @param called number of the last collective that it has called; 0 if none
  * @param completed its last completed operation; empty if none
  * @param pending the first that has not completed; empty if none
- * @param waited milliseconds since that was called
- * @param site where its thread is; empty if unknown
+ * @param waited milliseconds since the pending operation was called
+ * @param site position of its thread; empty if unknown
  */
 public record RankStatus(
         int rank,
@@ -38,9 +38,9 @@ public record RankStatus(
     private static final long SHORTEST_ANSWER_NANOS = LONGEST_ANSWER_NANOS / 2;
 
     /**
-     * The last part of a timeout, in which a rank asks the others how far they are, so that nobody
-     * waits longer for it: a tenth, but at most a second, and at least half a second where that is
-     * not more than half of it.
+     * The last part of a timeout, in which a rank requests the status of the others, so that the
+     * request does not prolong the timeout: a tenth of it, at most one second, and at least half a
+     * second unless that is more than half of the timeout.
      */
     public static long answerNanos(long timeoutNanos) {
         long tenth = Math.min(LONGEST_ANSWER_NANOS, timeoutNanos / 10);
@@ -48,7 +48,7 @@ public record RankStatus(
     }
 
     public static RankStatus of(int rank, FlightRecorder ring) {
-        // In this order: what completes meanwhile is still named as pending.
+        // In this order: an operation that completes in between is still reported as pending.
         long done = ring.completed();
         Operation next = ring.at(done + 1);
         Operation before = ring.at(done);
@@ -74,7 +74,7 @@ public record RankStatus(
                         + (o.grouped() ? GROUPED : "");
     }
 
-    /** As one line of text for a store, at most so many characters. */
+    /** One line of text for a store, with a limited number of characters. */
     public String write(int room) {
         String line =
                 String.join(
@@ -93,7 +93,7 @@ public record RankStatus(
         return s.replaceAll("\\s", " ");
     }
 
-    /** What {@link #write} has written; null if it is no such line. */
+    /** Parses the line of {@link #write}; null if it is not one. */
     public static @Nullable RankStatus read(String line) {
         String[] f = line.split(SEPARATOR, -1);
         if (f.length != 7) {
@@ -113,7 +113,7 @@ public record RankStatus(
         }
     }
 
-    /** The lowest rank that answered; -1 if none did. */
+    /** The lowest rank that has answered; -1 if none has. */
     public static int lowest(List<@Nullable RankStatus> all) {
         for (int r = 0; r < all.size(); r++) {
             if (all.get(r) != null) {
@@ -123,18 +123,18 @@ public record RankStatus(
         return -1;
     }
 
-    /** One table of all ranks, of which nothing else is known. */
+    /** A table of all ranks, without further information about those that gave no answer. */
     public static String table(List<@Nullable RankStatus> all) {
         List<String> nothing = Collections.nCopies(all.size(), "");
         return table(all, nothing, nothing);
     }
 
     /**
-     * One table of all ranks, after a line that names those that are behind.
+     * A table of all ranks, preceded by a line that names those that are behind.
      *
-     * @param all what each rank said; null where it gave no answer
-     * @param names each rank's name for where there is no answer
-     * @param known what else is known of a rank without answer; empty if nothing
+     * @param all status of each rank; null if it gave no answer
+     * @param names name of each rank, used if there is no answer
+     * @param known further information about a rank without answer; may be empty
      */
     public static String table(
             List<@Nullable RankStatus> all, List<String> names, List<String> known) {
@@ -183,13 +183,13 @@ public record RankStatus(
                 : millis / 1000 + " s";
     }
 
-    /** The peer of the send outside a group that a rank is in; -1 if it is in none. */
+    /** The peer of the send outside a group in which a rank is waiting; -1 if none. */
     private static int sendsTo(@Nullable RankStatus s) {
         Matcher m = LONE_SEND.matcher(s == null ? "" : s.pending);
         return m.matches() ? Integer.parseInt(m.group(1)) : -1;
     }
 
-    /** Who keeps the others waiting, as far as that shows. */
+    /** Describes the ranks that keep the others waiting, as far as known. */
     private static String behind(List<@Nullable RankStatus> all) {
         List<String> silent = new ArrayList<>();
         List<String> late = new ArrayList<>();

@@ -8,21 +8,22 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One thread of the process that sets the clock of all {@linkplain FlightRecorder rings} and lets
- * ranks answer how far they are while their own threads wait. It ends when there are no rings left.
+ * A thread of the process that sets the clock of all {@linkplain FlightRecorder recorders} and
+ * answers status requests for ranks whose own threads wait. It ends when there are no recorders
+ * left.
  */
 public final class StatusPoller {
     static final int TICK_MILLIS = 10;
 
     private static final long TICK_NANOS = TICK_MILLIS * 1_000_000L;
 
-    /** Ticks between two looks at the ranks. */
+    /** Ticks between two polls of the ranks. */
     private static final int LOOK = 3;
 
-    /** Wall clock less {@link System#nanoTime}, once: the wall clock may jump. */
+    /** Wall clock minus {@link System#nanoTime}, determined once since the wall clock may jump. */
     private static final long EPOCH = System.currentTimeMillis() * 1_000_000L - System.nanoTime();
 
-    /** Rings that are in use; those that nobody has any more drop out. */
+    /** Recorders in use; unreachable ones are dropped. */
     private static final Set<FlightRecorder> RINGS =
             Collections.newSetFromMap(new WeakHashMap<FlightRecorder, Boolean>());
 
@@ -38,7 +39,7 @@ public final class StatusPoller {
         return now;
     }
 
-    /** A time of this process's clocks as nanoseconds since 1970. */
+    /** Converts a time of {@link System#nanoTime} to nanoseconds since 1970. */
     public static long epochNanos(long nanoTime) {
         return EPOCH + nanoTime;
     }
@@ -56,15 +57,15 @@ public final class StatusPoller {
     }
 
     /**
-     * Has something looked at every few ticks.
+     * Registers a poll, called every few ticks.
      *
-     * @param look never waits; what it throws is lost
+     * @param look must not block; its exceptions are discarded
      */
     public static void attend(Runnable look) {
         ASKED.add(look);
     }
 
-    /** No longer. A look may still be under way. */
+    /** Unregisters a poll. A call may still be in progress. */
     public static void leave(Runnable look) {
         ASKED.remove(look);
     }
@@ -77,7 +78,7 @@ public final class StatusPoller {
                     try {
                         look.run();
                     } catch (RuntimeException e) {
-                        // A communicator that ends just now; it must not end the clock.
+                        // A communicator that is just being closed must not stop the clock.
                     }
                 }
             }

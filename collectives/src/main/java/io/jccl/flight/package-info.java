@@ -1,4 +1,4 @@
-/** The flight recorder: the last operations of each rank, and what it reports on a timeout. */
+/** The flight recorder: the latest operations of each rank, and the report on a timeout. */
 @NullMarked
 package io.jccl.flight;
 

@@ -8,17 +8,17 @@ import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 
 /**
- * Files that are there whole or not at all: they are written under another name in the same folder,
- * and renamed once all of it is on the disk. A process that ends before that leaves the old file.
+ * Atomic file replacement: a file is written under another name in the same folder, and renamed
+ * once its content is on the disk. A process that ends before that leaves the old file unchanged.
  */
 public final class AtomicFile {
     private AtomicFile() {}
 
-    /** Writes what a file is to hold. */
+    /** Writes the content of a file. */
     @FunctionalInterface
     public interface Body {
         /**
-         * Writes all of it.
+         * Writes the whole content.
          *
          * @param channel an empty file
          * @throws IOException if writing fails
@@ -27,12 +27,11 @@ public final class AtomicFile {
     }
 
     /**
-     * Writes a file, first with {@code .part} added to its name. Its content is on the disk then,
-     * its name once {@link #force} was called for the folder.
+     * Writes a file, first with {@code .part} added to its name. Afterwards its content is on the
+     * disk; its name is, after {@link #force} was called for the folder.
      *
-     * @param file what is there is replaced
-     * @param body writes it
-     * @throws IOException if writing fails; the file is as it was then
+     * @param file an existing file is replaced @param body writes the content
+     * @throws IOException if writing fails; the file is then unchanged
      */
     public static void write(Path file, Body body) throws IOException {
         Path part = file.resolveSibling(file.getFileName() + ".part");
@@ -54,21 +53,21 @@ public final class AtomicFile {
     }
 
     /**
-     * Gives a file that is complete its name.
+     * Renames a complete file.
      *
-     * @param part in the folder of the other one
-     * @param file what is there is replaced
-     * @throws IOException if it cannot be renamed
+     * @param part in the same folder as the final file
+     * @param file the final file; an existing one is replaced @throws IOException if it cannot be
+     *     renamed
      */
     public static void rename(Path part, Path file) throws IOException {
         Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
     }
 
     /**
-     * Deletes a file that did not get complete.
+     * Deletes an incomplete file.
      *
-     * @param part its name; it need not be there
-     * @param why gets the error if it cannot be deleted
+     * @param part the file; it need not exist
+     * @param why receives the error as suppressed if it cannot be deleted
      */
     public static void discard(Path part, Throwable why) {
         try {
@@ -81,7 +80,7 @@ public final class AtomicFile {
     /**
      * Waits until the names in a folder are on the disk.
      *
-     * @param folder which
+     * @param folder the folder
      * @throws IOException if that fails
      */
     public static void force(Path folder) throws IOException {

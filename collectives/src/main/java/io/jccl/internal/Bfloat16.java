@@ -9,16 +9,16 @@ import java.lang.foreign.MemorySegment;
 public final class Bfloat16 {
     private Bfloat16() {}
 
-    /** Exactly this value. */
+    /** Converts to float32 exactly. */
     public static float toFloat(short bits) {
         return Float.intBitsToFloat(bits << 16);
     }
 
-    /** Rounds to nearest even; NaN stays NaN. */
+    /** Converts from float32, rounding to nearest even; NaN remains NaN. */
     public static short of(float value) {
         int bits = Float.floatToRawIntBits(value);
         int rounded = (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
-        // A NaN must not be rounded into infinity: its quiet bit is set instead. Float.isNaN would
+        // A NaN must not be rounded to infinity: its quiet bit is set instead. Float.isNaN would
         // make loops slower.
         return (short) ((bits & 0x7fffffff) > 0x7f800000 ? (bits >>> 16) | 0x40 : rounded);
     }

@@ -4,14 +4,14 @@ import io.jccl.error.JcclException;
 import java.util.List;
 import org.jspecify.annotations.Nullable;
 
-/** Closes all of several things, whatever one of them throws. */
+/** Closes several resources, even if closing one of them fails. */
 public final class Closing {
     private Closing() {}
 
     /**
      * Closes in order; throws the first error, the others suppressed.
      *
-     * @param things what to close
+     * @param things the resources
      */
     public static void all(List<? extends AutoCloseable> things) {
         RuntimeException first = null;

@@ -29,7 +29,7 @@ public final class Cpus {
     }
 
     /**
-     * The CPUs that this process was started with: threads of it may be bound to fewer.
+     * The CPUs that this process was started with; its threads may be bound to fewer.
      *
      * @return their numbers; empty if the system does not report them
      */
@@ -45,13 +45,14 @@ public final class Cpus {
                 }
             }
         } catch (IOException | NumberFormatException e) {
-            // Not Linux, or one that writes it differently.
+            // Not Linux, or an unknown format.
         }
         return new BitSet();
     }
 
     /**
-     * How many processors this process has. What the JVM counts is those of the calling thread.
+     * Number of processors of this process. The JVM's own number counts those of the calling
+     * thread.
      *
      * @return 1 or more
      */
@@ -88,8 +89,8 @@ public final class Cpus {
     }
 
     /**
-     * Divides CPUs among ranks: each gets whole cores of its own, near each other, as many as there
-     * are for each; hardware threads where there are fewer cores than ranks.
+     * Divides CPUs among ranks: each gets the same number of whole neighbouring cores, or hardware
+     * threads if there are fewer cores than ranks.
      *
      * @param machine all CPUs of the machine
      * @param allowed those to divide
@@ -164,7 +165,7 @@ public final class Cpus {
     }
 
     /**
-     * Reads Linux's form of a set of CPUs.
+     * Parses a set of CPUs in Linux's format.
      *
      * @param text such as {@code 0-3,8}
      * @return the numbers
@@ -182,7 +183,7 @@ public final class Cpus {
     }
 
     /**
-     * Writes a set of CPUs as Linux does.
+     * Formats a set of CPUs as Linux does.
      *
      * @param cpus the numbers
      * @return such as {@code 0-3,8}; empty for none

@@ -2,7 +2,7 @@ package io.jccl.internal;
 
 import java.time.Duration;
 
-/** Timeouts as {@link System#nanoTime} counts them. */
+/** Timeouts in terms of {@link System#nanoTime}. */
 public final class Deadline {
     /** A timeout that never expires: waiting without one. */
     public static final Duration FOREVER = Duration.ofDays(36_500);
@@ -16,14 +16,14 @@ public final class Deadline {
      * @return 0 to about 146 years
      */
     public static long nanos(Duration timeout) {
-        // Half of the range of nanoTime differences is plenty: 146 years.
+        // Half of the range of nanoTime differences: 146 years.
         return timeout.compareTo(FOREVER) >= 0
                 ? Long.MAX_VALUE / 2
                 : Math.max(0, timeout.toNanos());
     }
 
     /**
-     * When a timeout that begins now is over.
+     * The time at which a timeout that begins now expires.
      *
      * @param timeout any; a negative one counts as zero
      * @return a time of {@link System#nanoTime}

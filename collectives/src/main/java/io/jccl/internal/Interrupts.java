@@ -4,23 +4,23 @@ import io.jccl.error.JcclException;
 import java.util.concurrent.TimeUnit;
 
 /**
- * What an interrupt does to a thread that waits: what it waits for may still come within {@link
- * #GRACE_NANOS}, and then nothing but the thread's flag tells of the interrupt. After that the wait
+ * Interruption of a waiting thread: if the awaited event occurs within {@link #GRACE_NANOS} of the
+ * interrupt, the wait succeeds and only the thread's interrupt flag remains set. Otherwise the wait
  * ends with an error.
  *
- * <p>A wait keeps one number, the time at which it noticed an interrupt, 0 for none: so waiting
- * allocates nothing. While it waits the flag is cleared, since parking returns at once with it.
+ * <p>A wait keeps one number, the time at which it noticed an interrupt, or 0: waiting allocates
+ * nothing. The flag is cleared during the wait, since parking returns immediately while it is set.
  */
 public final class Interrupts {
-    /** How long what an interrupted thread waits for may still take. */
+    /** How long an interrupted thread still waits. */
     public static final long GRACE_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private Interrupts() {}
 
     /**
-     * Clears the thread's flag.
+     * Clears the thread's interrupt flag.
      *
-     * @param since what the last call returned, at first 0
+     * @param since result of the previous call, initially 0
      * @param now of {@link System#nanoTime}
      * @return when the first interrupt was noticed; 0 if there was none
      */
@@ -40,7 +40,7 @@ public final class Interrupts {
     }
 
     /**
-     * Whether an interrupt came, and so long ago that the wait has to end.
+     * Whether an interrupt was noticed so long ago that the wait has to end.
      *
      * @param since of {@link #notice}
      * @param now of {@link System#nanoTime}
@@ -51,7 +51,7 @@ public final class Interrupts {
     }
 
     /**
-     * Gives the thread its flag back when the wait has ended, however it did.
+     * Sets the thread's interrupt flag again after the wait, whatever its result.
      *
      * @param since of {@link #notice}
      */
@@ -64,8 +64,8 @@ public final class Interrupts {
     /**
      * The error that ends a wait.
      *
-     * @param wait who waited for what
-     * @param consequence what becomes of the rest
+     * @param wait the waiting thread and the awaited event @param consequence the state of the
+     *     operation
      * @return the error
      */
     public static JcclException error(String wait, String consequence) {

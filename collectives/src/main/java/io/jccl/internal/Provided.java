@@ -3,14 +3,15 @@ package io.jccl.internal;
 import java.util.ServiceLoader;
 
 /**
- * Finds the one implementation of an interface whose package must not know it. It is declared
- * twice, in the module descriptor and in {@code META-INF/services}, for module path and class path.
+ * Finds the single implementation of an interface whose package must not depend on it. It is
+ * declared twice, in the module descriptor and in {@code META-INF/services}, for module path and
+ * class path.
  */
 public final class Provided {
     private Provided() {}
 
     /**
-     * The implementation that this jar brings.
+     * Creates the implementation that this jar contains.
      *
      * @param <T> the interface
      * @param service the interface

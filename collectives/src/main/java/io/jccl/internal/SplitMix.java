@@ -5,13 +5,13 @@ package io.jccl.internal;
  * Generators", OOPSLA 2014, figure 16): numbers from a formula, without an object for them.
  */
 public final class SplitMix {
-    /** What the generator's state grows by. */
+    /** Increment of the generator's state. */
     public static final long GAMMA = 0x9E3779B97F4A7C15L;
 
     private SplitMix() {}
 
     /**
-     * Mixes the bits of a state, so that neighbours look unrelated.
+     * Mixes the bits of a state, so that neighbouring states give unrelated numbers.
      *
      * @param state any number
      * @return a number that no other state gives

@@ -2,14 +2,14 @@ package io.jccl.internal;
 
 import java.util.Arrays;
 
-/** What is said of many measured values. */
+/** Statistics of measured values. */
 public final class Statistics {
     private Statistics() {}
 
     /**
-     * The value in the middle.
+     * The median.
      *
-     * @param values in any order; left as they are
+     * @param values in any order; not modified
      * @return the mean of the two in the middle if their number is even; NaN if there are none
      */
     public static double median(double... values) {
@@ -22,7 +22,8 @@ public final class Statistics {
     }
 
     /**
-     * The smallest value that so many per cent of them do not exceed (nearest rank).
+     * A percentile: the smallest value that the given percentage of values do not exceed (nearest
+     * rank).
      *
      * @param sorted at least one value, ascending
      * @param percent 0 to 100

@@ -5,16 +5,16 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * A fixed set of threads that work together whenever they are called; the calling thread is one of
- * them, so that a crew of one starts none. How the work is shared out is the work's own business.
+ * A fixed set of threads that run one piece of work together. The calling thread is one of them, so
+ * a team of one starts no thread. The work itself divides the load.
  *
- * <p>Threads that wait spin for some microseconds, unless there are more of them than processors,
- * and then park. Nothing is allocated for a run.
+ * <p>Waiting threads spin for some microseconds, unless there are more of them than processors, and
+ * then park. Nothing is allocated for a run.
  *
- * <p><b>Threads:</b> one at a time calls.
+ * <p><b>Threads:</b> called by one at a time.
  */
 public final class ThreadTeam implements AutoCloseable {
-    /** What every thread does in a run. */
+    /** The work of every thread in a run. */
     @FunctionalInterface
     public interface Work {
         /**
@@ -40,9 +40,9 @@ public final class ThreadTeam implements AutoCloseable {
     /**
      * Starts threads.
      *
-     * @param threads how many work, the calling one included: 1 to 1024
-     * @param name what threads are called, before their numbers
-     * @param work what they do; not used before this returns
+     * @param threads number of threads, including the calling one: 1 to 1024
+     * @param name prefix of the threads' names, before their numbers
+     * @param work the work; not called before this returns
      * @throws IllegalArgumentException if the number is out of range
      */
     public ThreadTeam(int threads, String name, Work work) {
@@ -64,9 +64,9 @@ public final class ThreadTeam implements AutoCloseable {
     }
 
     /**
-     * Runs the work on all threads, and returns when the last one is done.
+     * Runs the work on all threads, and returns when all have finished.
      *
-     * @return what the work threw on one of the threads, or null
+     * @return an exception of the work on one of the threads, or null
      */
     public @Nullable Throwable run() {
         failure = null;
@@ -100,7 +100,7 @@ public final class ThreadTeam implements AutoCloseable {
                 Thread.onSpinWait();
             } else {
                 LockSupport.park(this);
-                // Parking again would return at once.
+                // Parking again would return immediately.
                 interrupted |= Thread.interrupted();
             }
         }
@@ -131,7 +131,7 @@ public final class ThreadTeam implements AutoCloseable {
         }
     }
 
-    /** Ends the threads; no run is in progress. Closing twice does nothing. */
+    /** Ends the threads; no run may be in progress. A second call has no effect. */
     @Override
     public void close() {
         closed = true;

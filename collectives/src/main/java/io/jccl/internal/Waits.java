@@ -5,15 +5,15 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/** Waits that an interruption does not end; it is kept for whoever waits next. */
+/** Waits that an interrupt does not end; the interrupt flag is set again afterwards. */
 public final class Waits {
-    /** Waiting for less would be spinning. */
+    /** Shorter waits would amount to spinning. */
     private static final long LEAST_WAIT_NANOS = 1_000_000;
 
     private Waits() {}
 
     /**
-     * Waits a moment.
+     * Sleeps.
      *
      * @param time how long
      */
@@ -33,8 +33,8 @@ public final class Waits {
     }
 
     /**
-     * Waits until another thread notifies, or the time is over, or without either; the caller looks
-     * whether what it waits for is there.
+     * Waits until another thread notifies, the time is over, or a spurious wakeup; the caller
+     * checks its condition.
      *
      * @param monitor that the caller holds
      * @param nanos how long at most
@@ -52,7 +52,7 @@ public final class Waits {
     /**
      * Waits for a latch.
      *
-     * @param latch which
+     * @param latch the latch
      * @param nanos how long at most
      * @return whether it is open
      */
@@ -75,7 +75,7 @@ public final class Waits {
     /**
      * Waits for the end of a thread.
      *
-     * @param thread which
+     * @param thread the thread
      * @param timeout how long at most
      */
     public static void join(Thread thread, Duration timeout) {

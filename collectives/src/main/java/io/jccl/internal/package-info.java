@@ -1,4 +1,4 @@
-/** What several modules of JCCL share and no program sees. */
+/** Code that several modules of JCCL share; not part of the API. */
 @NullMarked
 package io.jccl.internal;
 

@@ -11,15 +11,14 @@ import org.jspecify.annotations.Nullable;
 /**
  * The inner loop for one element type and one operation.
  *
- * <p>There is one source for all of them, {@link VectorKernel}, or {@link ScalarKernel} where the
- * Vector API's module is absent. Each type and operation gets a hidden copy of that class whose
- * static finals say which it is, so the compiler sees constants and a type profile of its own
- * instead of a switch per element.
+ * <p>All share one source, {@link VectorKernel}, or {@link ScalarKernel} if the Vector API's module
+ * is absent. Each type and operation gets a hidden copy of that class with its own static finals,
+ * so the compiler sees constants and a separate type profile instead of a switch per element.
  *
  * <p>Offsets are bytes; n counts elements.
  */
 public abstract class Kernel {
-    /** What is done with two elements. */
+    /** The operation on two elements. */
     public enum Op {
         ADD,
         MUL,
@@ -28,12 +27,13 @@ public abstract class Kernel {
         DIV
     }
 
-    /** What a hidden copy is for. */
+    /** The type and operation of a hidden copy. */
     record Spec(DataType type, Op op) {}
 
     /**
-     * Whether the Vector API's incubator module was resolved when this JVM started. It is read from
-     * here on; a clause in module-info would make javac warn everyone who requires this module.
+     * Whether the Vector API's incubator module was resolved when this JVM started. This module
+     * reads it from here on; a clause in module-info would cause a warning of javac in every module
+     * that requires this one.
      */
     static final boolean VECTOR =
             ModuleLayer.boot()
@@ -49,8 +49,8 @@ public abstract class Kernel {
             MemorySegment a, long ao, MemorySegment b, long bo, MemorySegment o, long oo, int n);
 
     /**
-     * {@code o[i] = p[i] = a[i] op b[i]}; o and p may be a or b. One pass, since the memory bus
-     * likes four steady streams better than two passes over blocks.
+     * {@code o[i] = p[i] = a[i] op b[i]}; o and p may be a or b. One pass, since four steady
+     * streams use the memory bus better than two passes over blocks.
      */
     abstract void combine2(
             MemorySegment a,
@@ -67,9 +67,9 @@ public abstract class Kernel {
     public abstract void apply(
             MemorySegment a, long ao, long scalar, MemorySegment o, long oo, int n);
 
-    /** The kernel for a type that is reduced in itself, so no narrow float. */
+    /** The kernel for a type that is reduced without widening, which excludes narrow floats. */
     public static Kernel of(DataType type, Op op) {
-        // Kernels have no fields, so reading one without a lock is safe.
+        // Kernels have no fields, so they can be read without a lock.
         Kernel k = CACHE[type.ordinal() * OPS + op.ordinal()];
         return k != null ? k : make(type, op);
     }
@@ -94,7 +94,7 @@ public abstract class Kernel {
         return k;
     }
 
-    /** What a vector kernel is made from: the scalar one does what does not fill a vector. */
+    /** Source of a vector kernel; the scalar one handles the elements that do not fill a vector. */
     record Data(Spec spec, Kernel rest) {}
 
     private static Kernel hidden(String template, Object data) {

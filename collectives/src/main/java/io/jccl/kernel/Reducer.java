@@ -14,22 +14,23 @@ import java.util.Objects;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Reduces runs of elements from several sources into several targets, block by block through memory
- * that stays in the first-level cache.
+ * Reduces ranges of elements from several sources into several targets, block by block through
+ * memory that stays in the first-level cache.
  *
- * <p>Types that are reduced in themselves are called wide; narrow floats are widened to float32 and
- * rounded once at the end. One reducer belongs to one communicator and so to one thread.
+ * <p>Types that are reduced without conversion are called wide; narrow floats are widened to
+ * float32 and rounded once at the end. A reducer belongs to one communicator and thus to one
+ * thread.
  */
 public final class Reducer {
     /** Elements in a block: 8 KiB of float32, so that three blocks fit a 32 KiB cache. */
     private static final int BLOCK = 2048;
 
-    /** Elements in one call where nothing is kept in the cache; an int counts them. */
+    /** Elements in one call if nothing needs to stay in the cache; counted by an int. */
     private static final int PAIR_BLOCK = 1 << 20;
 
     private final int ranks;
 
-    // What to reduce; set by begin and add*, all offsets in bytes.
+    // The reduction; set by begin and add*, all offsets in bytes.
     private final MemorySegment[] sources;
     private final long[] sourceAt;
     private final long[] factors;
@@ -40,12 +41,12 @@ public final class Reducer {
     private DataType type = DataType.INT8;
     private ReduceOp.Kind kind = ReduceOp.Kind.SUM;
 
-    // Scratch, made when first needed.
+    // Scratch memory, allocated when first needed.
     private @Nullable MemorySegment acc;
     private @Nullable MemorySegment scaled;
     private @Nullable Narrow narrow;
 
-    /** Scratch for narrow floats: loops over arrays are those the compiler vectorises. */
+    /** Scratch memory for narrow floats: the compiler vectorises loops over arrays. */
     private static final class Narrow {
         final float[] acc = new float[BLOCK];
         final float[] next = new float[BLOCK];
@@ -53,7 +54,7 @@ public final class Reducer {
         final byte[] bytes = new byte[BLOCK];
     }
 
-    /** For so many ranks, which an average divides by. */
+    /** For a number of ranks, by which an average divides. */
     public Reducer(int ranks) {
         this.ranks = ranks;
         sources = new MemorySegment[ranks];
@@ -72,25 +73,27 @@ public final class Reducer {
         return this;
     }
 
-    /** Adds a source; the factor (bits) counts only for pre-multiplied sums. */
+    /** Adds a source; the factor (bits) applies to pre-multiplied sums only. */
     public void addSource(MemorySegment s, long at, long factor) {
         sources[sourceCount] = s;
         sourceAt[sourceCount] = at;
         factors[sourceCount++] = factor;
     }
 
-    /** Adds a target; it may be a source too, at the same place. */
+    /** Adds a target; it may be the same memory as a source. */
     public void addTarget(MemorySegment s, long at) {
         targets[targetCount] = s;
         targetAt[targetCount++] = at;
     }
 
-    /** The type in which partial results are kept. */
+    /** The type of partial results. */
     public static DataType wide(DataType type) {
         return type.isNarrowFloat() ? DataType.FLOAT32 : type;
     }
 
-    /** Reduces a range of elements from all sources, and finishes it into all targets. */
+    /**
+     * Reduces a range of elements from all sources and writes the finished result to all targets.
+     */
     public void run(long from, long to) {
         Kernel kernel = Kernel.of(wide(type), combining(kind));
         boolean plainPair = sourceCount == 2 && targetCount == 2 && !type.isNarrowFloat();
@@ -108,7 +111,7 @@ public final class Reducer {
         }
     }
 
-    /** Two ranks, both of which get the result, and nothing to do but combine. */
+    /** The case of two ranks that both get the result, without scaling or rounding. */
     private void pair(Kernel kernel, long from, long to) {
         for (long at = from; at < to; at += PAIR_BLOCK) {
             long x = at * type.size();
@@ -205,7 +208,7 @@ public final class Reducer {
         round(s, n);
     }
 
-    // ---- the same in steps, for algorithms that pass partial results on
+    // ---- the same in steps, for algorithms that forward partial results
 
     /** Reads this rank's elements, scaled, as wide ones. */
     public void load(
@@ -262,7 +265,7 @@ public final class Reducer {
 
     // ---- pieces
 
-    /** Copies bytes unless source and target are the same place. */
+    /** Copies bytes unless source and target are the same memory. */
     public static void copy(MemorySegment from, long at, MemorySegment to, long toAt, long bytes) {
         if (from == to && at == toAt) {
             return;

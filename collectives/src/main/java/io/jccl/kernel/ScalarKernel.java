@@ -10,7 +10,7 @@ import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandles;
 
-/** Template of the loops in plain Java; see {@link Kernel}. The switches fold away. */
+/** Template of the loops in plain Java; see {@link Kernel}. The compiler removes the switches. */
 final class ScalarKernel extends Kernel {
     private static final DataType TYPE;
     private static final Op OP;
@@ -131,7 +131,10 @@ final class ScalarKernel extends Kernel {
         };
     }
 
-    /** On integers widened to 64 bits; storing wraps. Only 64-bit unsigned needs its own order. */
+    /**
+     * On integers widened to 64 bits; storing wraps. Only 64-bit unsigned integers need a separate
+     * comparison.
+     */
     private static long op(long a, long b) {
         boolean unsigned = TYPE == DataType.UINT64;
         return switch (OP) {

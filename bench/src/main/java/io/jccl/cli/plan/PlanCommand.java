@@ -112,6 +112,14 @@ public final class PlanCommand implements Callable<Integer> {
     private long nvme;
 
     @Option(
+            names = "--machines",
+            paramLabel = "<count>",
+            description = "Identical machines (default: 1).")
+    private int machines = 1;
+
+    @Mixin private TechniqueOptions technique = new TechniqueOptions();
+
+    @Option(
             names = "--auto",
             description = "Use the fewest and cheapest techniques under which the model fits.")
     private boolean auto;

@@ -9,8 +9,8 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Which algorithm serves which operation, and which one is chosen: the one asked for where it
- * serves, else what the {@link HostPlan} says.
+ * The algorithms that support each operation, and the choice among them: the requested one if it
+ * supports the operation, otherwise that of the {@link HostPlan}.
  */
 final class AlgorithmTable {
     private static final Map<Algorithm, Set<CollectiveOp>> SERVES = new EnumMap<>(Algorithm.class);
@@ -59,9 +59,9 @@ final class AlgorithmTable {
     private AlgorithmTable() {}
 
     /**
-     * Bytes up to which a payload travels in the slot. With few ranks the second barrier of the
-     * zero-copy way costs less than a further copy from about half a KiB on; with more ranks, or
-     * more than there are cores, every exchange saved counts.
+     * Bytes up to which a payload travels in the slot. With few ranks, from about half a KiB on,
+     * the second barrier of the zero-copy path costs less than an additional copy; with more ranks,
+     * or more ranks than cores, saving an exchange is more important.
      */
     static long eagerLimit(int ranks) {
         return ranks <= 2 ? 512 : ControlBlock.EAGER;

@@ -1,6 +1,6 @@
 package io.jccl.engine.host;
 
-/** The algorithms that pass data on through scratch memory, in one order of the ranks. */
+/** The algorithms that forward data through scratch memory, for one order of the ranks. */
 record Algorithms(
         Staged staged,
         Ring ring,

@@ -13,8 +13,8 @@ package io.jccl.engine.host;
  * }</pre>
  *
  * <p>Broadcast sends the whole chunk along each arrow, scatter the blocks of the subtree that
- * begins there; reduce adds what comes up, gather puts it side by side. AllReduce and barrier go
- * up, then down: 2 log2(n) steps.
+ * begins there; reduce adds the incoming data, gather concatenates it. AllReduce and barrier go up,
+ * then down: 2 log2(n) steps.
  */
 final class BinomialTree extends ChunkedAlgorithm {
     BinomialTree(Context context) {
@@ -111,7 +111,8 @@ final class BinomialTree extends ChunkedAlgorithm {
     }
 
     /**
-     * Each rank gets the blocks of its subtree, in order from the root, and hands parts of it on.
+     * Each rank receives the blocks of its subtree, in order from the root, and forwards parts of
+     * them.
      */
     private void scatter() {
         long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * size()));

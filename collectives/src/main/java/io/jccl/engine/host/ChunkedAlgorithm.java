@@ -6,22 +6,21 @@ import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 
 /**
- * An algorithm that moves data in chunks through the ranks' scratch memory, so that any buffers
- * will do, in place or not.
+ * An algorithm that moves data in chunks through the ranks' scratch memory, so that it works with
+ * any buffers, in place or not.
  *
- * <p>Partial results stay in the wide type ({@link Reducer#wide}), so that narrow floats are
- * rounded once. A chunk is a range [c, c + m) of every block; {@code at} and {@code slot} are bytes
- * in scratch memory. What is called a rank here is a place in the order in which ranks pass data
- * on.
+ * <p>Partial results have the wide type ({@link Reducer#wide}), so narrow floats are rounded once.
+ * A chunk is a range [c, c + m) of every block; {@code at} and {@code slot} are bytes in scratch
+ * memory. A rank here is a position in the order in which ranks forward data.
  */
 abstract class ChunkedAlgorithm {
     static final long HALF = SharedMemoryTransport.SCRATCH / 4;
 
     /**
-     * What algorithms work with.
+     * The resources of algorithms.
      *
-     * @param rank the rank this is
-     * @param order ranks in the order in which they pass data on, the same on all of them
+     * @param rank this rank @param order ranks in the order in which they forward data, the same on
+     *     all of them
      */
     record Context(
             SharedMemoryTransport fabric,
@@ -83,7 +82,7 @@ abstract class ChunkedAlgorithm {
     /** Runs the operation that {@link #q} is. */
     abstract void run();
 
-    /** The error of an operation that {@link AlgorithmTable} should not have chosen it for. */
+    /** The error for an operation for which {@link AlgorithmTable} should not have chosen it. */
     final IllegalStateException unserved() {
         return new IllegalStateException(getClass().getSimpleName() + " does not serve " + q.op);
     }
@@ -129,7 +128,7 @@ abstract class ChunkedAlgorithm {
         return order[place];
     }
 
-    /** The one before this rank; the first follows the last. */
+    /** The rank before this one; the first follows the last. */
     final int left() {
         return rank == 0 ? n - 1 : rank - 1;
     }
@@ -142,12 +141,12 @@ abstract class ChunkedAlgorithm {
         return r < 0 ? r + n : r >= n ? r - n : r;
     }
 
-    /** Elements that one rank gives to another. */
+    /** Elements that one rank sends to another. */
     final long blockCount(int from, int to) {
         return q.op.vector() ? slots.table(at(from), parity, 0, at(to)) : q.count;
     }
 
-    /** The longest block of any pair, which says how many chunks there are. */
+    /** The longest block of any pair, which determines the number of chunks. */
     final long longest() {
         if (!q.op.vector()) {
             return q.count;

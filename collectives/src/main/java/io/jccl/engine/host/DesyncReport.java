@@ -15,14 +15,14 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The errors of ranks that are not where they should be: who waits for whom, and how far all are.
- * Runs only when an operation cannot go on.
+ * Errors about ranks that are out of step: which ranks wait for which, and the status of all. Runs
+ * only when an operation cannot proceed.
  */
 final class DesyncReport {
-    /** How long to wait for what the other ranks say when they disagree. */
+    /** How long to wait for the status of the other ranks after a disagreement. */
     private static final long ANSWER_NANOS = 2_000_000_000L;
 
-    /** The same for those who write their answer when the time for it ends. */
+    /** The same for ranks that write their answer just as the time expires. */
     private static final long LAST_ANSWER_NANOS = 50_000_000;
 
     private static final long PARK_NANOS = 500_000;
@@ -36,7 +36,7 @@ final class DesyncReport {
     private final int n;
     private final Duration timeout;
 
-    /** Answers what other ranks have asked, for this rank. */
+    /** Answers status requests of other ranks. */
     private final Runnable attend;
 
     DesyncReport(
@@ -84,7 +84,10 @@ final class DesyncReport {
         };
     }
 
-    /** The error of a timeout: one story for all ranks, whoever of them began it. */
+    /**
+     * The error of a timeout: the same message on all ranks, whichever rank's timeout expired
+     * first.
+     */
     JcclException expire(long question, long answersBy) {
         List<@Nullable RankStatus> all = standings(question, answersBy, true);
         String text =
@@ -109,11 +112,11 @@ final class DesyncReport {
     }
 
     /**
-     * How far all ranks are. Their attendants answer, whatever their own threads do.
+     * The status of all ranks. Their status pollers answer, independently of the ranks' own
+     * threads.
      *
-     * @param answersBy until when they have time to; a little longer if that is over, for those who
-     *     write just now
-     * @param alone whether another rank's end of it would do as well
+     * @param answersBy deadline for answers, extended slightly for ranks that are just writing
+     * @param alone whether the report may also be ended by another rank
      */
     private List<@Nullable RankStatus> standings(long question, long answersBy, boolean alone) {
         long last = System.nanoTime() + LAST_ANSWER_NANOS;
@@ -145,14 +148,14 @@ final class DesyncReport {
     private List<@Nullable RankStatus> answers(long question) {
         List<@Nullable RankStatus> all = new ArrayList<>();
         for (int p = 0; p < n; p++) {
-            // Who has closed answers no more, but may have answered another rank's question.
+            // A closed rank does not answer any more, but may have answered another rank's request.
             String said = control.answerTo(isClosed(p) ? 1 : question, p);
             all.add(said == null ? null : RankStatus.read(said));
         }
         return all;
     }
 
-    /** Whether a rank that is still there has not answered. */
+    /** Whether a rank that is still alive has not answered. */
     private boolean isAwaited(List<@Nullable RankStatus> all) {
         for (int p = 0; p < n; p++) {
             if (all.get(p) == null && !isClosed(p)) {
@@ -176,7 +179,7 @@ final class DesyncReport {
         return b.toString();
     }
 
-    /** The ranks that this one waits for, and how far they are. */
+    /** The ranks that this one waits for, and their status. */
     String waitedFor() {
         StringBuilder b = new StringBuilder();
         boolean any = false;

@@ -8,8 +8,8 @@ import io.jccl.kernel.Reducer;
 import java.lang.foreign.MemorySegment;
 
 /**
- * Ranks read, and where it pays write, each other's buffers; small payloads are read from the
- * slots. Each block moves once, from where it is to where it belongs:
+ * Ranks read each other's buffers, and write them where that is faster; small payloads are read
+ * from the slots. Each block moves once, directly to its destination:
  *
  * <pre>{@code
  * allGather             allReduce: a rank reduces its share      gather: each rank
@@ -20,8 +20,8 @@ import java.lang.foreign.MemorySegment;
  * 2 [c] ----> [.|.|c]   2 [c0|c1|c2] --+         +-> [..|S1|..]  2 [c] --------- +
  * }</pre>
  *
- * <p>Callers have met before, so that all buffers are known, and meet after, so that none is used
- * while others still read it.
+ * <p>Callers synchronize before, so that all buffers are known, and after, so that no buffer is
+ * reused while others still read it.
  */
 final class DirectAlgorithm {
     private final SharedMemoryTransport fabric;
@@ -42,7 +42,7 @@ final class DirectAlgorithm {
         this.n = fabric.ranks;
     }
 
-    /** All ranks have met; what each does to its own and the others' buffers. */
+    /** Moves the data, after all ranks have synchronized. */
     void run(Request q, int parity, boolean target, int size) {
         CollectiveOp op = q.op;
         if (op.reduces()) {
@@ -72,7 +72,7 @@ final class DirectAlgorithm {
         }
     }
 
-    /** Everything is in the slots: take what is ours. */
+    /** All payloads are in the slots: read those for this rank. */
     void takeFromSlots(Request q, int parity, long block) {
         CollectiveOp op = q.op;
         HostBuffer recv = (HostBuffer) q.recvBuffer();
@@ -110,7 +110,7 @@ final class DirectAlgorithm {
                 blockCount(q, from, to, parity) * size);
     }
 
-    /** Gives a its block from b and b its block from a, where either may be in place. */
+    /** Exchanges blocks between a and b, either of which may be in place. */
     private void exchange(Request q, int a, int b, int parity, int size) {
         long toB = blockCount(q, a, b, parity) * size;
         long toA = blockCount(q, b, a, parity) * size;
@@ -183,7 +183,7 @@ final class DirectAlgorithm {
         return p == rank ? 0 : control.get(control.slot(p, parity) + ControlBlock.SEND_AT);
     }
 
-    /** This rank's own buffer need not be one that others can see. */
+    /** This rank's own buffer need not be mapped by others. */
     private MemorySegment recvOf(Request q, int p, int parity) {
         if (p == rank) {
             return ((HostBuffer) q.recvBuffer()).segment();

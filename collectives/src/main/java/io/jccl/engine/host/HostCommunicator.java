@@ -30,16 +30,16 @@ import org.jspecify.annotations.Nullable;
 /**
  * One rank on the host engine.
  *
- * <p>Every collective starts alike: the rank writes what it asks for into one of its two slots,
- * publishes the operation's number, and waits for the same number of every other rank. Then all
- * know what all want, and either go on alike or all throw alike. Small payloads travel in the slot
- * itself, so that one exchange of cache lines is all there is to a small operation. Slots
- * alternate: a rank that publishes number s has seen everyone's s - 1, so nobody reads its slot of
- * s - 2.
+ * <p>Every collective starts in the same way: the rank writes its request into one of its two
+ * slots, publishes the operation's number, and waits until every other rank has published the same
+ * number. Then each rank knows all requests, and either all proceed or all throw the same error.
+ * Small payloads are in the slot itself, so a small operation needs only one exchange of cache
+ * lines. Slots alternate: a rank that publishes number s has seen every rank's s - 1, so no rank
+ * still reads its slot of s - 2.
  *
- * <p>This class owns the number of the collective under way and what made the communicator
- * unusable. {@link Slots} is what ranks publish, {@link DirectAlgorithm} and the algorithms that
- * pass data on move it, {@link Waiter} waits, {@link DesyncReport} explains why that took too long.
+ * <p>This class owns the number of the current collective and the error that made the communicator
+ * unusable. {@link Slots} holds the published requests, {@link DirectAlgorithm} and the forwarding
+ * algorithms move data, {@link Waiter} waits, {@link DesyncReport} explains timeouts.
  */
 final class HostCommunicator extends HostRank {
     private static final long PARK_NANOS = 20_000;
@@ -53,7 +53,7 @@ final class HostCommunicator extends HostRank {
     private final int rank;
     private final int n;
 
-    /** Payloads up to this many bytes travel in the slot; the same on all ranks. */
+    /** Largest payload in bytes that is sent in the slot; the same on all ranks. */
     private final long eagerLimit;
 
     private final Slots slots;
@@ -73,7 +73,7 @@ final class HostCommunicator extends HostRank {
 
     private @Nullable Request current;
 
-    /** The last question that this rank has answered; guarded by this. */
+    /** The latest status request that this rank has answered; guarded by this. */
     private long answered;
 
     private final Runnable attended = this::attend;
@@ -122,7 +122,7 @@ final class HostCommunicator extends HostRank {
                         fabric, messages, slots, waiter, reducer, rank, order));
     }
 
-    // ---- what the base class asks for
+    // ---- methods of the base class
 
     @Override
     public String engine() {
@@ -188,7 +188,7 @@ final class HostCommunicator extends HostRank {
             for (int i = 0; i <= last; i++) {
                 current = batch.get(i);
                 if (!current.op.peerToPeer()) {
-                    // While it waits it moves the messages on, so no order can deadlock.
+                    // Messages make progress during the wait, so no order can deadlock.
                     collective(current, i < last);
                 }
             }
@@ -228,7 +228,7 @@ final class HostCommunicator extends HostRank {
                                 : fabric.published(p, 0, false, places.getLong(2L * p))
                                         .asSlice(places.getLong(2L * p + 1), own.byteSize());
             }
-            // Until all have looked.
+            // Until all have read the result.
             barrier(stream);
         }
         return seen;
@@ -288,8 +288,9 @@ final class HostCommunicator extends HostRank {
                     algorithms.staged().run(q, parity);
                 } else {
                     direct.run(q, parity, target, size);
-                    // Where ranks only read each other's buffers, the next one's meeting says as
-                    // well that all are done: nobody writes to his own before he has been there.
+                    // If ranks only read each other's buffers, the synchronization of the next
+                    // operation also shows that all have finished: no rank writes to its own buffer
+                    // before that.
                     if (followed && !Slots.pushes(op) && !slots.anyInPlace(parity)) {
                         waiter.announce();
                     } else {
@@ -340,7 +341,7 @@ final class HostCommunicator extends HostRank {
 
     // ---- how far all ranks are
 
-    /** Looks whether another rank has a question, and whether there is something to print. */
+    /** Answers status requests, and prints the reason of an abort if this rank has to. */
     private void attend() {
         synchronized (this) {
             if (closed) {
@@ -366,7 +367,9 @@ final class HostCommunicator extends HostRank {
 
     // ---- ending
 
-    /** Remembers the first error, tells the other ranks, and returns what to throw. */
+    /**
+     * Records the first error, reports it to the other ranks, and returns the exception to throw.
+     */
     private RuntimeException failed(RuntimeException e) {
         RuntimeException f = e;
         if (!(e instanceof JcclException)) {
@@ -453,7 +456,7 @@ final class HostCommunicator extends HostRank {
                 return;
             }
         }
-        // Others may still have to fetch what this rank has sent; and streams their work.
+        // Other ranks may still have to read what this rank has sent, and streams may have work.
         long deadline = System.nanoTime() + timeoutNanos;
         long interrupted = 0;
         for (long now = System.nanoTime();

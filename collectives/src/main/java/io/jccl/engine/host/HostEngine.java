@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.stream.IntStream;
 
-/** Makes communicators of the host engine. */
+/** Creates communicators of the host engine. */
 public final class HostEngine {
     private HostEngine() {}
 
@@ -65,7 +65,8 @@ public final class HostEngine {
         }
         boolean ready = false;
         try {
-            // Everyone has written where its scratch memory is when all have come here.
+            // After this synchronization, every rank has published the position of its scratch
+            // memory.
             c.barrier(c.device().defaultStream());
             c.plan(fabric.plan());
             ready = true;

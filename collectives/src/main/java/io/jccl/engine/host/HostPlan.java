@@ -12,35 +12,35 @@ import java.util.Set;
 import java.util.stream.IntStream;
 
 /**
- * What the host engine makes of where its ranks run: the order in which they pass data on, so that
- * neighbours share a cache or at least a NUMA node, and which algorithm serves which operation.
+ * The host engine's plan for the placement of its ranks: the order in which they forward data, so
+ * that neighbours share a cache or at least a NUMA node, and the algorithm of each operation.
  *
  * <p>Where a rank runs is only known if its process is pinned (by {@code mpirun --bind-to}, {@code
  * srun --cpu-bind}, {@code numactl}, {@code taskset}) to CPUs of one NUMA node when it joins. If
- * one rank is not, or all are on one node, the plan is {@link #FLAT}: ranks in their own order, all
- * served directly. {@link io.jccl.CpuBinding} pins as well. Ranks that are threads of one JVM count
- * as not pinned.
+ * one rank is not pinned, or all are on one node, the plan is {@link #FLAT}: ranks in their own
+ * order and direct algorithms. {@link io.jccl.CpuBinding} pins as well. Ranks that are threads of
+ * one JVM count as not pinned.
  *
- * @param order ranks in the order in which they pass data on; empty for their own order
- * @param nodes how many NUMA nodes they are on, 1 if that is not known
+ * @param order ranks in the order in which they forward data; empty for their own order
+ * @param nodes number of NUMA nodes that they are on, 1 if unknown
  */
 record HostPlan(int[] order, int nodes) {
-    /** All ranks are the same distance apart, as far as anybody knows. */
+    /** All ranks are the same distance apart, as far as is known. */
     static final HostPlan FLAT = new HostPlan(new int[0], 1);
 
-    /** Set it to {@code off} on all ranks and they count as not pinned. */
+    /** If it is {@code off} on all ranks, they count as not pinned. */
     static final String VARIABLE = "JCCL_HOST_PLAN";
 
-    /** A rank that may run on CPUs of several NUMA nodes, or does not say. */
+    /** A rank that may run on CPUs of several NUMA nodes, or does not report its CPUs. */
     static final long UNKNOWN = 0;
 
     /**
      * Across nodes, a choice: for these operations, from so many bytes in a block and so many
-     * ranks. Read directly, every block crosses the link between the nodes once for each rank on
-     * the other side; passed on in the plan's order, once for each pair of neighbouring nodes. The
-     * price is a copy more for each rank. From which size that pays is an assumption, as it was not
-     * measured on a machine of several nodes: below a megabyte a block stays in the cache of the
-     * far node after its first crossing.
+     * ranks. With direct reads, every block crosses the link between the nodes once for each rank
+     * on the other side; forwarded in the plan's order, once for each pair of neighbouring nodes,
+     * at the cost of one more copy per rank. The size from which that is faster is an assumption,
+     * not measured on a machine of several nodes: below a megabyte a block stays in the cache of
+     * the far node after its first crossing.
      */
     private record Row(Set<CollectiveOp> ops, long minBytes, int minRanks, Algorithm algorithm) {}
 
@@ -107,7 +107,10 @@ record HostPlan(int[] order, int nodes) {
         return Algorithm.DIRECT;
     }
 
-    /** Where the calling thread runs, in one number that orders near places side by side. */
+    /**
+     * The position of the calling thread, as a number that orders near positions next to each
+     * other.
+     */
     static long ownHome() {
         return "off".equals(System.getenv(VARIABLE)) ? UNKNOWN : home(Cpus.all(), Cpus.ofThread());
     }
@@ -134,7 +137,7 @@ record HostPlan(int[] order, int nodes) {
         return distinct.length == 1 ? distinct[0] + 1L : 0;
     }
 
-    /** What is known of the ranks of a communicator, for messages and tests. */
+    /** Describes the placement of a communicator's ranks, for messages and tests. */
     @Override
     public String toString() {
         return nodes == 1

@@ -13,9 +13,7 @@ import java.util.List;
 import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
-/**
- * A rank that computes on the host, whatever carries its data: buffers and streams are the host's.
- */
+/** A rank with host buffers and streams, independent of the transport. */
 public abstract class HostRank extends EngineCommunicator {
     private final HostDevice device;
     private volatile @Nullable HostStream driver;
@@ -85,7 +83,7 @@ public abstract class HostRank extends EngineCommunicator {
     }
 
     /**
-     * The first step of a split: all ranks tell each other what they asked for.
+     * The first step of a split: all ranks exchange their arguments.
      *
      * @return the ranks with this rank's colour, by key and then by rank; none if it is negative
      */
@@ -144,7 +142,7 @@ public abstract class HostRank extends EngineCommunicator {
         return IntStream.range(0, size()).filter(r -> !excluded.contains(r)).toArray();
     }
 
-    /** Ends what {@link #driver} made. */
+    /** Closes the stream of {@link #driver}. */
     protected final void closeDriver() {
         HostStream d = driver;
         if (d != null) {
@@ -152,7 +150,7 @@ public abstract class HostRank extends EngineCommunicator {
         }
     }
 
-    /** The communicator has failed, and may never be closed: the driver's thread ends. */
+    /** The communicator has failed and may never be closed: ends the driver's thread. */
     protected final void retireDriver() {
         HostStream d = driver;
         if (d != null) {

@@ -1,7 +1,7 @@
 package io.jccl.engine.host;
 
 /**
- * Each block goes straight from its source to its target. In step k a rank sends to the k-th rank
+ * Each block goes directly from its source to its target. In step k a rank sends to the k-th rank
  * on its right and receives from the k-th on its left, so that no rank is the target of two at a
  * time:
  *
@@ -84,7 +84,7 @@ final class Pairwise extends ChunkedAlgorithm {
         }
     }
 
-    /** Before scratch memory is filled again, everybody must have read it. */
+    /** All ranks must have read scratch memory before it is filled again. */
     private void awaitAllConsumed() {
         for (int k = 1; k < n; k++) {
             awaitConsumed(wrap(rank() + k));

@@ -2,24 +2,24 @@ package io.jccl.engine.host;
 
 import java.util.BitSet;
 
-/** How the ranks of a machine have its CPUs: that decides how they wait for each other. */
+/** How the ranks of a machine share its CPUs, which decides how they wait for each other. */
 enum Places {
-    /** Each has CPUs of its own. */
+    /** Each has its own CPUs. */
     APART,
 
-    /** They share enough CPUs; the scheduler may put two on one. */
+    /** They share enough CPUs, but the scheduler may put two on one. */
     TOGETHER,
 
-    /** They are more than their CPUs, so that some wait for a core, not for data. */
+    /** There are more ranks than CPUs, so some wait for a core, not for data. */
     CROWDED;
 
     /**
      * Decides.
      *
      * @param cpus by rank, the CPUs that it may use, one bit each; none if that is not known
-     * @param available what the JVM of one of them counts: fewer than its CPUs where a container
-     *     limits its time
-     * @param rank that one
+     * @param available processors that the JVM of one of them reports: fewer than its CPUs if a
+     *     container limits its CPU time
+     * @param rank the rank of that JVM
      */
     static Places of(long[][] cpus, int available, int rank) {
         BitSet all = new BitSet();

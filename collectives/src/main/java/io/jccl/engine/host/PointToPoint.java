@@ -16,21 +16,21 @@ import org.jspecify.annotations.Nullable;
 /**
  * Messages between two ranks, through a ring of cells for each ordered pair.
  *
- * <p>A small message travels in its cell. A larger one is a cell that says where the sender's
- * buffer is; the receiver copies from there and counts the cell as consumed, which completes the
- * send. A foreign buffer that other processes cannot see goes in pieces through two halves of
- * staging memory. Messages of the user and of algorithms have rings of their own.
+ * <p>A small message is stored in its cell. The cell of a larger one holds the position of the
+ * sender's buffer; the receiver copies from there and marks the cell as consumed, which completes
+ * the send. A foreign buffer that other processes cannot map is sent in pieces through two halves
+ * of staging memory. Messages of the user and of algorithms have separate rings.
  */
 final class PointToPoint {
     /** Rings of send and recv. */
     private static final int USER = 0;
 
-    /** Rings of algorithms; their payloads lie in scratch memory. */
+    /** Rings of algorithms; their payloads are in scratch memory. */
     private static final int INTERNAL = 1;
 
     private static final long STAGE = 64 << 10;
 
-    /** A send or recv under way. */
+    /** A send or recv in progress. */
     private static final class Pending {
         @Nullable Request request;
         long moved;
@@ -122,7 +122,7 @@ final class PointToPoint {
         clear();
     }
 
-    /** Forgets messages, done or given up. */
+    /** Removes messages, completed or abandoned. */
     void clear() {
         for (int i = 0; i < pending.size(); i++) {
             Pending p = pending.get(i);
@@ -154,7 +154,7 @@ final class PointToPoint {
         return null;
     }
 
-    /** Moves what can move without waiting; returns whether anything did. */
+    /** Makes progress without waiting; returns whether there was any. */
     boolean progress() {
         if (open == 0) {
             return false;
@@ -183,7 +183,7 @@ final class PointToPoint {
         return any;
     }
 
-    /** Whether all of a send is in cells, so that the next may follow. */
+    /** Whether all of a send has been posted, so that the next may follow. */
     private static boolean posted(Pending p, Request q) {
         return p.ticket > 0 && p.moved == q.sendBuffer().byteSize();
     }
@@ -217,7 +217,7 @@ final class PointToPoint {
             p.ticket = next;
             return true;
         }
-        // Foreign: a half may be filled again when the piece in it has been consumed.
+        // Foreign: a half can be refilled when the piece in it has been consumed.
         HostBuffer stage = stage(peer);
         if (consumed < next - 2) {
             return false;
@@ -301,7 +301,7 @@ final class PointToPoint {
         }
     }
 
-    /** Whether a rank that is still there has yet to fetch something from this one. */
+    /** Whether a rank that is still alive has not yet read a message of this one. */
     boolean unfetched() {
         for (int p = 0; p < n; p++) {
             long channel = control.channel(USER, rank, p);
@@ -316,7 +316,7 @@ final class PointToPoint {
         return false;
     }
 
-    /** Gives staging memory back, once nobody will fetch from it. */
+    /** Releases staging memory, once no rank will read from it. */
     void close() {
         for (HostBuffer s : stages) {
             if (s != null) {
@@ -327,7 +327,7 @@ final class PointToPoint {
 
     // ---- messages of algorithms: places in this rank's scratch memory
 
-    /** Tells a rank that bytes of this rank's scratch memory are ready; returns a ticket. */
+    /** Notifies a rank that bytes of this rank's scratch memory are ready; returns a ticket. */
     long postScratch(int peer, long at, long bytes) {
         long channel = control.channel(INTERNAL, rank, peer);
         long next = ++posted[INTERNAL][peer];
@@ -354,7 +354,10 @@ final class PointToPoint {
         awaitConsumed(peer, posted[INTERNAL][peer]);
     }
 
-    /** Waits for the next message of a rank; returns where in its scratch memory the bytes lie. */
+    /**
+     * Waits for the next message of a rank; returns the position of its bytes in that rank's
+     * scratch memory.
+     */
     long take(int peer) {
         long channel = control.channel(INTERNAL, peer, rank);
         long next = taken[INTERNAL][peer] + 1;
@@ -365,7 +368,7 @@ final class PointToPoint {
         return control.get(cell + ControlBlock.CELL_AT);
     }
 
-    /** Says that the message taken last has been read. */
+    /** Marks the message taken last as read. */
     void consumed(int peer) {
         long next = ++taken[INTERNAL][peer];
         control.release(control.channel(INTERNAL, peer, rank) + ControlBlock.CONSUMED, next);
