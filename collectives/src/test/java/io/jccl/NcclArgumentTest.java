@@ -238,7 +238,7 @@ class NcclArgumentTest {
                         "8",
                         "4"),
                 row(
-                        "count that is no multiple of the ranks",
+                        "count that is not a multiple of the ranks",
                         iae,
                         f -> f.comm.allToAll(f.f8.slice(0, 7), f.stream),
                         "count 7",

@@ -1,14 +1,9 @@
 package io.jccl.bench;
 
-import io.jccl.bindings.CublasApi;
-import io.jccl.bindings.NativeLibraries;
-import io.jccl.bindings.generated.cublas.cublas_h;
 import io.jccl.cli.shell.Drives;
 import io.jccl.cli.shell.Progress;
 import io.jccl.device.Buffer;
-import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
-import io.jccl.device.Device;
 import io.jccl.device.Stream;
 import io.jccl.internal.Statistics;
 import io.jccl.offload.Budgets;
@@ -25,8 +20,8 @@ import io.jccl.offload.TierStore;
 import io.jccl.offload.Tiers;
 import io.jccl.offload.TransferEngine;
 import io.jccl.offload.TransferOptions;
+import io.jccl.train.Owned;
 import java.io.IOException;
-import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -50,7 +45,7 @@ public final class OffloadRun implements AutoCloseable {
     private final OffloadConfig config;
     private final Budgets budgets;
     private final BusyWork busy = new BusyWork();
-    private final ArrayDequeOfCloseables open = new ArrayDequeOfCloseables();
+    private final Owned open = new Owned();
     private final Tiers tiers;
     private final List<Layer> layers = new ArrayList<>();
     private final List<Buffer> homes = new ArrayList<>();
@@ -59,32 +54,9 @@ public final class OffloadRun implements AutoCloseable {
     private final AtomicReference<@Nullable String> wrong = new AtomicReference<>();
     private final @Nullable Buffer back;
     private final Runnable work;
-    private final @Nullable Gemm gemm;
+    private final @Nullable GpuGemm gemm;
     private long steps;
     private double workMicros;
-
-    /** Closes the last one first. */
-    private static final class ArrayDequeOfCloseables {
-        private final List<AutoCloseable> all = new ArrayList<>();
-
-        <T extends AutoCloseable> T add(T t) {
-            all.add(t);
-            return t;
-        }
-
-        void close() {
-            for (AutoCloseable c : all.reversed()) {
-                try {
-                    c.close();
-                } catch (RuntimeException e) {
-                    throw e;
-                } catch (Exception e) {
-                    throw new IllegalStateException(e);
-                }
-            }
-            all.clear();
-        }
-    }
 
     /**
      * Times of a sample, in milliseconds.
@@ -174,57 +146,6 @@ public final class OffloadRun implements AutoCloseable {
         }
     }
 
-    /** A product of matrices of a GPU; not yet run on a GPU. */
-    private static final class Gemm implements AutoCloseable {
-        private final CublasApi cublas = NativeLibraries.cublas();
-        private final Arena arena = Arena.ofShared();
-        private final MemorySegment one = arena.allocateFrom(ValueLayout.JAVA_FLOAT, 1f);
-        private final MemorySegment zero = arena.allocateFrom(ValueLayout.JAVA_FLOAT, 0f);
-        private final Buffer operands;
-        private final long handle;
-        private final int n;
-
-        Gemm(Device device, int n) {
-            this.n = n;
-            MemorySegment out = arena.allocate(ValueLayout.JAVA_LONG);
-            cublas.check(cublas.cublasCreate(out), "cublasCreate");
-            handle = out.get(ValueLayout.JAVA_LONG, 0);
-            operands = device.allocate(DataType.FLOAT32, 3L * n * n);
-        }
-
-        void enqueue(Stream stream) {
-            cublas.check(
-                    cublas.cublasSetStream(handle, Cuda.streamHandle(stream)), "cublasSetStream");
-            long bytes = 4L * n * n;
-            long a = operands.address();
-            int plain = cublas_h.CUBLAS_OP_N();
-            cublas.check(
-                    cublas.cublasSgemm(
-                            handle,
-                            plain,
-                            plain,
-                            n,
-                            n,
-                            n,
-                            one,
-                            a,
-                            n,
-                            a + bytes,
-                            n,
-                            zero,
-                            a + 2 * bytes,
-                            n),
-                    "cublasSgemm");
-        }
-
-        @Override
-        public void close() {
-            cublas.check(cublas.cublasDestroy(handle), "cublasDestroy");
-            operands.close();
-            arena.close();
-        }
-    }
-
     /**
      * Fills the layers.
      *
@@ -268,7 +189,7 @@ public final class OffloadRun implements AutoCloseable {
                             ? open.add(pinned.allocate(DataType.INT64, config.layerBytes() / 8))
                             : null;
             boolean onGpu = config.gemm() > 0 && config.isCuda();
-            gemm = onGpu ? open.add(new Gemm(config.device(), config.gemm())) : null;
+            gemm = onGpu ? open.add(new GpuGemm(config.device(), config.gemm())) : null;
             if (config.gemm() > 0 && !onGpu) {
                 busy.prepareGemm(config.gemm());
             }

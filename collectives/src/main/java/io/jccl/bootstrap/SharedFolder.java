@@ -53,7 +53,7 @@ public final class SharedFolder {
             Path p = Path.of(set);
             if (!Files.isDirectory(p)) {
                 throw new IllegalArgumentException(
-                        "jccl.shm.dir or JCCL_SHM_DIR is '" + set + "', which is no folder");
+                        "jccl.shm.dir or JCCL_SHM_DIR is '" + set + "', which is not a folder");
             }
             return p;
         }

@@ -144,7 +144,7 @@ final class ArgumentChecks {
                             + size
                             + " ranks, but its count "
                             + buffer.count()
-                            + " is no multiple of "
+                            + " is not a multiple of "
                             + size);
         }
         return block;

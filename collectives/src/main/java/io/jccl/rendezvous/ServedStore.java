@@ -98,7 +98,7 @@ final class ServedStore implements Store {
         String host = address.host();
         long deadline = System.nanoTime() + Deadline.nanos(wait);
         while (true) {
-            String fault = "is no address of its machine";
+            String fault = "is not an address of its machine";
             try {
                 InetAddress own = TcpAddress.own(host);
                 if (own != null || !must) {
@@ -131,7 +131,7 @@ final class ServedStore implements Store {
 
     private static InetAddress bound(String bind) {
         InetAddress own = null;
-        String fault = "is no address of this machine";
+        String fault = "is not an address of this machine";
         try {
             own = TcpAddress.own(bind.strip());
         } catch (UnknownHostException e) {

@@ -156,7 +156,7 @@ public final class StoreServer implements AutoCloseable {
     }
 
     private static InetAddress own(String host, int port) {
-        String fault = "is no address of this machine";
+        String fault = "is not an address of this machine";
         try {
             InetAddress own = TcpAddress.own(host);
             if (own != null) {

@@ -24,7 +24,7 @@ final class CpuList {
             int first = Integer.parseUnsignedInt(ends[0]);
             int last = ends.length == 1 ? first : Integer.parseUnsignedInt(ends[1]);
             if (last < first || last >= MOST) {
-                throw new IllegalArgumentException("'" + part + "' is no range of CPUs");
+                throw new IllegalArgumentException("'" + part + "' is not a range of CPUs");
             }
             for (int cpu = first; cpu <= last; cpu++) {
                 cpus.add(cpu);

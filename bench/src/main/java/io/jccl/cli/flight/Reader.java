@@ -181,7 +181,7 @@ final class Reader {
         return new UnfitException(
                 "'"
                         + file
-                        + "' is no flight recording and no history of JCCL: "
+                        + "' is neither a flight recording nor a history of JCCL: "
                         + why
                         + "; give what -XX:StartFlightRecording or JCCL_FLIGHT_DIR wrote",
                 null);
@@ -315,7 +315,7 @@ final class Reader {
         try {
             h = new ObjectMapper().readTree(file.toFile());
         } catch (JsonProcessingException e) {
-            throw noRecording(file, "it is no JSON: " + e.getOriginalMessage());
+            throw noRecording(file, "it is not JSON: " + e.getOriginalMessage());
         }
         if (!h.path("jcclFlight").isInt() || !h.path("operations").isArray()) {
             throw noRecording(file, "it has no \"jcclFlight\" and \"operations\"");

@@ -365,7 +365,7 @@ public final class RunCommand implements Callable<Integer> {
                 throw new IllegalStateException(
                         "'"
                                 + command.getFirst()
-                                + "' is no jccl command, and for a Java program"
+                                + "' is not a jccl command, and for a Java program"
                                 + " JCCL itself must be on the module path; start it by the jccl"
                                 + " script");
             }

@@ -1,7 +1,5 @@
 package io.jccl.cli.perf;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.OffloadConfig;
 import io.jccl.bench.OffloadRun;
@@ -25,7 +23,6 @@ import java.io.PrintWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
-import java.util.Locale;
 import java.util.concurrent.Callable;
 import java.util.function.Consumer;
 import java.util.function.Function;
@@ -214,9 +211,10 @@ public final class OffloadCommand implements Callable<Integer> {
             Drives.close(store);
         }
         PrintWriter out = spec.commandLine().getOut();
-        print(json.text(out), config, result, buffered);
+        OffloadReport report = new OffloadReport(config, result, tier);
+        report.print(json.text(out), buffered);
         out.flush();
-        ObjectNode document = document(config, result);
+        ObjectNode document = report.document();
         Reports.sign(document, spec.commandLine());
         json.write(out, document::toPrettyString);
         Reports.write(html, document);
@@ -387,141 +385,5 @@ public final class OffloadCommand implements Callable<Integer> {
         if (value < least || value > most) {
             throw mistake(spec, name + " is " + value + ", expected " + least + " to " + most);
         }
-    }
-
-    private String deviceName(OffloadConfig c) {
-        return c.isCuda()
-                ? Cuda.info(c.device()).model()
-                : "host memory; no GPU, so every copy is memory to memory on the CPU";
-    }
-
-    private static String workName(OffloadConfig c, OffloadRun.Result r) {
-        return c.gemm() > 0
-                ? "float32 matrix product of " + c.gemm() + " by " + c.gemm()
-                : String.format(Locale.ROOT, "%.1f us of arithmetic", r.workMicros());
-    }
-
-    private void print(
-            PrintWriter out, OffloadConfig c, OffloadRun.Result r, @Nullable String buffered) {
-        out.println("# jccl " + Version.TEXT + " offload");
-        out.println("# device: " + deviceName(c));
-        out.println(
-                "# "
-                        + c.layers()
-                        + " layers of "
-                        + Sizes.format(c.layerBytes())
-                        + " bytes on tier "
-                        + tier
-                        + (c.backward() ? ", forward and backward" : ", forward")
-                        + "; a layer's work: "
-                        + workName(c, r));
-        if (buffered != null) {
-            out.println("# the drive is used through the page cache: " + buffered);
-        }
-        out.println(
-                "# a sample: "
-                        + c.passes()
-                        + " passes from an empty device, so that the first layer's copy, which"
-                        + " nothing hides, counts; medians of "
-                        + c.samples()
-                        + " samples");
-        out.println("# copy-only: the passes without work; compute-only: the work without copies");
-        out.println(
-                "# unrelated: both at once, neither waiting for the other; overlapped: layer by"
-                        + " layer; the four are taken in turn");
-        line(out, "copy-only", r.copy(), "ms");
-        line(out, "compute-only", r.compute(), "ms");
-        line(out, "unrelated", r.unrelated(), "ms");
-        line(out, "overlapped", r.overlapped(), "ms");
-        line(out, "ideal max(copy, compute)", r.ideal(), "ms");
-        out.println(
-                String.format(
-                        Locale.ROOT,
-                        "%-26s %10.3f    (samples: %.3f to %.3f)",
-                        "overlap efficiency",
-                        r.efficiency(),
-                        r.worst(),
-                        r.best()));
-        line(out, "  from the shortest times", r.fastest(), "");
-        line(out, "unrelated : overlapped", r.unrelated() / r.overlapped(), "");
-        line(out, "compute : copy", r.compute() / r.copy(), "");
-        if (!c.backward()) {
-            // Passes that turn find some layers on the device.
-            double bytes = (double) c.passes() * c.layers() * c.layerBytes();
-            line(out, "copy-only, bandwidth", bytes / r.copy() / 1e6, "GB/s");
-        }
-        out.println(
-                String.format(
-                        Locale.ROOT,
-                        "%-26s %10d of %d bytes",
-                        "device memory, peak",
-                        r.peak(),
-                        c.deviceBudget()));
-        out.println(String.format(Locale.ROOT, "%-26s %10d", "layers fetched ahead", r.depth()));
-        out.println(
-                String.format(
-                        Locale.ROOT,
-                        "%-26s %10d of %d layers, %.3f ms in all",
-                        "stalls",
-                        r.stalls(),
-                        r.stats().fetches() + r.stats().hits(),
-                        r.stallMillis()));
-        out.println(
-                String.format(
-                        Locale.ROOT,
-                        "%-26s %10d layers, %s",
-                        "checked",
-                        r.checked(),
-                        r.wrong() == null ? "all right" : "WRONG: " + r.wrong()));
-        if (c.trace() != null) {
-            out.println("# trace: " + c.trace());
-        }
-    }
-
-    private static void line(PrintWriter out, String name, double value, String unit) {
-        out.println(
-                String.format(Locale.ROOT, "%-26s %10.3f %s", name, value, unit).stripTrailing());
-    }
-
-    private ObjectNode document(OffloadConfig c, OffloadRun.Result r) {
-        ObjectNode root = new ObjectMapper().createObjectNode();
-        ObjectNode top = root.putObject("jccl_offload");
-        top.put("version", Version.TEXT);
-        top.put("engine", c.isCuda() ? "cuda" : "host");
-        top.put("device", deviceName(c));
-        top.put("layers", c.layers());
-        top.put("layer_bytes", c.layerBytes());
-        top.put("tier", tier);
-        top.put("backward", c.backward());
-        if (c.gemm() > 0) {
-            top.put("gemm", c.gemm());
-        } else {
-            top.put("compute_us", r.workMicros());
-        }
-        top.put("iterations", c.passes());
-        top.put("samples", c.samples());
-        top.put("depth", r.depth());
-        top.put("copy_only_ms", r.copy());
-        top.put("compute_only_ms", r.compute());
-        top.put("unrelated_ms", r.unrelated());
-        top.put("overlapped_ms", r.overlapped());
-        top.put("ideal_ms", r.ideal());
-        top.put("overlap_efficiency", r.efficiency());
-        top.put("overlap_efficiency_of_shortest", r.fastest());
-        ArrayNode all = top.putArray("sample_efficiencies");
-        r.samples().forEach(s -> all.add(s.efficiency()));
-        top.put("device_budget_bytes", c.deviceBudget());
-        top.put("device_peak_bytes", r.peak());
-        top.put("stalls", r.stalls());
-        top.put("stall_ms", r.stallMillis());
-        top.put("bytes_to_device", r.stats().bytesIn());
-        top.put("bytes_to_host", r.stats().bytesOut());
-        top.put("checked_layers", r.checked());
-        if (r.wrong() == null) {
-            top.putNull("wrong");
-        } else {
-            top.put("wrong", r.wrong());
-        }
-        return root;
     }
 }

@@ -31,7 +31,7 @@ public final class Drives {
                     option
                             + " '"
                             + folder
-                            + "' is no folder; give an existing folder on the drive");
+                            + "' is not a folder; give an existing folder on the drive");
         }
     }
 

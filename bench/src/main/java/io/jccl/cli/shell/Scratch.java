@@ -32,7 +32,7 @@ public final class Scratch implements AutoCloseable {
      *
      * @param within an existing folder, what {@code --nvme} gave; null for that of temporary files
      * @param prefix how its name begins
-     * @throws IllegalArgumentException if {@code within} is no folder that can be written
+     * @throws IllegalArgumentException if {@code within} is not a folder that can be written
      */
     public static Scratch in(@Nullable Path within, String prefix) throws IOException {
         if (within == null) {
@@ -42,7 +42,7 @@ public final class Scratch implements AutoCloseable {
             throw new IllegalArgumentException(
                     "--nvme '"
                             + within
-                            + "' is no folder that can be written; give an existing one");
+                            + "' is not a folder that can be written; give an existing one");
         }
         return new Scratch(Files.createTempDirectory(within, prefix));
     }

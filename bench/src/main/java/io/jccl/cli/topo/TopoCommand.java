@@ -45,7 +45,7 @@ import picocli.CommandLine.TypeConversionException;
             "GB/s are 10^9 bytes per second, of links in one direction. Bandwidths and times are"
                     + " predictions.",
             "Exit status: 0; 1 if something failed; 2 for a mistake in the arguments or a text that"
-                    + " is no topology.",
+                    + " is not a topology.",
         })
 public final class TopoCommand implements Callable<Integer> {
     /** Denotes standard input or output. */
@@ -207,7 +207,7 @@ public final class TopoCommand implements Callable<Integer> {
                 case "nccl-xml" -> Format.NCCL_XML;
                 default ->
                         throw new TypeConversionException(
-                                "'" + value + "' is no format: give auto, smi or nccl-xml");
+                                "'" + value + "' is not a format: give auto, smi or nccl-xml");
             };
         }
     }

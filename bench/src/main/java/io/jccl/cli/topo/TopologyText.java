@@ -47,7 +47,7 @@ public final class TopologyText {
         byte[] bytes = in.readNBytes(MOST_BYTES + 1);
         if (bytes.length > MOST_BYTES) {
             throw new IOException(
-                    name + " has more than 64 MiB, which is no dump of a topology" + HOW);
+                    name + " has more than 64 MiB, which is not a dump of a topology" + HOW);
         }
         return new String(bytes, charset(bytes));
     }

@@ -241,7 +241,7 @@ class FlightCommandTest {
         refused("empty.jfr' is empty");
         Path text = Files.writeString(folder.resolve("a.txt"), "hello");
         assertEquals(2, flight(text));
-        refused("a.txt' is no flight recording", "JCCL_FLIGHT_DIR");
+        refused("a.txt' is neither a flight recording", "JCCL_FLIGHT_DIR");
         assertEquals(2, flight(folder.resolve("none.jfr")));
         refused("none.jfr' is not there");
         assertEquals(2, flight(Files.createDirectory(folder.resolve("bare"))));
@@ -365,7 +365,7 @@ class FlightCommandTest {
         // One that is named is not left out.
         out.getBuffer().setLength(0);
         assertEquals(2, flight(histories, package1));
-        refused("package.json' is no flight recording");
+        refused("package.json' is neither a flight recording");
     }
 
     @Test

@@ -177,6 +177,6 @@ class BandwidthCommandTest {
         }
         Result noFolder = run("--device host --nvme /no/such/folder");
         assertEquals(2, noFolder.status);
-        assertTrue(noFolder.err.contains("'/no/such/folder' is no folder"), noFolder.err);
+        assertTrue(noFolder.err.contains("'/no/such/folder' is not a folder"), noFolder.err);
     }
 }

@@ -159,7 +159,7 @@ class MatmulCommandTest {
         assertMistake("--tier is 'tape'", "--tier", "tape");
         assertMistake("needs --nvme", "--tier", "nvme");
         assertMistake("add --tier nvme", "--nvme", folder.toString());
-        assertMistake("is no folder", "--tier", "nvme", "--nvme", folder + "/none");
+        assertMistake("is not a folder", "--tier", "nvme", "--nvme", folder + "/none");
         assertMistake("/none does not exist", "-J", folder + "/none/x.json");
         assertMistake("expected 1 to 150000", "-n", "150001");
     }

@@ -220,7 +220,7 @@ class OffloadCommandTest {
                 "--device mps | --device is 'mps', expected host or cuda",
                 "--tier tape | --tier is 'tape', expected pinned or nvme",
                 "--tier nvme | give --nvme <folder>",
-                "--tier nvme --nvme /no/such/folder | is no folder; give an existing folder",
+                "--tier nvme --nvme /no/such/folder | is not a folder; give an existing folder",
                 "--nvme /tmp | --nvme is for --tier nvme",
                 "--gemm 8 --ratio 2 | give one of them",
                 "--ratio -1 | --ratio is -1.0, expected 0 to 1000",

@@ -172,7 +172,7 @@ class TopoCommandTest {
                             "jccl.test.require",
                             System.getenv().getOrDefault("JCCL_TEST_REQUIRE", ""));
             String reason =
-                    "there is no folder ../shared/topo with dumps (JCCL_SHARED names another)";
+                    "there is not a folder ../shared/topo with dumps (JCCL_SHARED names another)";
             List<String> needs = Arrays.stream(required.split(",", -1)).map(String::strip).toList();
             if (needs.contains("topo") || needs.contains("all")) {
                 throw new AssertionError("JCCL_TEST_REQUIRE lists topo, but " + reason);

@@ -197,7 +197,7 @@ class FitDemoTest {
                 "--lr 0 | --lr is 0.0, expected a number above 0",
                 "--device-memory 0 | --device-memory is 0 bytes, expected 2 to",
                 "--device-memory lots | 'lots' is not an amount of memory",
-                "--nvme /no/such/folder | --nvme '/no/such/folder' is no folder that can be written",
+                "--nvme /no/such/folder | --nvme '/no/such/folder' is not a folder that can be written",
             })
     void mistakesSayWhatIsExpected(String line, String message) {
         Result r = run(line);

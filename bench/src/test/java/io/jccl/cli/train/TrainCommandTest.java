@@ -129,7 +129,7 @@ class TrainCommandTest {
                 "--text /no/such/file | there is no file /no/such/file",
                 "--compare dp=2;tq=2 | technique 'tq=2' is unknown",
                 "--compare dp=x | technique 'dp=x' needs a number",
-                "--nvme /no/such/folder | --nvme '/no/such/folder' is no folder",
+                "--nvme /no/such/folder | --nvme '/no/such/folder' is not a folder",
                 "--svg /no/such/folder/a.svg | --svg '/no/such/folder/a.svg' cannot be written",
             })
     void namesWhatMakesNoSense(String arguments, String expected) {

@@ -79,7 +79,7 @@ public final class CudaEvent implements Event {
     @Override
     public Duration elapsedSince(Event start) {
         if (!(start instanceof CudaEvent s)) {
-            throw new IllegalArgumentException("start is no event of a CUDA device: " + start);
+            throw new IllegalArgumentException("start is not an event of a CUDA device: " + start);
         }
         s.checkComplete();
         checkComplete();

@@ -422,7 +422,8 @@ public final class CudaStream implements Stream {
     @Override
     public void waitFor(Event event) {
         if (!(event instanceof CudaEvent e)) {
-            throw new IllegalArgumentException("the event is no event of a CUDA device: " + event);
+            throw new IllegalArgumentException(
+                    "the event is not an event of a CUDA device: " + event);
         }
         synchronized (this) {
             CudaRuntime.check(

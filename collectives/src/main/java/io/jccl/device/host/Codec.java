@@ -161,6 +161,6 @@ public final class Codec {
 
     private static UnsupportedOperationException notInteger(DataType type) {
         return new UnsupportedOperationException(
-                type.label() + " is no integer type; use get and set");
+                type.label() + " is not an integer type; use get and set");
     }
 }

@@ -97,7 +97,7 @@ public final class HostBuffer implements Buffer {
             throw new IllegalArgumentException(
                     "the memory has "
                             + memory.byteSize()
-                            + " bytes, which is no multiple of the "
+                            + " bytes, which is not a multiple of the "
                             + type.size()
                             + " that an element of "
                             + type.label()

@@ -131,7 +131,7 @@ final class HostEvent implements Event {
     @Override
     public synchronized Duration elapsedSince(Event start) {
         if (!(start instanceof HostEvent s)) {
-            throw new IllegalArgumentException("start is no event of the host device");
+            throw new IllegalArgumentException("start is not an event of the host device");
         }
         return Duration.ofNanos(completedAt() - s.completedAt());
     }

@@ -303,7 +303,7 @@ public final class HostStream implements Stream {
     public void waitFor(Event event) {
         if (!(event instanceof HostEvent e)) {
             throw new IllegalArgumentException(
-                    "the event is no event of the host device: " + event);
+                    "the event is not an event of the host device: " + event);
         }
         submitAlways(e.waiting());
     }

@@ -13,7 +13,7 @@ import java.lang.foreign.MemorySegment;
  * step 2   <----------->                       ab<-cd  bc<-da  cd<-ab  da<-bc
  *                <----------->
  *
- * reduceScatter: halving; each step gives away one half of the blocks that are left
+ * reduceScatter: halving; each step sends away one half of the remaining blocks
  *
  *          0     1     2     3
  * step 1   <----------->                       0 and 1 keep ab, 2 and 3 keep cd
@@ -21,9 +21,9 @@ import java.lang.foreign.MemorySegment;
  * step 2   <----->     <----->                 0 keeps a, 1 b, 2 c, 3 d
  * }</pre>
  *
- * <p>Where n is no power of two, allReduce and reduceScatter let each rank beyond it give its data
- * to a partner first and get its result last. The barrier sends an empty message to the rank at
- * each distance (dissemination), which suits any n.
+ * <p>If n is not a power of two, in allReduce and reduceScatter each rank beyond the largest one
+ * first sends its data to a partner and receives its result last. The barrier sends an empty
+ * message to the rank at each distance (dissemination), which works for any n.
  */
 final class RecursiveDoubling extends ChunkedAlgorithm {
     RecursiveDoubling(Context context) {
@@ -52,8 +52,9 @@ final class RecursiveDoubling extends ChunkedAlgorithm {
     }
 
     /**
-     * Ranks beyond the largest power of two give theirs to a partner first and get the result last.
-     * Two halves of scratch memory alternate: the partner may still read the one before.
+     * Ranks beyond the largest power of two first send their data to a partner and receive the
+     * result last. Two halves of scratch memory alternate, since the partner may still read the
+     * previous one.
      */
     private void allReduce() {
         int powerOfTwo = Integer.highestOneBit(n);
@@ -107,7 +108,7 @@ final class RecursiveDoubling extends ChunkedAlgorithm {
         }
     }
 
-    /** Blocks in order from this rank on; each step doubles how many there are (Bruck's order). */
+    /** Blocks in order from this rank on; each step doubles their number (Bruck's order). */
     private void allGather() {
         long chunk = Math.max(1, SharedMemoryTransport.SCRATCH / ((long) n * size()));
         long slotBytes = chunk * size();

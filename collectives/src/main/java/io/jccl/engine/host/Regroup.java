@@ -19,13 +19,14 @@ import java.util.function.IntPredicate;
 import org.jspecify.annotations.Nullable;
 
 /**
- * How ranks meet that go on without others.
+ * How the remaining ranks synchronize after others have failed or are excluded.
  *
- * <p>The first of them makes a control file whose name all derive from who is left, and waits until
- * each of the others has written into it that it has mapped it. Then it deletes the file and tells
- * them to go on. Nobody looks at the memory of the communicator that failed; who is alive they see
- * by the locks of the job. Who gives up marks the new memory, so that the others do not wait for
- * it; the first one deletes its file before, so that a second attempt never finds the first one's.
+ * <p>The first of them creates a control file whose name all derive from the remaining ranks, and
+ * waits until each of the others has recorded in it that it has mapped it. Then it deletes the file
+ * and lets them proceed. No rank reads the memory of the failed communicator; the locks of the job
+ * show which ranks are alive. A rank that gives up marks the new memory, so that the others do not
+ * wait for it; the first one deletes its file before that, so that a second attempt never finds the
+ * file of the first.
  */
 final class Regroup implements AutoCloseable {
     private static final long POLL_NANOS = 200_000;
@@ -34,10 +35,10 @@ final class Regroup implements AutoCloseable {
     private final Duration timeout;
     private final long deadline;
 
-    /** When the thread was interrupted; its flag would close the files that it opens. */
+    /** When the thread was interrupted; its interrupt flag would close the files that it opens. */
     private long interrupted;
 
-    /** Begins a meeting, which {@link #close} ends. */
+    /** Begins a synchronization, which {@link #close} ends. */
     Regroup(int rank, Duration timeout) {
         this.rank = rank;
         this.timeout = timeout;
@@ -50,13 +51,13 @@ final class Regroup implements AutoCloseable {
         Interrupts.restore(interrupted);
     }
 
-    /** What is made of the memory where all have met. */
+    /** Creates the result from the memory in which all have synchronized. */
     interface Use {
         SharedMemoryTransport of(ControlBlock control, Arena arena);
     }
 
     /**
-     * Meets the other threads.
+     * Synchronizes with the other threads.
      *
      * @param own this rank's place among those that remain
      */
@@ -76,9 +77,9 @@ final class Regroup implements AutoCloseable {
     /**
      * Meets the other processes.
      *
-     * @param own this rank's place among those that remain
-     * @param members the old ranks of those that remain
-     * @param alive whether an old rank lives
+     * @param own this rank's index among the remaining ranks @param members the old ranks of the
+     *     remaining ones
+     * @param alive whether an old rank is alive
      */
     SharedMemoryTransport processes(
             LocalProcessGroup job,
@@ -172,10 +173,10 @@ final class Regroup implements AutoCloseable {
     }
 
     /**
-     * Waits until something is so.
+     * Waits until a condition holds.
      *
-     * @param check throws if it can no longer be
-     * @param whom who is waited for
+     * @param check throws if it can no longer become true
+     * @param whom the ranks waited for
      */
     void await(BooleanSupplier done, Runnable check, String whom) {
         while (!done.getAsBoolean()) {

@@ -9,14 +9,14 @@ package io.jccl.engine.host;
  *   root -> 1 -> 2 -> 3            1 -> 2 -> 3 -> root
  *    c2     c1   c0                c2   +c1  +c0
  *
- * allReduce of four ranks: a chunk in parts a b c d; + is one that others have been added to
+ * allReduce of four ranks: a chunk in parts a b c d; + is a part with other ranks' data added
  *
  *            rank 0     rank 1     rank 2     rank 3
  * step 1     a ->       b ->       c ->       d ->
  * step 2     +d ->      +a ->      +b ->      +c ->
  * step 3     +c ->      +d ->      +a ->      +b ->
  * now whole  b          c          d          a
- * steps 4-6  each passes on what it got last, as in allGather
+ * steps 4-6 each forwards what it received last, as in allGather
  * }</pre>
  *
  * <p>ReduceScatter is the first half, one part earlier, so that rank i ends with block i. Every
@@ -74,7 +74,7 @@ final class Ring extends ChunkedAlgorithm {
         }
     }
 
-    /** A chain that ends at the root; each rank adds its own to what comes from the left. */
+    /** A chain that ends at the root; each rank adds its data to what it receives from the left. */
     private void reduce() {
         boolean first = left() == root();
         long chunk = HALF / wideSize();

@@ -19,10 +19,13 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.jspecify.annotations.Nullable;
 
-/** What the ranks of one communicator share: the control memory and ways to see each other's. */
+/**
+ * The memory that the ranks of one communicator share: the control block and access to each other's
+ * buffers.
+ */
 abstract sealed class SharedMemoryTransport
         permits SharedMemoryTransport.Threads, SharedMemoryTransport.Processes {
-    /** Scratch memory of each rank, for foreign buffers and for algorithms that pass data on. */
+    /** Scratch memory of each rank, for foreign buffers and for forwarding algorithms. */
     static final long SCRATCH = 1L << 20;
 
     final ControlBlock control;
@@ -33,13 +36,15 @@ abstract sealed class SharedMemoryTransport
         this.ranks = control.ranks;
     }
 
-    /** Makes a buffer visible to the other ranks; {@link HostBuffer#PRIVATE} if that cannot be. */
+    /**
+     * Makes a buffer visible to the other ranks; {@link HostBuffer#PRIVATE} if that is impossible.
+     */
     abstract int publish(int rank, int parity, boolean recv, HostBuffer buffer);
 
     /** Offset of a published buffer in its segment. */
     abstract long offset(HostBuffer buffer);
 
-    /** The segment in which a rank's published buffer lies. */
+    /** The segment that contains a rank's published buffer. */
     abstract MemorySegment published(int rank, int parity, boolean recv, long chunk);
 
     /** Makes a buffer of a message visible to its receiver. */
@@ -55,13 +60,13 @@ abstract sealed class SharedMemoryTransport
     /** Memory for messages of foreign buffers from one rank. */
     abstract HostBuffer staging(long bytes);
 
-    /** Whether a rank can still answer. */
+    /** Whether a rank is alive. */
     abstract boolean isAlive(int rank);
 
-    /** How to name a rank in messages. */
+    /** Name of a rank in messages. */
     abstract String nameOf(int rank);
 
-    /** The plan for where the ranks are, once all of them have joined. */
+    /** The plan for the ranks' placement, once all have joined. */
     abstract HostPlan plan();
 
     abstract HostDevice device();
@@ -71,28 +76,28 @@ abstract sealed class SharedMemoryTransport
     /** Whether all ranks end together. */
     abstract boolean isOneProcess();
 
-    /** Tells these ranks from those of other communicators, of all jobs. */
+    /** Identifies these ranks among those of all communicators and jobs. */
     abstract String id();
 
     /**
-     * The fabric of some of these ranks, which all call it with equal arguments. It runs a barrier
-     * of all ranks exactly twice.
+     * The transport of a subset of these ranks, which all call it with equal arguments. It runs a
+     * barrier of all ranks exactly twice.
      */
     abstract SharedMemoryTransport split(
             int rank, long number, int colour, int[] members, Runnable barrier);
 
     /**
-     * The fabric of the ranks that remain, which all call it with equal arguments. It does without
+     * The transport of the remaining ranks, which all call it with equal arguments. It does not use
      * the memory of this one, which a dead rank may have left in any state.
      *
-     * @param own this rank's place among them
+     * @param own this rank's index among them
      */
     abstract SharedMemoryTransport shrink(int rank, int[] members, int own, Duration timeout);
 
     /** One rank leaves; the last one releases what they share. */
     abstract void leave(int rank);
 
-    /** Ranks as threads of this JVM: buffers are visible as they are. */
+    /** Ranks as threads of this JVM: buffers are directly visible. */
     static final class Threads extends SharedMemoryTransport {
         private final Arena arena;
         private final String id;
@@ -100,7 +105,10 @@ abstract sealed class SharedMemoryTransport
         /** Room around what a rank writes: other ranks' words must not share its cache lines. */
         private static final int PAD = 32;
 
-        /** What each rank has published: its send buffers, its receive buffers, its messages'. */
+        /**
+         * The segments that each rank has published: its send buffers, its receive buffers, those
+         * of messages.
+         */
         private final @Nullable MemorySegment[][] published;
 
         private final MemorySegment[] scratch;
@@ -110,7 +118,7 @@ abstract sealed class SharedMemoryTransport
         /** Whether the arena closes itself. */
         private final boolean collected;
 
-        /** Ranks that have not come to a fabric that {@link #shrink} makes. */
+        /** Ranks that have not joined a transport that {@link #shrink} creates. */
         private final CountDownLatch came;
 
         Threads(int ranks) {
@@ -254,7 +262,7 @@ abstract sealed class SharedMemoryTransport
                     children.computeIfAbsent(
                             key,
                             k ->
-                                    // Some may never come, and then nobody can close it.
+                                    // Some may never come, and then no rank can close it.
                                     new Threads(
                                             members.length,
                                             Arena.ofAuto(),
@@ -263,7 +271,7 @@ abstract sealed class SharedMemoryTransport
             try (Regroup meeting = new Regroup(rank, timeout)) {
                 meeting.threads(child.came, child.control, own);
             } finally {
-                // Who comes after one has given up meets nobody here.
+                // A rank that comes after one has given up finds no others here.
                 children.remove(key, child);
             }
             return child;
@@ -282,15 +290,15 @@ abstract sealed class SharedMemoryTransport
         private final LocalProcessGroup job;
         private final Arena arena;
 
-        /** Tells apart the communicators of a job; "0" is the first. */
+        /** Distinguishes the communicators of a job; "0" is the first. */
         private final String name;
 
-        /** Rank in the job of each rank here. */
+        /** Rank in the job, by rank in this communicator. */
         private final int[] members;
 
         private final int rank;
 
-        /** Where this rank was when it joined the job. */
+        /** Placement of this rank when it joined the job. */
         private final long home;
 
         private final HostBuffer ownScratch;

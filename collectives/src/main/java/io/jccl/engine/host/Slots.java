@@ -10,11 +10,14 @@ import io.jccl.engine.Request;
 import io.jccl.flight.CollectiveOp;
 
 /**
- * What each rank has published about the collective it is in: what it calls, where its buffers are,
- * and the tables of a v-variant. A rank writes its own slots and reads all others'.
+ * What each rank has published about its current collective: the operation, the positions of its
+ * buffers, and the tables of a v-variant. A rank writes its own slots and reads all others'.
  */
 final class Slots {
-    /** The parts of a signature that ranks must agree on; above are flags of the rank's own. */
+    /**
+     * The bits of a signature that must be equal on all ranks; the higher bits are the rank's own
+     * flags.
+     */
     static final long AGREED = 0x0000ffff_ffffffffL;
 
     static final long FLAG_IN_PLACE = 1L << 48;
@@ -41,7 +44,7 @@ final class Slots {
                 | (long) root << 32;
     }
 
-    /** Writes where the buffers are, and the tables of a v-variant; returns flags. */
+    /** Writes the positions of the buffers, and the tables of a v-variant; returns flags. */
     long publishPlaces(Request q, long slot, int parity, boolean source, boolean target) {
         boolean foreign = false;
         if (source) {
@@ -54,7 +57,7 @@ final class Slots {
         if (target) {
             HostBuffer b = (HostBuffer) q.recvBuffer();
             int chunk = fabric.publish(rank, parity, true, b);
-            // Only these have other ranks write into the receiver's buffer.
+            // Only in these do other ranks write to the receiver's buffer.
             boolean pushed = pushes(q.op) || (q.op.manySend() && q.op.manyRecv());
             foreign |= pushed && chunk == HostBuffer.PRIVATE;
             control.set(slot + ControlBlock.RECV_CHUNK, chunk);
@@ -139,7 +142,7 @@ final class Slots {
         }
     }
 
-    /** What each rank calls, for the error of operation s. */
+    /** Describes the call of each rank, for the error of operation s. */
     String disagreement(long s, int parity) {
         StringBuilder b =
                 new StringBuilder("the ranks disagree on operation #").append(s).append(':');
@@ -150,7 +153,9 @@ final class Slots {
         return b.append(". All ranks must call the same operations in the same order").toString();
     }
 
-    /** What rank i sends to j must be what j expects from i; every rank checks all pairs. */
+    /**
+     * The count that rank i sends to j must be what j expects from i; every rank checks all pairs.
+     */
     void checkTables(Request q, long s, int parity) {
         StringBuilder wrong = null;
         for (int i = 0; i < n; i++) {

@@ -3,20 +3,20 @@ package io.jccl.engine.host;
 import java.lang.foreign.MemorySegment;
 
 /**
- * The direct algorithm where other processes cannot see a rank's buffers. Every rank copies a chunk
- * of what it gives into one half of its scratch memory, a barrier, and every rank takes what it
- * gets from there:
+ * The direct algorithm for buffers that other processes cannot map. Every rank copies a chunk of
+ * its data into one half of its scratch memory, and after a barrier every rank reads its part from
+ * there:
  *
  * <pre>{@code
  * rank   buffer        scratch             receivers
  *
- * 0      [a0 a1 a2] -> [a0|  ] barrier ->  all take a0      while half 0 is read,
+ * 0 [a0 a1 a2] -> [a0| ] barrier -> all read a0 while half 0 is read,
  * 1      [b0 b1 b2] -> [b0|  ]         ->  and b0           a1 and b1 fill half 1
  * }</pre>
  *
- * <p>The halves alternate, so one barrier a chunk is enough: whoever fills a half has passed the
- * barrier behind the chunk that was in it before. Reductions to one or to all ranks need a second
- * barrier: each rank reduces its share of the chunk, and then receivers collect the shares.
+ * <p>The halves alternate, so one barrier per chunk is enough: a rank that fills a half has passed
+ * the barrier after the chunk that was in it before. Reductions to one or to all ranks need a
+ * second barrier: each rank reduces its share of the chunk, and then receivers collect the shares.
  */
 final class Staged extends ChunkedAlgorithm {
     Staged(Context context) {
@@ -63,7 +63,7 @@ final class Staged extends ChunkedAlgorithm {
                 }
             }
         }
-        // The communicator may be closed next, and its scratch memory used for something else.
+        // The communicator may be closed next, and its scratch memory reused.
         waiter.barrier();
     }
 
@@ -82,7 +82,9 @@ final class Staged extends ChunkedAlgorithm {
         }
     }
 
-    /** Each rank reduces its share of the chunk; those who want the result collect the shares. */
+    /**
+     * Each rank reduces its share of the chunk; ranks that receive the result collect the shares.
+     */
     private void reduce(long slot, long c, long m, boolean target) {
         long results = slot + 2 * HALF;
         sources(slot);

@@ -8,23 +8,23 @@ import io.jccl.internal.Interrupts;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * How one rank waits for others: it spins for as long as that pays, yields, then parks for longer
- * and longer, and looks for reasons to give up: a rank that is gone, an abort, an interrupt, the
- * timeout. While it waits it moves the user's messages on.
+ * How one rank waits for others: it spins as long as that is worthwhile, yields, then parks for
+ * increasing times, and checks for reasons to give up: a dead rank, an abort, an interrupt, the
+ * timeout. The user's messages make progress during the wait.
  *
  * <p>One wait at a time, on the thread that runs the rank's operations; it allocates nothing.
  */
 final class Waiter {
-    /** About as long as a change of threads takes. */
+    /** About the duration of a context switch. */
     private static final int SPINS = 256;
 
-    /** Where the other rank may need this core: its turn comes only when this one yields. */
+    /** If the other rank may need this core: it runs only when this one yields. */
     private static final int FEW_SPINS = 20;
 
-    /** So many waits in a row that outlast the spinning mean that it does not pay. */
+    /** Number of consecutive waits longer than the spinning after which spinning is reduced. */
     private static final int FEW_AFTER = 4;
 
-    /** So many waits with few spins until one tries whether more would pay; then twice as many. */
+    /** Number of waits with few spins before more are tried; doubled each time. */
     private static final int TRIAL_FIRST = 16;
 
     private static final int TRIAL_LAST = 1024;
@@ -32,13 +32,16 @@ final class Waiter {
     private static final int YIELDS = 2000;
 
     /**
-     * For ranks with CPUs of their own, some hundred microseconds; then the other rank is busy, or
-     * away because another program runs there. A yield would put this one behind all other programs
-     * too; one that sleeps gets its core back as soon as it wakes up.
+     * For ranks with their own CPUs, some hundred microseconds; after that the other rank is busy,
+     * or another program runs on its CPU. A yield would queue this rank behind all other programs
+     * too; a sleeping one gets its core back as soon as it wakes up.
      */
     private static final int APART_SPINS = 1 << 12;
 
-    /** So many waits in a row that outlast the spinning mean that ranks share a core. */
+    /**
+     * Number of consecutive waits longer than the spinning after which ranks are assumed to share a
+     * core.
+     */
     private static final int NAP_AFTER = 64;
 
     private static final long PARK_MIN_NANOS = 20_000;
@@ -53,24 +56,26 @@ final class Waiter {
     private final int n;
     private final long timeoutNanos;
 
-    /** How long a rank waits before it asks the others how far they are; they answer meanwhile. */
+    /** How long a rank waits before it requests the status of the others. */
     private final long askNanos;
 
     /** Barriers announced by this rank. */
     private long tick;
 
-    /** Whether it is known where the ranks run; looked up when a wait first takes long. */
+    /** Whether the ranks' placement is known; determined when a wait first takes long. */
     private boolean located;
 
     private boolean published;
 
-    /** How often a long wait looks before it parks, without yields; 0 if ranks may share a core. */
+    /**
+     * Number of polls of a long wait before it parks, without yields; 0 if ranks may share a core.
+     */
     private int patience;
 
-    /** How often a wait looks before it counts as long: as it paid in the last waits. */
+    /** Number of polls before a wait counts as long, adapted to the latest waits. */
     private int spins = SPINS;
 
-    /** Waits in a row that outlasted the spinning. */
+    /** Consecutive waits longer than the spinning. */
     private int slowWaits;
 
     /** Waits with few spins between two trials, and until the next one. */
@@ -78,7 +83,7 @@ final class Waiter {
 
     private int untilTrial = TRIAL_FIRST;
 
-    // The wait under way.
+    // The current wait.
     private int rounds;
     private long started;
     private long nextLook;
@@ -107,7 +112,7 @@ final class Waiter {
         return spins;
     }
 
-    /** Whether a rank has not come to the last barrier that this one has announced. */
+    /** Whether a rank has not reached the last barrier that this one has announced. */
     boolean isBehind(int p) {
         return control.acquire(control.state(p) + ControlBlock.TICK) < tick;
     }
@@ -119,7 +124,7 @@ final class Waiter {
         }
     }
 
-    /** A barrier on counters that only grow: cheap, and any number can follow each other. */
+    /** A barrier on increasing counters: cheap, and any number can follow each other. */
     void barrier() {
         announce();
         long t = tick;
@@ -132,7 +137,7 @@ final class Waiter {
         }
     }
 
-    /** This rank's part of {@link #barrier}, for the others, which may wait for it. */
+    /** This rank's arrival at a {@link #barrier}, for which the others may wait. */
     void announce() {
         control.release(control.state(rank) + ControlBlock.TICK, ++tick);
     }
@@ -174,11 +179,11 @@ final class Waiter {
         }
     }
 
-    /** Spins for less if that does not pay: the other rank may need this core. */
+    /** Reduces spinning if it is not worthwhile: the other rank may need this core. */
     private void adapt() {
         if (slowWaits % NAP_AFTER == 0) {
-            // Another core may be idle: whoever wakes up is put on it, whereas two that only yield
-            // to each other can stay together for long.
+            // Another core may be idle: the scheduler puts a thread that wakes up there, whereas
+            // two that only yield to each other can share a core for long.
             LockSupport.parkNanos(1);
         }
         if (slowWaits == FEW_AFTER) {
@@ -187,9 +192,9 @@ final class Waiter {
     }
 
     /**
-     * Tells the others on which CPUs this rank may run, and learns from all whether they are apart,
-     * each on CPUs of its own, or crowded, more than CPUs. A launcher may have bound each of them:
-     * what this one may use is not what they have together.
+     * Publishes the CPUs that this rank may use, and determines from those of all whether each rank
+     * has its own CPUs, or there are more ranks than CPUs. A launcher may have bound each of them,
+     * so this rank's CPUs are not those of all.
      */
     private void locate() {
         if (!published) {
@@ -220,7 +225,7 @@ final class Waiter {
         located = true;
     }
 
-    /** Spins for longer again if that paid, else tries it more seldom. */
+    /** Spins longer again if that was worthwhile, otherwise tries it less often. */
     private void tried(boolean paid) {
         spins = paid ? SPINS : FEW_SPINS;
         trialGap = paid ? TRIAL_FIRST : Math.min(TRIAL_LAST, 2 * trialGap);
@@ -228,8 +233,8 @@ final class Waiter {
     }
 
     /**
-     * Begins a new wait, which {@link #end} ends; the object is used again so that waiting
-     * allocates nothing.
+     * Begins a new wait, which {@link #end} ends; the object is reused, so waiting allocates
+     * nothing.
      */
     void begin() {
         rounds = 0;
@@ -240,12 +245,15 @@ final class Waiter {
         interrupted = 0;
     }
 
-    /** Gives the thread the interrupt back that came while it waited. */
+    /** Sets the interrupt flag again if the thread was interrupted during the wait. */
     void end() {
         Interrupts.restore(interrupted);
     }
 
-    /** Pauses once; p is the rank waited for, or -1 for any, at and value what it must write. */
+    /**
+     * Pauses once; p is the rank waited for, or -1 for any; at and value are the word that it must
+     * write.
+     */
     void pause(int p, long at, long value) {
         rounds++;
         checkAborted();
@@ -267,7 +275,7 @@ final class Waiter {
             if (now - started > askNanos) {
                 if (question == 0) {
                     question = control.ask();
-                    // All of that time also where this process was stopped meanwhile.
+                    // The full time, even if this process was stopped in the meantime.
                     answersBy = now + timeoutNanos - askNanos;
                 }
                 if (now - started > timeoutNanos) {
@@ -296,7 +304,7 @@ final class Waiter {
             }
             boolean left = control.acquire(control.state(r) + ControlBlock.CLOSED) != 0;
             boolean dead = !left && !fabric.isAlive(r);
-            // It may have done its part before it went.
+            // It may have done its part before it ended.
             if ((left || dead) && (p < 0 ? !messages.progress() : control.acquire(at) < value)) {
                 throw new RankFailedException(
                         fabric.nameOf(r)

@@ -15,8 +15,8 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Short messages between the service threads of all ranks, on a communicator of their own: where
- * are you, here I am, it has failed.
+ * Short messages between the service threads of all ranks, on a separate communicator: status
+ * requests, answers, failures.
  *
  * <p><b>Threads:</b> the service thread only.
  */
@@ -25,7 +25,7 @@ final class ControlChannel {
     private static final int BYTES = 1 << 18; // a row of text for each of a thousand ranks
     private static final int TEXT = 48;
 
-    /** For the turn: a thread in a blocking call may not give it back. */
+    /** Time limit for the lock: a thread in a blocking call may not release it. */
     private static final long WAIT_NANOS = TimeUnit.MILLISECONDS.toNanos(5);
 
     private static final long ASK = 1;
@@ -70,7 +70,7 @@ final class ControlChannel {
         broken = true;
     }
 
-    /** Whether MPI may be called now; then comes {@link #end}. */
+    /** Whether MPI may be called now; must be followed by {@link #end}. */
     private boolean begin() {
         return turn == null || turn.take(WAIT_NANOS);
     }
@@ -81,7 +81,7 @@ final class ControlChannel {
         }
     }
 
-    /** Takes and answers what has come. */
+    /** Receives and answers messages. */
     void receive(Map<Long, MpiCommunicator> communicators) {
         if (size == 1) {
             return;
@@ -154,12 +154,14 @@ final class ControlChannel {
         }
     }
 
-    /** Asks where a rank of the world is. */
+    /** Requests the status of a rank of the world. */
     void ask(int to, long id) {
         send(to, ASK, id, 0, 0, "");
     }
 
-    /** Tells a rank of the world why a communicator has failed, and which rank prints that. */
+    /**
+     * Notifies a rank of the world why a communicator has failed, and which rank prints the reason.
+     */
     void fail(int to, long id, RuntimeException why, int printer) {
         int kind =
                 switch (why) {
@@ -206,7 +208,7 @@ final class ControlChannel {
         }
     }
 
-    /** Gives the memory of messages back that have left. */
+    /** Releases the memory of sent messages. */
     private void sweep() {
         for (int i = sending.size() - 1; i >= 0; i--) {
             Sending s = sending.get(i);

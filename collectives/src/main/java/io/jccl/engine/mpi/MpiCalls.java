@@ -10,13 +10,13 @@ import java.lang.foreign.ValueLayout;
 /**
  * The operations of one communicator as calls of MPI.
  *
- * <p>What depends on the operation's arguments alone, and so is the same on all ranks, are the
- * calls: one for most operations. Where there are more elements than a C int counts, a broadcast
- * becomes several, and blocks travel as messages. Whether buffers are copied ({@link Staging}) is
- * this rank's own affair.
+ * <p>The calls depend only on the operation's arguments, so they are the same on all ranks: one
+ * call for most operations. If there are more elements than a C int can count, a broadcast becomes
+ * several calls, and blocks are sent as messages. Whether buffers are copied ({@link Staging}) is
+ * decided by each rank.
  */
 final class MpiCalls {
-    /** Elements in a call; a test sets less. */
+    /** Most elements in a call; tests set a smaller number. */
     static final long LIMIT = Long.getLong("jccl.mpi.limit", Integer.MAX_VALUE);
 
     private final MpiLink link;
@@ -55,7 +55,7 @@ final class MpiCalls {
         return messages;
     }
 
-    /** Frees everything; no request may be under way. */
+    /** Frees everything; no request may be in progress. */
     void close() {
         staging.free();
         messages.free();
@@ -63,7 +63,7 @@ final class MpiCalls {
     }
 
     /**
-     * After an error: what is under way will not be waited for.
+     * Abandons operations in progress after an error.
      *
      * @return whether MPI may still use the memory of operations that have not completed
      */
@@ -80,7 +80,9 @@ final class MpiCalls {
         }
     }
 
-    /** Runs an operation; if it is made of messages they are posted and may go on. */
+    /**
+     * Runs an operation; if it consists of messages, they are posted and may still be in progress.
+     */
     void runBeside(Request q) {
         switch (q.op) {
             case BROADCAST -> broadcast(q);
@@ -295,7 +297,7 @@ final class MpiCalls {
     private void allToAll(Request q) {
         int first = messages.open();
         HostBuffer target = (HostBuffer) q.recvBuffer();
-        // MPI wants all ranks to be in place or none.
+        // MPI requires all ranks to be in place, or none.
         long send =
                 q.inPlace
                         ? staging.copyOf((HostBuffer) q.sendBuffer())
@@ -345,14 +347,16 @@ final class MpiCalls {
             end = Math.max(end, q.recvDispls[r] + q.recvCounts[r]);
         }
         if (n == 1) {
-            // MPICH 4.0.2 puts the block of a single rank at the start, wherever it belongs.
+            // MPICH 4.0.2 writes the block of a single rank to the start, instead of to its
+            // displacement.
             if (!q.inPlace) {
                 Staging.copyOwn(q, source, 0, target, q.recvDispls[0], q.recvCounts[0]);
             }
             return;
         }
         if (total > LIMIT || end > LIMIT) {
-            // Counts are the same on all ranks, places need not be: those decide nothing in MPI.
+            // Counts are the same on all ranks; displacements need not be, and do not matter to
+            // MPI.
             allGathervSpread(q, source, target, total);
             return;
         }
@@ -433,8 +437,8 @@ final class MpiCalls {
     }
 
     /**
-     * gatherv, scatterv and allToAllv as messages. A rank knows its own counts only, so ranks could
-     * not agree on what to do with those that a C int does not hold.
+     * gatherv, scatterv and allToAllv as messages. A rank knows only its own counts, so ranks could
+     * not agree on how to handle counts that exceed a C int.
      */
     private void blocks(Request q) {
         int first = messages.open();

@@ -29,16 +29,16 @@ import org.jspecify.annotations.Nullable;
 /**
  * One rank on the MPI engine: a process of an MPI job.
  *
- * <p>Operations run on the caller or on a stream's thread, as on the host engine; what moves the
- * data is a call of MPI. Whether collectives are MPI's blocking ones or its non-blocking ones with
- * polling is the same on all ranks, since the two do not match each other.
+ * <p>Operations run on the caller's or a stream's thread, as in the host engine, and calls of MPI
+ * move the data. All ranks use either MPI's blocking collectives or its non-blocking ones with
+ * polling, since the two do not match each other.
  */
 final class MpiCommunicator extends HostRank {
     private static final long CLOSE_PARK_NANOS = 20_000;
     private static final int REMEMBERED = 4096;
     private static final AtomicLong OPENED = new AtomicLong();
 
-    /** Communicators that this process has closed, the last ones. */
+    /** The communicators that this process closed last. */
     private static final Map<Long, Boolean> CLOSED =
             Collections.synchronizedMap(
                     new LinkedHashMap<>() {
@@ -57,7 +57,7 @@ final class MpiCommunicator extends HostRank {
     /** The same on all ranks of this communicator, and on no other. */
     private final long id;
 
-    /** Of the world, by ranks of this communicator. */
+    /** Rank in the world, by rank in this communicator. */
     private final int[] worldRanks;
 
     private final MpiMonitor watch;
@@ -66,7 +66,7 @@ final class MpiCommunicator extends HostRank {
     private volatile @Nullable RuntimeException failure;
     private volatile boolean closed;
 
-    /** Closed or failed: what every operation asks. */
+    /** Closed or failed; checked by every operation. */
     private volatile boolean unusable;
 
     private MpiCommunicator(
@@ -110,7 +110,7 @@ final class MpiCommunicator extends HostRank {
         }
     }
 
-    // ---- what the service thread asks for
+    // ---- methods for the service thread
 
     MpiMonitor watch() {
         return watch;
@@ -128,7 +128,7 @@ final class MpiCommunicator extends HostRank {
         return CLOSED.containsKey(id);
     }
 
-    /** Asks all others where they are. */
+    /** Requests the status of all others. */
     void ask() {
         for (int r : worldRanks) {
             if (r != mpi.rank()) {
@@ -137,7 +137,7 @@ final class MpiCommunicator extends HostRank {
         }
     }
 
-    /** A rank of the world has said where it is. */
+    /** Receives the status of a rank of the world. */
     void answered(int worldRank, MpiMonitor.Answer answer) {
         for (int r = 0; r < worldRanks.length; r++) {
             if (worldRanks[r] == worldRank) {
@@ -146,15 +146,15 @@ final class MpiCommunicator extends HostRank {
         }
     }
 
-    /** How far this rank is. */
+    /** The status of this rank. */
     RankStatus where() {
         return flight().status();
     }
 
     /**
-     * Makes this end unusable, and with {@code tell} those of the other ranks.
+     * Makes this communicator unusable on this rank, and with {@code tell} on the others.
      *
-     * @param printer the rank that prints why; negative if none does
+     * @param printer the rank that prints the reason; negative if none does
      */
     void fail(RuntimeException why, boolean tell, int printer) {
         synchronized (this) {
@@ -179,12 +179,14 @@ final class MpiCommunicator extends HostRank {
         }
     }
 
-    /** Whether nobody else may call MPI while an operation of this communicator blocks in it. */
+    /**
+     * Whether no other thread may call MPI while an operation of this communicator blocks in it.
+     */
     boolean isAlone() {
         return mpi.blocking() && mpi.turn() != null;
     }
 
-    /** Another thread has been in MPI for too long, and there may only be one. */
+    /** The error if another thread has been in MPI for too long, and only one may be. */
     JcclException noTurn() {
         String others =
                 process.open().stream()
@@ -200,7 +202,7 @@ final class MpiCommunicator extends HostRank {
                         + " all communicators, or JCCL_MPI_THREADS=multiple");
     }
 
-    /** A thread is in a call of MPI that nothing ends: the story, and the end of the job. */
+    /** Ends the job with a message: a thread is in a call of MPI that cannot be ended. */
     void endProcess(String where) {
         RuntimeException why = Objects.requireNonNull(failure);
         process.abort(
@@ -212,7 +214,7 @@ final class MpiCommunicator extends HostRank {
                         + " JCCL_MPI_WAIT=poll the program would get the exception");
     }
 
-    // ---- what the base class asks for
+    // ---- methods of the base class
 
     @Override
     public String engine() {
@@ -263,7 +265,7 @@ final class MpiCommunicator extends HostRank {
         }
     }
 
-    /** Whether an operation is made of sends and receives, which are polled in any case. */
+    /** Whether an operation consists of sends and receives, which are always polled. */
     static boolean polled(CollectiveOp op) {
         return op.peerToPeer()
                 || op == CollectiveOp.GATHERV
@@ -307,7 +309,7 @@ final class MpiCommunicator extends HostRank {
         }
     }
 
-    /** Collectives cannot be cancelled: later calls of MPI may go on with one that was left. */
+    /** Collectives cannot be cancelled: later calls of MPI may continue an abandoned one. */
     private static void keepMemory(Request q) {
         if (q.send instanceof HostBuffer b) {
             b.keep();
@@ -317,7 +319,9 @@ final class MpiCommunicator extends HostRank {
         }
     }
 
-    /** Remembers the first error, tells the other ranks, and returns what to throw. */
+    /**
+     * Records the first error, reports it to the other ranks, and returns the exception to throw.
+     */
     private RuntimeException failed(RuntimeException e) {
         RuntimeException f =
                 switch (e) {
@@ -351,7 +355,7 @@ final class MpiCommunicator extends HostRank {
 
     @Override
     public @Nullable Communicator split(int colour, int key) {
-        // This also is where ranks that do not come are noticed, before MPI's call that blocks.
+        // Here missing ranks are also noticed, before the blocking call of MPI.
         int[] members = members(colour, key);
         int own = 0;
         int[] world = new int[members.length];
@@ -411,7 +415,7 @@ final class MpiCommunicator extends HostRank {
             process.ended(id);
             calls.close();
         } else {
-            // MPI may still have requests on its memory.
+            // MPI may still have requests that use its memory.
             mpi.control().setBroken();
         }
     }

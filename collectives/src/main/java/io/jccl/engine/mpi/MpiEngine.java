@@ -6,12 +6,15 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 
-/** Makes communicators of the MPI engine. */
+/** Creates communicators of the MPI engine. */
 public final class MpiEngine {
     /** The variable that chooses the engine of ranks on the host. */
     public static final String ENGINE = "JCCL_ENGINE";
 
-    /** Processes of the job here, and in all, as launchers of MPI tell. */
+    /**
+     * Number of processes of the job on this machine, and in total, as launchers of MPI report
+     * them.
+     */
     private static final List<List<String>> SPREAD =
             List.of(
                     List.of("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
@@ -20,8 +23,8 @@ public final class MpiEngine {
     private MpiEngine() {}
 
     /**
-     * Whether MPI is to carry the data: {@code JCCL_ENGINE} says so, or says nothing and a launcher
-     * of MPI has spread the processes over several machines.
+     * Whether to use MPI: {@code JCCL_ENGINE} requests it, or is not set and a launcher of MPI has
+     * started the processes on several machines.
      */
     public static boolean isChosen(Map<String, String> env) {
         String engine = env.getOrDefault(ENGINE, "").strip();

@@ -13,8 +13,8 @@ import java.util.List;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Whether all ranks of the job fit each other, asked through MPI itself before anything else is:
- * each has the same version of JCCL, the same library and the same settings.
+ * Checks that all ranks of the job are compatible, through MPI itself and before anything else: the
+ * same version of JCCL, the same library and the same settings.
  */
 final class MpiHandshake {
     private final MpiApi mpi;
@@ -29,7 +29,7 @@ final class MpiHandshake {
         this.size = size;
     }
 
-    /** What has to be alike. */
+    /** The facts that must be equal. */
     static List<Fact> facts(MpiApi mpi, MpiSettings settings) {
         String alike = "set it alike on all ranks, or on none (mpirun -x or -genv)";
         return List.of(
@@ -41,7 +41,7 @@ final class MpiHandshake {
                 new Fact("values of " + MpiSettings.THREADS, settings.threads(), alike));
     }
 
-    /** Throws, on all ranks with the same message, unless they fit each other. */
+    /** Throws, on all ranks with the same message, unless they are compatible. */
     void answer(List<Fact> facts) {
         String story = differences(RankInfo.own(rank, size, facts));
         if (story != null) {
@@ -57,7 +57,7 @@ final class MpiHandshake {
             hash = hash * 0x5851F42D4C957F2DL + b; // Knuth's MMIX multiplier
         }
         try (Arena arena = Arena.ofConfined()) {
-            // The largest and, as a complement, the smallest: all are alike if they are the same.
+            // The largest and, as a complement, the smallest value: all are equal if these are.
             MemorySegment mine =
                     arena.allocateFrom(ValueLayout.JAVA_LONG, hash, ~hash, card.length);
             MemorySegment most = arena.allocate(ValueLayout.JAVA_LONG, 3);
@@ -74,7 +74,7 @@ final class MpiHandshake {
                     == ~most.getAtIndex(ValueLayout.JAVA_LONG, 1)) {
                 return null;
             }
-            // Only now, as this takes memory for all of them.
+            // Only now, since this takes memory for all ranks.
             int room = (int) most.getAtIndex(ValueLayout.JAVA_LONG, 2) + 1;
             MemorySegment text = arena.allocate(room);
             MemorySegment all = arena.allocate((long) room * size);

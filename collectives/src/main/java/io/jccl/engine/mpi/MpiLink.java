@@ -11,8 +11,8 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One communicator of MPI's, and how its calls are made: in turn where MPI wants that, and waited
- * for where they do not block.
+ * One of MPI's communicators, and how its calls are made: serialized if MPI requires that, and
+ * awaited if they do not block.
  */
 final class MpiLink {
     private static final int SPINS = 2000;
@@ -33,10 +33,10 @@ final class MpiLink {
     /** MPI's communicator. */
     private long comm;
 
-    /** Whether a collective was left that MPI may still work on. */
+    /** Whether a collective was abandoned on which MPI may still work. */
     private boolean abandoned;
 
-    /** When the wait under way noticed an interrupt; 0 if it did not. */
+    /** When the current wait noticed an interrupt; 0 if it did not. */
     private long interrupted;
 
     MpiLink(MpiProcess.State process, MpiCommunicator owner) {
@@ -62,7 +62,7 @@ final class MpiLink {
         return comm;
     }
 
-    /** Where a non-blocking collective puts its request, for {@link #complete}. */
+    /** Memory for the request of a non-blocking collective, for {@link #complete}. */
     MemorySegment request() {
         return request;
     }
@@ -74,7 +74,7 @@ final class MpiLink {
 
     // ---- the communicator itself
 
-    /** Makes MPI's communicator out of another. */
+    /** Creates MPI's communicator from another. */
     void duplicate(long other) {
         MemorySegment made = arena.allocate(8, 8);
         begin();
@@ -89,7 +89,7 @@ final class MpiLink {
         adopt(abi.handle(made, 0));
     }
 
-    /** Takes over MPI's communicator. */
+    /** Takes ownership of MPI's communicator. */
     void adopt(long handle) {
         comm = handle;
         begin();
@@ -102,7 +102,7 @@ final class MpiLink {
         check(code, "MPI_Comm_set_errhandler");
     }
 
-    /** Splits MPI's communicator; ranks of a negative colour get none. */
+    /** Splits MPI's communicator; ranks with a negative colour get none. */
     long split(int colour, int key) {
         MemorySegment made = arena.allocate(8, 8);
         int c = colour < 0 ? (int) abi.constant("MPI_UNDEFINED") : colour;
@@ -117,7 +117,7 @@ final class MpiLink {
         return abi.handle(made, 0);
     }
 
-    /** Frees everything; no request may be under way. */
+    /** Frees everything; no request may be in progress. */
     void close() {
         if (tryBegin()) {
             try {
@@ -143,14 +143,14 @@ final class MpiLink {
         }
     }
 
-    /** What an error code means. */
+    /** The text of an error code. */
     MpiException error(int code, String operation) {
         return MpiException.of(mpi, code, operation);
     }
 
     // ---- calls
 
-    /** Before a call of MPI; then comes {@link #end}. */
+    /** Called before a call of MPI; must be followed by {@link #end}. */
     void begin() {
         SerializedLock t = turn;
         if (t != null && !t.take()) {
@@ -158,7 +158,7 @@ final class MpiLink {
         }
     }
 
-    /** The same where there is a way to go on without. */
+    /** The same, if the caller can proceed without it. */
     boolean tryBegin() {
         return turn == null || turn.take(SerializedLock.WAIT_NANOS);
     }
@@ -216,7 +216,7 @@ final class MpiLink {
         return abandoned;
     }
 
-    /** Between two looks at what is not there yet; {@link #endWait} comes after the last one. */
+    /** Pauses between two polls; {@link #endWait} must follow the last one. */
     void pause(int round) {
         RuntimeException failure = owner.failure();
         if (failure != null) {
@@ -239,7 +239,7 @@ final class MpiLink {
         }
     }
 
-    /** Gives the thread the interrupt back that came while it waited. */
+    /** Sets the interrupt flag again if the thread was interrupted during the wait. */
     void endWait() {
         Interrupts.restore(interrupted);
         interrupted = 0;

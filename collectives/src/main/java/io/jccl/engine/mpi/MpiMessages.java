@@ -13,11 +13,11 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/** Sends and receives of one communicator that are under way. */
+/** Sends and receives of one communicator that are in progress. */
 final class MpiMessages {
     private static final int TAG_USER = 1;
 
-    /** Of messages that are part of a collective. */
+    /** Tag of messages that are part of a collective. */
     static final int TAG_OURS = 2;
 
     private static final long LIMIT = MpiCalls.LIMIT;
@@ -32,7 +32,7 @@ final class MpiMessages {
     private MemorySegment statuses;
     private int open;
 
-    /** Buffers of messages that travel as copies, and whether to copy them back. */
+    /** Buffers of messages that are sent as copies, and whether to copy them back. */
     private final List<HostBuffer> moved = new ArrayList<>();
 
     private final List<Boolean> movedBack = new ArrayList<>();
@@ -51,7 +51,7 @@ final class MpiMessages {
         this.statuses = link.allocate(8L * statusBytes);
     }
 
-    /** How many there are. */
+    /** Number of messages. */
     int open() {
         return open;
     }
@@ -60,7 +60,7 @@ final class MpiMessages {
         scratches.forEach(Scratch::free);
     }
 
-    /** Starts a send or receive of the user's. */
+    /** Starts a send or receive of the user. */
     void post(Request q) {
         boolean sends = q.op == CollectiveOp.SEND;
         HostBuffer b = (HostBuffer) (sends ? q.sendBuffer() : q.recvBuffer());
@@ -169,7 +169,7 @@ final class MpiMessages {
         movedBack.clear();
     }
 
-    /** Completes the messages from one on. */
+    /** Completes the messages from an index on. */
     void finish(int first) {
         int many = open - first;
         if (many == 0) {
@@ -241,7 +241,7 @@ final class MpiMessages {
     }
 
     /**
-     * After an error: messages under way will not be waited for.
+     * Abandons messages in progress after an error.
      *
      * @return whether there are any, so that MPI may still use their memory
      */
@@ -252,7 +252,7 @@ final class MpiMessages {
             if (link.tryBegin()) {
                 for (int i = 0; i < open; i++) {
                     if (expected[i] >= 0) {
-                        // Memory of ours is kept, but what a user wraps may be freed.
+                        // JCCL's memory is kept, but memory that a user wraps may be freed.
                         mpi.MPI_Cancel(requests.asSlice((long) i * abi.handleBytes()));
                     }
                 }

@@ -14,18 +14,18 @@ import java.util.concurrent.TimeUnit;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Where one communicator of this rank is, and whether it has been there for too long.
+ * The status of one communicator of this rank, and whether an operation takes too long.
  *
- * <p>The thread that runs operations writes two numbers and a description for each; no clock is
- * read there. The service thread looks at them now and then. When an operation has taken long it
- * asks the other ranks where they are, and if two of them are in different operations, one has
- * left, or the timeout has passed, the communicator fails on all ranks with one story.
+ * <p>The thread that runs operations writes two numbers and a description for each; it reads no
+ * clock. The service thread polls them. If an operation takes long, it requests the status of the
+ * other ranks; if two of them are in different operations, one has left, or the timeout has
+ * expired, the communicator fails on all ranks with the same message.
  */
 final class MpiMonitor {
-    /** First question to the others in an operation; each further one after twice the time. */
+    /** Time until the first status request in an operation; doubled for each further one. */
     private static final long ASK_NANOS = TimeUnit.SECONDS.toNanos(5);
 
-    /** How long they have to answer, if the timeout does not come first. */
+    /** How long others have to answer, unless the timeout expires first. */
     private static final long ANSWER_NANOS = TimeUnit.SECONDS.toNanos(2);
 
     /** How long a thread may stay in a blocking call of a failed communicator. */
@@ -35,7 +35,7 @@ final class MpiMonitor {
 
     private static final String SILENT = "does not answer (stopped, ended, or out of reach)";
 
-    /** Where a rank in a blocking call cannot. */
+    /** Stands for the answer of a rank that cannot answer during a blocking call. */
     private static final String SILENT_ALONE =
             "does not answer (in a blocking call of MPI, stopped, ended, or out of reach)";
 
@@ -52,7 +52,7 @@ final class MpiMonitor {
         }
     }
 
-    /** What a rank says of itself. */
+    /** The answer of a rank. */
     record Answer(
             boolean open,
             boolean closed,
@@ -69,7 +69,7 @@ final class MpiMonitor {
     private final MpiCommunicator comm;
     private final long timeoutNanos;
 
-    /** From when on the others are asked for the last time: so that they answer by the timeout. */
+    /** Time of the last status request, so that the others answer before the timeout. */
     private final long lastAskNanos;
 
     private final Request.Description current = new Request.Description();
@@ -100,7 +100,7 @@ final class MpiMonitor {
 
     // ---- the thread that runs operations
 
-    /** Before an operation. */
+    /** Called before an operation. */
     void enter(Request q, boolean blocking) {
         number++;
         if (!q.op.peerToPeer()) {
@@ -110,26 +110,26 @@ final class MpiMonitor {
         ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
     }
 
-    /** Before something that is no operation of the interface. */
+    /** Called before an action that is not an operation of the interface. */
     void enter(String what, boolean blocking) {
         number++;
         current.set(what, -1, number);
         ENTERED.setRelease(this, number << 1 | (blocking ? 1 : 0));
     }
 
-    /** After it, whatever became of it. */
+    /** Called afterwards, whatever the result. */
     void leave() {
         LEFT.setRelease(this, number);
     }
 
     // ---- any thread
 
-    /** Whether an operation is under way. */
+    /** Whether an operation is in progress. */
     boolean stuck() {
         return (long) ENTERED.getAcquire(this) >>> 1 != (long) LEFT.getAcquire(this);
     }
 
-    /** Where this rank is, for the others. */
+    /** The status of this rank, for the others. */
     Answer answer() {
         long e = (long) ENTERED.getAcquire(this) >>> 1;
         boolean inside = e != (long) LEFT.getAcquire(this);
@@ -146,7 +146,7 @@ final class MpiMonitor {
 
     // ---- the service thread
 
-    /** Looks whether something takes too long. */
+    /** Checks whether an operation takes too long. */
     void look(long now) {
         long e = (long) ENTERED.getAcquire(this);
         if (e >>> 1 == (long) LEFT.getAcquire(this) || e != seen) {
@@ -175,14 +175,15 @@ final class MpiMonitor {
         boolean last = waited > lastAskNanos;
         if (answers == null && (waited > nextAsk || last)) {
             answers = new Answer[comm.size()];
-            // All of that time also where this process was stopped until the timeout.
+            // The full time, even if this process was stopped until the timeout.
             answersBy =
                     last
                             ? now + timeoutNanos - lastAskNanos
                             : now + Math.min(ANSWER_NANOS, timeoutNanos - waited);
             comm.ask();
         }
-        // What came before the timeout is judged at the timeout; nobody is asked once more.
+        // Answers that came before the timeout are evaluated at the timeout, without further
+        // requests.
         boolean given = answers != null && (complete() || now > answersBy);
         if (last ? waited > timeoutNanos && given : given) {
             judge(waited);
@@ -191,7 +192,7 @@ final class MpiMonitor {
         }
     }
 
-    /** A rank has answered. */
+    /** Receives the answer of a rank. */
     void answered(int rank, Answer answer) {
         if (answers != null && rank < answers.length) {
             answers[rank] = answer;
@@ -264,7 +265,7 @@ final class MpiMonitor {
         }
     }
 
-    /** This rank's story, where it cannot ask the others. */
+    /** This rank's message if it cannot ask the others. */
     private CollectiveTimeoutException aloneTimeout() {
         Answer own = answer();
         String table = RankStatus.table(List.of(comm.where()));
@@ -300,7 +301,7 @@ final class MpiMonitor {
         return b.toString();
     }
 
-    /** How far all ranks are. */
+    /** The status of all ranks. */
     private String standings(Answer own) {
         List<@Nullable RankStatus> all = new ArrayList<>();
         List<String> names = new ArrayList<>();
@@ -315,7 +316,7 @@ final class MpiMonitor {
         return RankStatus.table(all, names, known);
     }
 
-    /** The lowest rank that answers: it prints the story. */
+    /** The lowest rank that answers; it prints the message. */
     private int lowest() {
         @Nullable Answer[] from = answers;
         for (int r = 0; from != null && r < comm.rank(); r++) {

@@ -23,19 +23,19 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * MPI in this process: initialized once, by the thread {@code jccl-mpi}, which then watches over
- * the communicators, answers other ranks' questions, and finalizes MPI when the JVM ends.
+ * MPI in this process: initialized once, by the thread {@code jccl-mpi}, which then monitors the
+ * communicators, answers other ranks' status requests, and finalizes MPI when the JVM ends.
  *
  * <p><b>Threads:</b> any.
  */
 final class MpiProcess {
-    /** How often the service thread looks around. */
+    /** Polling interval of the service thread. */
     private static final long TICK_NANOS = 20_000_000;
 
-    /** Every how many of those it receives what others ask, where only one thread may call MPI. */
+    /** Number of polls between receives, if only one thread may call MPI. */
     private static final int TICKS_ALONE = 5;
 
-    /** How long the end of the JVM waits for MPI's. */
+    /** How long the shutdown of the JVM waits for MPI's finalization. */
     private static final Duration FINALIZE_WAIT = Duration.ofSeconds(10);
 
     /**
@@ -47,16 +47,17 @@ final class MpiProcess {
     /** How long MPI has to end the job before this process ends alone. */
     private static final Duration ABORT_WAIT = Duration.ofSeconds(3);
 
-    /** Exit status of a process that ended because others did not come. */
+    /** Exit status of a process that ends because others did not come. */
     private static final int ABORTED = 124;
 
     /**
-     * What lets libraries below MPI leave the JVM's signal handlers alone, unless the user chose.
+     * Variables that make libraries below MPI keep the JVM's signal handlers, unless the user has
+     * set them.
      */
     private static final Map<String, String> SIGNALS =
             Map.of("UCX_ERROR_SIGNALS", "", "OMPI_MCA_opal_signal", "");
 
-    /** Variables of launchers that say how many processes there are. */
+    /** Variables of launchers with the number of processes. */
     private static final List<String> SIZES = List.of("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
 
     private static final class Holder {
@@ -72,7 +73,7 @@ final class MpiProcess {
     private final ConcurrentHashMap<Long, MpiCommunicator> communicators =
             new ConcurrentHashMap<>();
 
-    /** The same as a list: going through it makes no garbage. */
+    /** The same as an array, to iterate over without allocation. */
     private volatile List<MpiCommunicator> open = List.of();
 
     private final Thread service;
@@ -85,11 +86,11 @@ final class MpiProcess {
     private volatile @Nullable State state;
 
     /**
-     * What there is once MPI is initialized.
+     * The state of MPI once it is initialized.
      *
      * @param job the same on all ranks, and in no other job
      * @param blocking whether collectives block; the same on all ranks
-     * @param turn of the one thread at a time that may call MPI; null if all may
+     * @param turn serializes calls of MPI; null if all threads may call it
      */
     record State(
             MpiApi mpi,
@@ -109,9 +110,9 @@ final class MpiProcess {
     }
 
     /**
-     * MPI, initialized.
+     * Initializes MPI, if it is not initialized yet.
      *
-     * @param timeout how long to wait for it, and so for the other ranks
+     * @param timeout how long to wait for it, and thus for the other ranks
      */
     static MpiProcess start(Duration timeout) {
         MpiProcess p = Holder.PROCESS;
@@ -159,7 +160,7 @@ final class MpiProcess {
             tick(s);
             LockSupport.parkNanos(TICK_NANOS);
         }
-        // Whatever was said last should still leave.
+        // The last messages should still be sent.
         tick(s);
         if (open.stream().noneMatch(c -> c.watch().stuck())
                 && !s.control.broken()
@@ -173,7 +174,8 @@ final class MpiProcess {
         for (Runnable errand = errands.poll(); errand != null; errand = errands.poll()) {
             errand.run();
         }
-        // A thread in a blocking call has the turn nearly always: looking for it costs that one.
+        // A thread in blocking calls holds the lock nearly always: trying to get it slows that
+        // thread down.
         if (s.turn == null || !s.blocking || ticks++ % TICKS_ALONE == 0) {
             s.control.receive(communicators);
         }
@@ -199,18 +201,18 @@ final class MpiProcess {
         open = List.copyOf(communicators.values());
     }
 
-    /** Has the service thread do something soon. */
+    /** Makes the service thread run a task soon. */
     void errand(Runnable work) {
         errands.add(work);
         LockSupport.unpark(service);
     }
 
-    /** Ends this process, and so the job, with a story. */
+    /** Ends this process, and thus the job, with a message. */
     void abort(String story) {
         System.err.println(story);
         System.err.flush();
         State s = state();
-        // Where another thread is in MPI and no two may be, the launcher has to see what it can.
+        // If another thread is in MPI and only one may be, the launcher has to end the job.
         if (s.turn == null || s.turn.take(0)) {
             Thread.ofPlatform()
                     .daemon()
@@ -225,10 +227,10 @@ final class MpiProcess {
         Runtime.getRuntime().halt(ABORTED);
     }
 
-    /** When the JVM ends: after this, MPI's launcher must not find a process that vanished. */
+    /** Called when the JVM ends: after this, MPI's launcher must not consider this process lost. */
     private void end() {
         try {
-            // Where the application gave up on MPI_Init_thread, that call still runs.
+            // If the application gave up on MPI_Init_thread, that call still runs.
             if (loaded.await(FINALIZE_WAIT.toNanos(), TimeUnit.NANOSECONDS)) {
                 ready.await(REGISTER_WAIT.toNanos(), TimeUnit.NANOSECONDS);
             }
@@ -257,7 +259,7 @@ final class MpiProcess {
         int multiple = (int) abi.constant("MPI_THREAD_MULTIPLE");
         int provided;
         if (number.get(ValueLayout.JAVA_INT, 0) != 0) {
-            // Somebody else in this process did it, as an embedded interpreter may.
+            // Other code in this process did it, such as an embedded interpreter.
             mpi.check(mpi.MPI_Query_thread(number), "MPI_Query_thread");
             provided = number.get(ValueLayout.JAVA_INT, 0);
         } else {
@@ -288,13 +290,13 @@ final class MpiProcess {
             new MpiHandshake(mpi, mpi.MPI_COMM_WORLD(), rank, size)
                     .answer(MpiHandshake.facts(mpi, settings));
         } catch (JcclException e) {
-            // All ranks are here with the same error: MPI can end in order.
+            // All ranks have the same error here: MPI can be finalized.
             mpi.MPI_Finalize();
             throw e;
         }
         long world = duplicate(mpi, number);
         long control = duplicate(mpi, number);
-        // Where nobody chose one thread at a time, several may well be in collectives.
+        // Unless serialized calls were chosen, several threads may be in collectives.
         boolean blocking =
                 agree(
                         mpi,
@@ -314,12 +316,12 @@ final class MpiProcess {
                 new ControlChannel(mpi, turn, control, rank, size));
     }
 
-    /** Blocking and non-blocking collectives do not match each other, so all ranks do alike. */
+    /** Blocking and non-blocking collectives do not match each other, so all ranks use the same. */
     private static boolean agree(MpiApi mpi, long world, boolean blocking) {
         return most(mpi, world, blocking ? 0 : 1) == 0;
     }
 
-    /** The largest number of all ranks. */
+    /** The maximum of all ranks' numbers. */
     private static long most(MpiApi mpi, long world, long mine) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment from = arena.allocateFrom(ValueLayout.JAVA_LONG, mine);
@@ -342,7 +344,7 @@ final class MpiProcess {
         return number.get(ValueLayout.JAVA_INT, 0);
     }
 
-    /** A communicator of ours, whose messages nobody else's can match, and whose errors return. */
+    /** A separate communicator, whose messages match no others, and whose errors are returned. */
     private static long duplicate(MpiApi mpi, MemorySegment handle) {
         mpi.check(mpi.MPI_Comm_dup(mpi.MPI_COMM_WORLD(), handle), "MPI_Comm_dup");
         long made = mpi.abi().handle(handle, 0);
@@ -373,7 +375,7 @@ final class MpiProcess {
         }
     }
 
-    /** An MPI that another MPI's launcher started takes itself for the only process. */
+    /** A process started by another MPI's launcher considers itself the only process. */
     private static void checkLauncher(Map<String, String> env, MpiApi mpi, int size) {
         for (String name : SIZES) {
             String value = env.get(name);

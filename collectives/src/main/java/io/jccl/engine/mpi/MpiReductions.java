@@ -12,9 +12,9 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
 /**
- * Reductions as calls of MPI: one for each, or for each piece where elements are converted first
- * (narrow floats travel as float32 and are rounded once; pre-multiplied sums are scaled), or where
- * there are more of them than a C int counts.
+ * Reductions as calls of MPI: one for each operation, or one for each piece if elements are
+ * converted first (narrow floats are sent as float32 and rounded once; pre-multiplied sums are
+ * scaled) or if there are more elements than a C int can count.
  */
 final class MpiReductions {
     private static final long LIMIT = MpiCalls.LIMIT;
@@ -53,8 +53,8 @@ final class MpiReductions {
     }
 
     /**
-     * MPICH 4.0.2 reads from MPI_IN_PLACE where the root is not the first rank of its machine. It
-     * may also be what has the standard binary interface.
+     * MPICH 4.0.2 reads from MPI_IN_PLACE if the root is not the first rank of its machine. A
+     * library with the standard binary interface may also be MPICH.
      */
     private boolean avoids(Request q) {
         return abi != MpiAbi.OPEN_MPI && q.op == CollectiveOp.REDUCE && q.root != 0;
@@ -122,7 +122,7 @@ final class MpiReductions {
         link.complete(code, all ? "MPI_Allreduce" : "MPI_Reduce");
     }
 
-    /** Piece by piece: to the type that is reduced in, reduced in place, and back. */
+    /** Piece by piece: converted to the wide type, reduced in place, and converted back. */
     private void reducePieces(Request q) {
         DataType wide = Reducer.wide(q.type);
         boolean target = q.op == CollectiveOp.ALL_REDUCE || rank == q.root;
@@ -161,7 +161,7 @@ final class MpiReductions {
         }
         HostBuffer target = (HostBuffer) q.recvBuffer();
         long send = staging.in((HostBuffer) q.sendBuffer());
-        // MPI's form in place puts the result somewhere else.
+        // MPI's in-place form puts the result elsewhere.
         // So does an empty block in place, which overlaps nothing but has the same address.
         boolean aside = q.inPlace || !target.isPlain() || target.byteSize() == 0;
         long recv = aside ? staging.recv().atLeast(target.byteSize()).address() : target.address();
@@ -215,7 +215,7 @@ final class MpiReductions {
         link.complete(code, vector ? "MPI_Reduce_scatter" : "MPI_Reduce_scatter_block");
     }
 
-    /** Pieces of all blocks at once, packed one behind the other. */
+    /** Pieces of all blocks at once, packed contiguously. */
     private void reduceScatterPieces(Request q, boolean vector, long longest) {
         DataType wide = Reducer.wide(q.type);
         int size = q.type.size();

@@ -4,10 +4,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What the environment says of how MPI is used; the same on all ranks.
+ * Settings of the MPI engine from the environment; the same on all ranks.
  *
  * @param waiting whether collectives block or are polled
- * @param threads how many threads may be in MPI at a time
+ * @param threads number of threads that may be in MPI at a time
  */
 record MpiSettings(String waiting, String threads) {
     static final String WAIT = "JCCL_MPI_WAIT";
@@ -19,9 +19,7 @@ record MpiSettings(String waiting, String threads) {
                 value(env, THREADS, "jccl.mpi.threads", List.of("multiple", "serialized")));
     }
 
-    /**
-     * What is set, by the system property in the first place; the first of the words if nothing.
-     */
+    /** The value of a setting, of the system property first; the first of the words by default. */
     private static String value(
             Map<String, String> env, String name, String property, List<String> words) {
         String value = System.getProperty(property, env.getOrDefault(name, words.getFirst()));

@@ -9,13 +9,13 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
 /**
- * What MPI calls JCCL's types and operations; made once for the process.
+ * MPI's datatypes and operations for JCCL's; created once per process.
  *
- * <p>Narrow floats travel as unsigned integers of their width. Some operations are ours, since
- * MPI's own do not do what JCCL's promise: minimum and maximum of float32 and float64, of which MPI
- * does not say what becomes of NaN and of -0; the sum of 8-bit integers, which in Open MPI 4.1.4
- * with AVX stops at the largest number instead of wrapping; and minimum and maximum of unsigned
- * integers, which MPICH 4.0.2 compares as signed ones where there are many.
+ * <p>Narrow floats are sent as unsigned integers of their width. Some operations are JCCL's own,
+ * since MPI's do not give what JCCL specifies: minimum and maximum of float32 and float64, for
+ * which MPI does not specify the results for NaN and -0; the sum of 8-bit integers, which in Open
+ * MPI 4.1.4 with AVX saturates instead of wrapping; and minimum and maximum of unsigned integers,
+ * which MPICH 4.0.2 compares as signed ones if there are many.
  */
 final class MpiTypes {
     private final long[] types = new long[DataType.values().length];
@@ -78,7 +78,7 @@ final class MpiTypes {
         return types[type.ordinal()];
     }
 
-    /** The operation for elements of a type that is no narrow float. */
+    /** The operation for elements of a type that is not a narrow float. */
     long op(ReduceOp.Kind kind, DataType type) {
         return ops[kind.ordinal() * many + type.ordinal()];
     }

@@ -4,7 +4,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import org.jspecify.annotations.Nullable;
 
-/** Native memory that grows as needed and is kept for the next operation. */
+/** Native memory that grows as needed and is kept for later operations. */
 final class Scratch {
     private static final long LEAST = 4096;
 
@@ -22,7 +22,7 @@ final class Scratch {
         return segment;
     }
 
-    /** Gives the memory back; only if MPI has no request on it. */
+    /** Frees the memory; only if MPI has no request that uses it. */
     void free() {
         if (arena != null) {
             arena.close();

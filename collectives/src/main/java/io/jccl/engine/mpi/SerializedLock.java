@@ -7,16 +7,16 @@ import java.util.concurrent.locks.LockSupport;
 import org.jspecify.annotations.Nullable;
 
 /**
- * One thread at a time in MPI, where that is all MPI was asked for ({@code MPI_THREAD_SERIALIZED}).
- * Uncontended it costs one atomic instruction: taking the turn is a compare-and-set, giving it back
- * an ordered store. Who finds it taken waits, at most {@link #WAIT_NANOS}: its holder may be in a
- * call that blocks until another rank does what the one that waits would have to do for that.
+ * Lets one thread at a time into MPI, if MPI was initialized with {@code MPI_THREAD_SERIALIZED}.
+ * Uncontended it costs one atomic instruction: acquiring is a compare-and-set, releasing an ordered
+ * store. A waiting thread gives up after {@link #WAIT_NANOS}: the holder may be in a call that
+ * blocks until another rank does something that requires the waiting thread.
  *
  * <p><b>Threads:</b> any.
  */
 final class SerializedLock {
     /**
-     * Less than a failed communicator's thread may still take to leave MPI (see {@link
+     * Less than the time that a failed communicator's thread may take to leave MPI (see {@link
      * MpiMonitor}).
      */
     static final long WAIT_NANOS = TimeUnit.SECONDS.toNanos(1);
@@ -27,7 +27,7 @@ final class SerializedLock {
     private static final int FREE = 0;
     private static final int TAKEN = 1;
 
-    /** Free for those who waited when it was given back. */
+    /** Free for threads that waited when it was released. */
     private static final int PASSED = 2;
 
     private static final VarHandle STATE;
@@ -49,20 +49,20 @@ final class SerializedLock {
     @SuppressWarnings("unused")
     private volatile int waiting;
 
-    /** Who passed it on; read only in that state. */
+    /** The thread that passed it on; read only in that state. */
     private @Nullable Thread passer;
 
-    /** Takes the turn; false if another thread has had it for too long. */
+    /** Acquires the lock; false if another thread holds it for too long. */
     boolean take() {
         return STATE.compareAndSet(this, FREE, TAKEN) || await(WAIT_NANOS);
     }
 
-    /** Takes the turn if it is to be had within some time. */
+    /** Acquires the lock if it becomes free within a time. */
     boolean take(long nanos) {
         return STATE.compareAndSet(this, FREE, TAKEN) || await(nanos);
     }
 
-    /** Gives the turn back, first of all to those who wait for it. */
+    /** Releases the lock, preferably to waiting threads. */
     void give() {
         if ((int) WAITING.getOpaque(this) == 0) {
             STATE.setRelease(this, FREE);
@@ -78,7 +78,7 @@ final class SerializedLock {
             long deadline = System.nanoTime() + nanos;
             for (int i = 0; ; i++) {
                 int seen = (int) STATE.getAcquire(this);
-                // Who passed it on and is back at once would otherwise always be first.
+                // Otherwise a thread that releases and immediately acquires it would always win.
                 boolean mine =
                         seen == FREE
                                 || (seen == PASSED

@@ -6,8 +6,8 @@ import io.jccl.engine.Request;
 import java.lang.foreign.MemorySegment;
 
 /**
- * Where MPI reads and writes a buffer's elements: in place, or in native copies. Java's heap has no
- * addresses that stay, and elements that are not aligned are none in C.
+ * The memory in which MPI reads and writes a buffer's elements: the buffer itself, or native
+ * copies. Objects on Java's heap move, and C requires aligned elements.
  */
 final class Staging {
     private final Scratch send = new Scratch();
@@ -38,7 +38,8 @@ final class Staging {
     }
 
     /**
-     * The address of elements to write, with those in it that may stay; then comes {@link #back}.
+     * The address of elements to write, with the previous values if they may remain; must be
+     * followed by {@link #back}.
      */
     long out(HostBuffer b) {
         if (b.isPlain()) {
@@ -55,7 +56,7 @@ final class Staging {
         }
     }
 
-    /** This rank's own block, which no message carries. */
+    /** This rank's own block, which needs no message. */
     static void copyOwn(Request q, Buffer from, long at, Buffer to, long toAt, long count) {
         int size = q.type.size();
         MemorySegment.copy(

@@ -1,4 +1,4 @@
-/** The MPI engine: ranks are processes of an MPI job, and the host's MPI carries the data. */
+/** The MPI engine: ranks are processes of an MPI job, and the host's MPI moves the data. */
 @NullMarked
 package io.jccl.engine.mpi;
 

@@ -200,7 +200,7 @@ final class Checkpoint {
             byte[] magic = new byte[MAGIC.length];
             b.get(magic);
             if (!java.util.Arrays.equals(magic, MAGIC)) {
-                throw new IOException(file + " is no file of saved state: remove it");
+                throw new IOException(file + " is not a file of saved state: remove it");
             }
             int length = b.getInt();
             int expected = b.getInt();

@@ -25,7 +25,7 @@ class NvmeAllocationTest {
 
     @TempDir private Path folder;
 
-    /** In place, and copied since the address is no multiple of the alignment. */
+    /** In place, and copied since the address is not a multiple of the alignment. */
     @ParameterizedTest
     @ValueSource(ints = {0, 16})
     void allocatesNothing(int offset) {

@@ -48,7 +48,7 @@ class SharedDumpsTest {
         Path folder = folder();
         if (folder == null) {
             throw Need.TOPO.absent(
-                    "there is no folder ../shared/topo with dumps (JCCL_SHARED names another)");
+                    "there is not a folder ../shared/topo with dumps (JCCL_SHARED names another)");
         }
         List<Path> dumps;
         try (Stream<Path> files = Files.list(folder)) {
