@@ -133,7 +133,11 @@ final class RasText {
             if (!operation.isEmpty() && commonCount >= 0) {
                 launched.add(new Launched(rank, commonCount, who(m.group(2))));
             } else {
-                add(kind, hash, rank, (common.isEmpty() ? "gave no data" : common) + who(m.group(2)));
+                add(
+                        kind,
+                        hash,
+                        rank,
+                        (common.isEmpty() ? "gave no data" : common) + who(m.group(2)));
             }
         } else if ((m = match(RANK_IS, line)) != null) {
             String[] parts = m.group(2).split(" -- ", 2);
@@ -165,7 +169,9 @@ final class RasText {
                         Kind.BEHIND,
                         hash,
                         l.rank,
-                        l.rank < 0 ? l.who + " have launched " + what : "has launched " + what + l.who);
+                        l.rank < 0
+                                ? l.who + " have launched " + what
+                                : "has launched " + what + l.who);
             }
         }
         launched.clear();

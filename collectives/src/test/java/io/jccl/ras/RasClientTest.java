@@ -54,9 +54,7 @@ class RasClientTest {
             new Comm(
                     0xfeedL,
                     4,
-                    List.of(
-                            rank(0, 3),
-                            new Rank(1, 101, 0, 6, true, 0, 0, 0, 0, 3)),
+                    List.of(rank(0, 3), new Rank(1, 101, 0, 6, true, 0, 0, 0, 0, 3)),
                     List.of(new Missing(2, 102, true, false), new Missing(3, 103, true, true)));
 
     private static RasReport ask(Manner manner, int timeouts, Comm... comms) throws IOException {
@@ -218,8 +216,7 @@ class RasClientTest {
     void whoDoesNotAnswerIsNamedInTime(Manner manner, String words) throws IOException {
         try (FakeRas ras = new FakeRas(manner, 0, HEALTHY)) {
             JcclException e =
-                    assertThrows(
-                            JcclException.class, () -> RasClient.ask(ras.address(), 1, SHORT));
+                    assertThrows(JcclException.class, () -> RasClient.ask(ras.address(), 1, SHORT));
             assertTrue(e.getMessage().contains(words), e::getMessage);
             assertTrue(e.getMessage().contains(ras.address()), e::getMessage);
         }
@@ -243,8 +240,7 @@ class RasClientTest {
     void aMalformedAddress(String address) {
         var e =
                 assertThrows(
-                        IllegalArgumentException.class,
-                        () -> RasClient.ask(address, 1, PATIENCE));
+                        IllegalArgumentException.class, () -> RasClient.ask(address, 1, PATIENCE));
         assertTrue(e.getMessage().contains("'" + address + "'"), e::getMessage);
     }
 

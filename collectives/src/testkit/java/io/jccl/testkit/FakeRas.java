@@ -326,7 +326,8 @@ public final class FakeRas implements AutoCloseable {
             by.forEach((s, all) -> status(o, s, all, c.size));
             for (Missing m : c.missing) {
                 if (!m.silent) { // 1541
-                    o.append(f("  Rank %d has status NOCOMM -- ", m.rank)).append(who(m.rank, m.pid));
+                    o.append(f("  Rank %d has status NOCOMM -- ", m.rank))
+                            .append(who(m.rank, m.pid));
                 }
             }
         }
@@ -389,7 +390,10 @@ public final class FakeRas implements AutoCloseable {
             Comm c = comms.get(i);
             o.append(i > 0 ? ",\n" : "");
             o.append(f("    {\n      \"hash\": \"0x%x\",\n", c.hash));
-            o.append(f("      \"secondary_hash\": \"0x%x:0x%x\",\n      \"size\": %d,\n", 1, 2, c.size));
+            o.append(
+                    f(
+                            "      \"secondary_hash\": \"0x%x:0x%x\",\n      \"size\": %d,\n",
+                            1, 2, c.size));
             o.append(f("      \"ranks_count\": %d,\n", c.ranks.size()));
             o.append(f("      \"missing_ranks_count\": %d,\n", c.missing.size()));
             o.append("      \"ranks\": [\n");

@@ -230,8 +230,7 @@ final class NcclMonitor {
         }
         List<@Nullable NcclProgress> all = members.answers(question);
         // They have their time also where this process was stopped until the end of the timeout.
-        if ((all.contains(null) && now - askedAt < answerNanos)
-                || (ras != null && !ras.isDone())) {
+        if ((all.contains(null) && now - askedAt < answerNanos) || (ras != null && !ras.isDone())) {
             return;
         }
         String table = RankStatus.table(standings(all));

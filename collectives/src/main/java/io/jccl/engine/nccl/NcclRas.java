@@ -72,8 +72,8 @@ final class NcclRas {
     /**
      * The lines.
      *
-     * @param pid this process: jobs of one machine share the port, and another one's faults are
-     *     not this one's
+     * @param pid this process: jobs of one machine share the port, and another one's faults are not
+     *     this one's
      */
     static String text(RasReport report, long pid) {
         List<RasReport.Finding> found = report.findings();
@@ -90,7 +90,9 @@ final class NcclRas {
                                 "\nNCCL's own RAS says"
                                         + (nameless ? " (perhaps of another job here):" : ":"),
                                 found.size() > LINES
-                                        ? "\n  and " + (found.size() - LINES) + " more: jccl doctor --ras"
+                                        ? "\n  and "
+                                                + (found.size() - LINES)
+                                                + " more: jccl doctor --ras"
                                         : ""));
     }
 }
