@@ -2,7 +2,9 @@
  * allReduce of the installed NCCL from C, timed as `jccl all_reduce --engine nccl` times it: one
  * thread, one stream and one device for each rank; as many warm-up calls for each size; the mean of many
  * calls until the stream is idle, which is found by polling, as in nccl-tests; averaged over ranks. Libraries are opened at run time, so it builds without CUDA.
- *   nccl_allreduce LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...
+ *   nccl_allreduce [-G LAUNCHES] [-R 2] LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...
+ * -G captures the iterations as a graph and launches that; -R 2 takes memory from NCCL and registers it as
+ * symmetric windows; both as in nccl-tests and in jccl.
  * Prints "BYTES MICROSECONDS" per round and size. With fewer devices than ranks they share, which
  * NCCL 2.30 and newer allow with NCCL_MULTI_RANK_GPU_ENABLE=1.
  */
@@ -15,11 +17,13 @@
 
 typedef void *comm_t;
 typedef void *stream_t;
+typedef void *graph_t;
+typedef void *window_t;
 typedef struct {
     char internal[128];
 } id_t128;
 
-enum { FLOAT32 = 7, SUM = 0, NON_BLOCKING = 1, NOT_READY = 600, MOST_RANKS = 64 };
+enum { FLOAT32 = 7, SUM = 0, NON_BLOCKING = 1, THREAD_LOCAL = 1, SYMMETRIC = 1, NOT_READY = 600, MOST_RANKS = 64 };
 
 static int (*get_id)(id_t128 *);
 static int (*init_rank)(comm_t *, int, id_t128, int);
@@ -33,6 +37,17 @@ static int (*cuda_memset)(void *, int, size_t);
 static int (*stream_create)(stream_t *, unsigned);
 static int (*stream_query)(stream_t);
 
+static int (*begin_capture)(stream_t, int);
+static int (*end_capture)(stream_t, graph_t *);
+static int (*instantiate)(graph_t *, graph_t, unsigned long long);
+static int (*launch)(graph_t, stream_t);
+static int (*destroy_exec)(graph_t);
+static int (*destroy_graph)(graph_t);
+static int (*nccl_malloc)(void **, size_t);
+static int (*window_register)(comm_t, void *, size_t, window_t *, int);
+static int (*window_deregister)(comm_t, window_t);
+
+static int launches, registration;
 static int ranks, iterations, warmups, rounds, nsizes, devices;
 static size_t *sizes;
 static id_t128 id;
@@ -70,14 +85,30 @@ static void measure(int rank, comm_t comm, stream_t stream, float *send, float *
         check(all_reduce(send, recv, count, FLOAT32, SUM, comm, stream), "ncclAllReduce");
     }
     wait_for(stream);
+    graph_t graph = NULL, exec = NULL;
+    if (launches > 0) {
+        check(begin_capture(stream, THREAD_LOCAL), "cudaStreamBeginCapture");
+        for (int i = 0; i < iterations; i++) {
+            check(all_reduce(send, recv, count, FLOAT32, SUM, comm, stream), "ncclAllReduce");
+        }
+        check(end_capture(stream, &graph), "cudaStreamEndCapture");
+        check(instantiate(&exec, graph, 0), "cudaGraphInstantiateWithFlags");
+    }
     pthread_barrier_wait(&barrier);
     double start = now();
-    for (int i = 0; i < iterations; i++) {
+    for (int i = 0; i < launches; i++) {
+        check(launch(exec, stream), "cudaGraphLaunch");
+    }
+    for (int i = 0; launches == 0 && i < iterations; i++) {
         check(all_reduce(send, recv, count, FLOAT32, SUM, comm, stream), "ncclAllReduce");
     }
     wait_for(stream);
-    micros[rank] = (now() - start) / iterations;
+    micros[rank] = (now() - start) / iterations / (launches > 0 ? launches : 1);
     pthread_barrier_wait(&barrier);
+    if (launches > 0) {
+        check(destroy_exec(exec), "cudaGraphExecDestroy");
+        check(destroy_graph(graph), "cudaGraphDestroy");
+    }
     if (rank == 0) {
         double sum = 0;
         for (int r = 0; r < ranks; r++) {
@@ -101,15 +132,28 @@ static void *run(void *argument)
     void *send, *recv;
     check(set_device(rank % devices), "cudaSetDevice");
     check(stream_create(&stream, NON_BLOCKING), "cudaStreamCreateWithFlags");
-    check(cuda_malloc(&send, largest), "cudaMalloc");
-    check(cuda_malloc(&recv, largest), "cudaMalloc");
+    int (*allocate)(void **, size_t) = registration == 2 ? nccl_malloc : cuda_malloc;
+    check(allocate(&send, largest), registration == 2 ? "ncclMemAlloc" : "cudaMalloc");
+    check(allocate(&recv, largest), registration == 2 ? "ncclMemAlloc" : "cudaMalloc");
     check(cuda_memset(send, 0, largest), "cudaMemset");
     pthread_barrier_wait(&barrier);
     check(init_rank(&comm, ranks, id, rank), "ncclCommInitRank");
+    window_t windows[2] = {NULL, NULL};
+    if (registration == 2) {
+        check(window_register(comm, send, largest, &windows[0], SYMMETRIC), "ncclCommWindowRegister");
+        check(window_register(comm, recv, largest, &windows[1], SYMMETRIC), "ncclCommWindowRegister");
+        if (windows[0] == NULL || windows[1] == NULL) {
+            fprintf(stderr, "nccl_allreduce: no symmetric memory here, so NCCL registers no window\n");
+            exit(1);
+        }
+    }
     for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < nsizes; i++) {
             measure(rank, comm, stream, send, recv, sizes[i]);
         }
+    }
+    for (int i = 0; i < 2; i++) {
+        check(windows[i] == NULL ? 0 : window_deregister(comm, windows[i]), "ncclCommWindowDeregister");
     }
     check(comm_destroy(comm), "ncclCommDestroy");
     return NULL;
@@ -127,8 +171,13 @@ static void *symbol(void *library, const char *name)
 
 int main(int argc, char **argv)
 {
-    if (argc < 8) {
-        fprintf(stderr, "usage: nccl_allreduce LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...\n");
+    while (argc > 3 && argv[1][0] == '-' && (argv[1][1] == 'G' || argv[1][1] == 'R')) {
+        *(argv[1][1] == 'G' ? &launches : &registration) = atoi(argv[2]);
+        argc -= 2;
+        argv += 2;
+    }
+    if (argc < 8 || launches < 0 || (registration != 0 && registration != 2)) {
+        fprintf(stderr, "usage: nccl_allreduce [-G LAUNCHES] [-R 2] LIBNCCL LIBCUDART RANKS ITERATIONS WARMUPS ROUNDS BYTES...\n");
         return 2;
     }
     void *nccl = dlopen(argv[1], RTLD_NOW), *cuda = nccl == NULL ? NULL : dlopen(argv[2], RTLD_NOW);
@@ -147,6 +196,19 @@ int main(int argc, char **argv)
     *(void **)&cuda_memset = symbol(cuda, "cudaMemset");
     *(void **)&stream_create = symbol(cuda, "cudaStreamCreateWithFlags");
     *(void **)&stream_query = symbol(cuda, "cudaStreamQuery");
+    if (launches > 0) {
+        *(void **)&begin_capture = symbol(cuda, "cudaStreamBeginCapture");
+        *(void **)&end_capture = symbol(cuda, "cudaStreamEndCapture");
+        *(void **)&instantiate = symbol(cuda, "cudaGraphInstantiateWithFlags");
+        *(void **)&launch = symbol(cuda, "cudaGraphLaunch");
+        *(void **)&destroy_exec = symbol(cuda, "cudaGraphExecDestroy");
+        *(void **)&destroy_graph = symbol(cuda, "cudaGraphDestroy");
+    }
+    if (registration == 2) {
+        *(void **)&nccl_malloc = symbol(nccl, "ncclMemAlloc");
+        *(void **)&window_register = symbol(nccl, "ncclCommWindowRegister");
+        *(void **)&window_deregister = symbol(nccl, "ncclCommWindowDeregister");
+    }
     ranks = atoi(argv[3]);
     iterations = atoi(argv[4]);
     warmups = atoi(argv[5]);

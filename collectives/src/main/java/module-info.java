@@ -21,6 +21,8 @@ module io.jccl.collectives {
             io.jccl.parallel;
     exports io.jccl.kernel to
             io.jccl.parallel;
+    exports io.jccl.ras to
+            io.jccl.bench;
     exports io.jccl.rendezvous;
 
     uses io.jccl.EngineProvider;

@@ -20,7 +20,7 @@ public final class Doctor {
         Facts facts = facts(machine);
         List<Requirement.Result> results =
                 required.stream().sorted().distinct().map(r -> r.check(facts)).toList();
-        return new Report(version, facts, Checks.problems(facts, results), results);
+        return new Report(version, facts, Checks.problems(facts, results), results, null);
     }
 
     private static Facts facts(Machine machine) {

@@ -14,6 +14,7 @@ import picocli.CommandLine.ITypeConverter;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
+import picocli.CommandLine.ParameterException;
 import picocli.CommandLine.Spec;
 import picocli.CommandLine.TypeConversionException;
 
@@ -44,6 +45,17 @@ public final class DoctorCommand implements Callable<Integer> {
                     "Fail unless this is usable: nccl, cuda, cublas (each with a GPU) or mpi. May be"
                             + " repeated, or a list with commas.")
     private List<Requirement> required = new ArrayList<>();
+
+    @Option(
+            names = "--ras",
+            paramLabel = "<host:port>",
+            arity = "0..1",
+            fallbackValue = "",
+            description =
+                    "Ask NCCL's RAS about the job that runs here: its communicators, and which ranks"
+                            + " are missing or behind. Without a value at NCCL_RAS_ADDR, or at"
+                            + " localhost:28028. Fails if there is no answer.")
+    private @Nullable String ras;
 
     public DoctorCommand() {
         this(Machine::local);
@@ -77,10 +89,19 @@ public final class DoctorCommand implements Callable<Integer> {
         }
         PrintWriter out = spec.commandLine().getOut();
         json.checkWritable(spec.commandLine());
-        Report report = Doctor.examine(Version.TEXT, machine.get(), required);
+        Machine examined = machine.get();
+        Report report = Doctor.examine(Version.TEXT, examined, required);
+        if (ras != null) {
+            try {
+                report = RasCheck.add(report, ras, examined.environment());
+            } catch (IllegalArgumentException e) {
+                throw new ParameterException(spec.commandLine(), "--ras: " + e.getMessage());
+            }
+        }
         json.text(out).println(report.text().stripTrailing());
         out.flush();
-        json.write(out, report::json);
+        Report written = report;
+        json.write(out, written::json);
         return report.status();
     }
 }

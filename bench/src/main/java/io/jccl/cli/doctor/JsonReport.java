@@ -36,6 +36,9 @@ final class JsonReport {
         ObjectNode facts = mapper.valueToTree(report.facts());
         root.setAll(facts);
         root.set("required", mapper.valueToTree(report.required()));
+        if (report.ras() != null) {
+            root.set("ras", mapper.valueToTree(report.ras()));
+        }
         root.set("problems", mapper.valueToTree(report.problems()));
         root.set("unknown", mapper.valueToTree(unknown));
         try {

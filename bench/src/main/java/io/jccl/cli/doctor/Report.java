@@ -1,6 +1,8 @@
 package io.jccl.cli.doctor;
 
+import io.jccl.ras.RasReport;
 import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /**
  * A machine's facts and what they mean.
@@ -9,9 +11,14 @@ import java.util.List;
  * @param facts all that was read
  * @param problems what is not as it should be, worst first
  * @param required what the caller asked for
+ * @param ras what NCCL itself says of its job; null if nobody asked, or it did not answer
  */
 public record Report(
-        String version, Facts facts, List<Problem> problems, List<Requirement.Result> required) {
+        String version,
+        Facts facts,
+        List<Problem> problems,
+        List<Requirement.Result> required,
+        @Nullable RasReport ras) {
     /** The host engine works, and so does all that is required. */
     public static final int OK = 0;
 

@@ -14,9 +14,11 @@ import io.jccl.cli.doctor.Facts.Space;
 import io.jccl.cli.doctor.Facts.Variable;
 import io.jccl.cli.shell.Output;
 import io.jccl.cli.shell.Verdict;
+import io.jccl.ras.RasReport;
 import java.util.List;
 import java.util.function.LongFunction;
 import java.util.stream.Collectors;
+import org.jspecify.annotations.Nullable;
 
 /** The report as text: sections of labelled lines. */
 final class TextReport {
@@ -37,6 +39,7 @@ final class TextReport {
         libraries(f.libraries());
         configuration(f.configuration());
         container(f.container());
+        ras(report.ras());
         required(report.required());
         problems(report.problems());
     }
@@ -307,6 +310,21 @@ final class TextReport {
         line("CAP_SYS_NICE", yes(c.sysNice()));
         line("ptrace_scope", c.ptraceScope());
         line("RemoveIPC", c.removeIpc());
+    }
+
+    private void ras(@Nullable RasReport ras) {
+        if (ras == null) {
+            return;
+        }
+        section("NCCL's RAS");
+        line("NCCL", ras.version() + (ras.whole() ? "" : ", the answer is not complete"));
+        for (RasReport.Group g : ras.groups()) {
+            line(
+                    g.id(),
+                    String.format(
+                            "%4d x %5d ranks, %5d gave data  %-8s  %s",
+                            g.communicators(), g.size(), g.ranks(), g.status(), g.errors()));
+        }
     }
 
     private void required(List<Requirement.Result> required) {

@@ -48,7 +48,7 @@ final class MpiMonitor {
             ENTERED = lookup.findVarHandle(MpiMonitor.class, "entered", long.class);
             LEFT = lookup.findVarHandle(MpiMonitor.class, "left", long.class);
         } catch (ReflectiveOperationException e) {
-            throw new LinkageError("Watch", e);
+            throw new LinkageError("a field of MpiMonitor", e);
         }
     }
 

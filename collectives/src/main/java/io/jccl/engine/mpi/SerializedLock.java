@@ -39,7 +39,7 @@ final class SerializedLock {
             STATE = lookup.findVarHandle(SerializedLock.class, "state", int.class);
             WAITING = lookup.findVarHandle(SerializedLock.class, "waiting", int.class);
         } catch (ReflectiveOperationException e) {
-            throw new LinkageError("Turn", e);
+            throw new LinkageError("a field of SerializedLock", e);
         }
     }
 

@@ -74,9 +74,10 @@ final class Failures {
             state = await(stateOf, timeout - answering);
             if (state == nccl_h.ncclInProgress()) {
                 long question = members.ask();
+                NcclRas ras = NcclRas.ask(rank.rank(), rank.size());
                 state = await(stateOf, answering);
                 if (state == nccl_h.ncclInProgress()) {
-                    JcclException late = whyLate(operation, question);
+                    JcclException late = whyLate(operation, question, ras);
                     throwIfFailed();
                     throw fail(late);
                 }
@@ -111,7 +112,7 @@ final class Failures {
     }
 
     /** Why a call is still in progress. */
-    private JcclException whyLate(String operation, long question) {
+    private JcclException whyLate(String operation, long question, NcclRas ras) {
         JcclException told = brokenBy(operation);
         if (told != null) {
             return told;
@@ -123,7 +124,8 @@ final class Failures {
                         describe(operation)
                                 + " is still in progress after "
                                 + options.timeout()
-                                + ": a rank is missing, or connections cannot be made");
+                                + ": a rank is missing, or connections cannot be made",
+                        ras);
         // This process may have been stopped meanwhile, and the others have given it up.
         told = found instanceof CollectiveMismatchException ? null : brokenBy(operation);
         return told == null ? found : told;

@@ -57,6 +57,9 @@ final class NcclMonitor {
     private long lastBeat;
     private long askedAt;
 
+    /** NCCL's own view, for the report. */
+    private @Nullable NcclRas ras;
+
     /** The operation that a thread is enqueuing, 0 for none, and since when it is seen to. */
     private long entering;
 
@@ -220,13 +223,14 @@ final class NcclMonitor {
             askedAt = now;
             question = members.ask();
             answer(question);
+            ras = NcclRas.ask(rank.rank(), rank.size());
         }
         if (now - waitsSince() <= timeoutNanos) {
             return;
         }
         List<@Nullable NcclProgress> all = members.answers(question);
         // They have their time also where this process was stopped until the end of the timeout.
-        if (all.contains(null) && now - askedAt < answerNanos) {
+        if ((all.contains(null) && now - askedAt < answerNanos) || (ras != null && !ras.isDone())) {
             return;
         }
         String table = RankStatus.table(standings(all));
@@ -275,6 +279,7 @@ final class NcclMonitor {
         }
         return report.append("\nlook first at the ranks that are behind, or give no answer: ")
                 .append(table)
+                .append(ras == null ? "" : ras.text())
                 .toString();
     }
 
@@ -313,13 +318,16 @@ final class NcclMonitor {
      *
      * @param asked the question
      * @param text the error, unless they have called something else
+     * @param said what NCCL's RAS says
      */
-    JcclException late(long asked, String operation, String text) {
+    JcclException late(long asked, String operation, String text, NcclRas said) {
         List<@Nullable NcclProgress> all = members.answers(asked);
         String table = RankStatus.table(standings(all));
         CollectiveMismatchException mismatch = disagreement(all, operation, table);
         JcclException e =
-                mismatch != null ? mismatch : new CollectiveTimeoutException(text + ". " + table);
+                mismatch != null
+                        ? mismatch
+                        : new CollectiveTimeoutException(text + ". " + table + said.await());
         announce(e, all);
         return e;
     }

@@ -1,0 +1,5 @@
+/** What NCCL itself knows of a job: its RAS service, read over TCP. For these modules only. */
+@NullMarked
+package io.jccl.ras;
+
+import org.jspecify.annotations.NullMarked;
