@@ -20,6 +20,7 @@ module io.jccl.collectives {
             io.jccl.offload,
             io.jccl.parallel;
     exports io.jccl.kernel to
+            io.jccl.offload,
             io.jccl.parallel;
     exports io.jccl.rendezvous;
 

@@ -64,7 +64,7 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
         StepWork work = StepWork.ofThread();
         try {
             work.prepare(this, state, from, gradients, target, step, learningRate, gradientFactor);
-            work.run(0, gradients.count());
+            work.work.run(0, 0, gradients.count());
         } finally {
             work.clear();
         }
