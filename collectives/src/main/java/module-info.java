@@ -10,6 +10,7 @@ module io.jccl.collectives {
     requires static jdk.jfr;
 
     exports io.jccl;
+    exports io.jccl.compute;
     exports io.jccl.device;
     exports io.jccl.device.cuda to
             io.jccl.parallel;

@@ -1431,6 +1431,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {
     case 15: case 31: case 41: case 78: case 83:  /* overlap ... managed memory */
     case 19: case 90: case 91: case 95: case 99: case 115: *value = 1; break;
     case 16: *value = 16; break;                  /* multiprocessors */
+    case 39: *value = 2048; break;                /* threads of one at a time */
     case 33: *value = device + 1; break;          /* PCI bus */
     case 36: *value = 1000000; break;
     case 37: *value = 1024; break;

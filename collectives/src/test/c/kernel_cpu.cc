@@ -56,6 +56,7 @@ struct launch {
   fiber *fibers[MOST_THREADS];
   unsigned nfibers;
   fiber *waiting[MOST_THREADS]; /* at the barrier */
+  fiber *released[MOST_THREADS];
   unsigned nwaiting;
 };
 
@@ -129,8 +130,9 @@ void run_block(launch *l) {
     }
     unsigned n = l->nwaiting;
     l->nwaiting = 0;
+    memcpy(l->released, l->waiting, n * sizeof *l->released);
     for (unsigned i = 0; i < n; i++) {
-      fiber *f = l->waiting[l->reversed ? n - 1 - i : i];
+      fiber *f = l->released[l->reversed ? n - 1 - i : i];
       threadIdx = f->at;
       resume(l, f);
     }

@@ -41,6 +41,9 @@ struct launch {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct jcf_library *libraries; /* guarded by lock */
+static atomic_int reversed;
+
+void jccl_fake_threads_reversed(int on) { atomic_store(&reversed, on); }
 
 static void *need(void *p) {
   if (p == NULL) {
@@ -341,8 +344,7 @@ cudaError_t cudaLaunchKernelExC(
     *l = (struct launch){.host = host, .device = device, .sticky = hit.async};
     memcpy(l->grid, config->gridDim, sizeof l->grid);
     memcpy(l->block, config->blockDim, sizeof l->block);
-    const char *order = getenv("JCCL_FAKE_THREADS");
-    l->reversed = order != NULL && strcmp(order, "reversed") == 0;
+    l->reversed = atomic_load(&reversed) != 0;
     atomic_init(&l->uses, 1);
     for (int i = 0; i < host->nparameters; i++) {
       memcpy(l->values[i], args[i], host->parameters[i].size);

@@ -73,7 +73,11 @@ public abstract class Kernel {
             boolean none = t.isInteger() && (op == Op.DIV || (op == Op.MUL && t.size() == 1));
             boolean vector = Templates.VECTOR && !none;
             Kernel scalar = Templates.copy(Kernel.class, "ScalarKernel", new Spec(t, op));
-            k = vector ? Templates.copy(Kernel.class, "VectorKernel", new Data(new Spec(t, op), scalar)) : scalar;
+            k =
+                    vector
+                            ? Templates.copy(
+                                    Kernel.class, "VectorKernel", new Data(new Spec(t, op), scalar))
+                            : scalar;
             CACHE[key] = k;
         }
         CACHE[type.ordinal() * OPS + op.ordinal()] = k;

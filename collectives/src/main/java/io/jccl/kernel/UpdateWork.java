@@ -15,6 +15,7 @@ public final class UpdateWork extends Chunks.Work {
 
     /** float32; moments that the rule does not have are not read. */
     public MemorySegment parameters = NONE;
+
     public MemorySegment first = NONE;
     public MemorySegment second = NONE;
     public MemorySegment gradients = NONE;
