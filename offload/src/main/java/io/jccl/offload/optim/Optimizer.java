@@ -1,5 +1,6 @@
 package io.jccl.offload.optim;
 
+import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import org.jspecify.annotations.Nullable;
 
@@ -34,6 +35,19 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
      * @return 0 to 2
      */
     int moments();
+
+    /**
+     * What a step does to each element, for {@link io.jccl.compute.Compute#update} on any device;
+     * see {@link DeviceOptimizer}.
+     *
+     * @param step the number of this step, 1 or more
+     * @param learningRate 0 or more
+     * @return the formula with its coefficients
+     * @throws IllegalArgumentException if a value is out of range
+     */
+    default Update update(long step, double learningRate) {
+        return StepWork.update(this, step, learningRate);
+    }
 
     /**
      * One step of some elements on the calling thread.

@@ -1,5 +1,6 @@
 package io.jccl.offload.optim;
 
+import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.kernel.UpdateKernel;
@@ -43,11 +44,6 @@ final class StepWork {
                             + optimizer.moments()
                             + "; make the state for this optimizer");
         }
-        if (step < 1) {
-            throw new IllegalArgumentException(
-                    "step is " + step + ", expected 1 or more: the first step is number 1");
-        }
-        Checks.notNegative("the learning rate", learningRate);
         Checks.notNegative("the gradient factor", gradientFactor);
         MemorySegment memory = Checks.gradients(gradients);
         DataType type = gradients.dataType();
@@ -74,8 +70,18 @@ final class StepWork {
         work.gradients = memory;
         work.target = target == null ? UpdateWork.NONE : target.asSegment();
         work.factor = (float) gradientFactor;
-        UpdateKernel.Rule rule =
-                switch (optimizer) {
+        UpdateKernel.Rule rule = coefficients(optimizer, step, learningRate);
+        work.kernel(rule, type, out, from);
+    }
+
+    /** Sets all that depends on hyper-parameters, step and learning rate alone. */
+    private UpdateKernel.Rule coefficients(Optimizer optimizer, long step, double learningRate) {
+        if (step < 1) {
+            throw new IllegalArgumentException(
+                    "step is " + step + ", expected 1 or more: the first step is number 1");
+        }
+        Checks.notNegative("the learning rate", learningRate);
+        return switch (optimizer) {
                     case Adam a -> {
                         work.decay = (float) a.weightDecay();
                         moments(a.beta1(), a.beta2(), a.epsilon(), step, learningRate);
@@ -100,7 +106,23 @@ final class StepWork {
                                         : UpdateKernel.Rule.MOMENTUM;
                     }
                 };
-        work.kernel(rule, type, out, from);
+    }
+
+    /** What a step does to an element, for a device. */
+    static Update update(Optimizer optimizer, long step, double learningRate) {
+        StepWork s = ofThread();
+        UpdateKernel.Rule rule = s.coefficients(optimizer, step, learningRate);
+        UpdateWork w = s.work;
+        return new Update(
+                Update.Rule.valueOf(rule.name()),
+                w.decay,
+                w.keep1,
+                w.add1,
+                w.keep2,
+                w.add2,
+                w.rate,
+                w.root,
+                w.epsilon);
     }
 
     private void moments(
