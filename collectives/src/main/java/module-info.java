@@ -10,6 +10,7 @@ module io.jccl.collectives {
     requires static jdk.jfr;
 
     exports io.jccl;
+    exports io.jccl.compute;
     exports io.jccl.device;
     exports io.jccl.device.cuda to
             io.jccl.parallel;
@@ -20,6 +21,7 @@ module io.jccl.collectives {
             io.jccl.offload,
             io.jccl.parallel;
     exports io.jccl.kernel to
+            io.jccl.offload,
             io.jccl.parallel;
     exports io.jccl.ras to
             io.jccl.bench;

@@ -275,19 +275,18 @@ static void make_context(int device) {
   }
 }
 
-static cudaError_t enter(struct jcf_fn *fn, enum need needs) {
-  struct jcf_hit hit;
+static cudaError_t enter_hit(struct jcf_fn *fn, enum need needs, struct jcf_hit *hit) {
   pthread_once(&started, start);
-  jcf_enter(fn, current, &hit);
-  if (hit.hang) {
+  jcf_enter(fn, current, hit);
+  if (hit->hang) {
     jcf_hang(NULL);
   }
   int dead = atomic_load_explicit(&sticky, memory_order_relaxed);
   if (dead != 0) {
     return dead;
   }
-  if (hit.error != 0) {
-    return hit.error;
+  if (hit->error != 0) {
+    return hit->error;
   }
   if (needs != NEEDS_NOTHING) {
     if (on_stream_thread) {
@@ -305,6 +304,17 @@ static cudaError_t enter(struct jcf_fn *fn, enum need needs) {
   }
   return cudaSuccess;
 }
+
+static cudaError_t enter(struct jcf_fn *fn, enum need needs) {
+  struct jcf_hit hit;
+  return enter_hit(fn, needs, &hit);
+}
+
+cudaError_t jcf_runtime_enter(struct jcf_fn *fn, struct jcf_hit *hit) {
+  return enter_hit(fn, NEEDS_CONTEXT, hit);
+}
+
+cudaError_t jcf_fail(cudaError_t error) { return fail(error); }
 
 #define ENTER_ANY(function, needs) \
   static struct jcf_fn fn_ = {.name = #function}; \
@@ -330,17 +340,23 @@ void jccl_fake_sticky(int error) { atomic_store(&sticky, error); }
   E(cudaErrorInvalidMemcpyDirection, 21, "invalid direction of a copy") \
   E(cudaErrorInsufficientDriver, 35, "the driver is older than the runtime") \
   E(cudaErrorDevicesUnavailable, 46, "all devices are busy") \
+  E(cudaErrorInvalidDeviceFunction, 98, "invalid device function") \
   E(cudaErrorNoDevice, 100, "no device") \
   E(cudaErrorInvalidDevice, 101, "invalid device ordinal") \
+  E(cudaErrorInvalidKernelImage, 200, "device kernel image is invalid") \
   E(cudaErrorDeviceUninitialized, 201, "invalid device context") \
+  E(cudaErrorNoKernelImageForDevice, 209, "no kernel image for the device") \
   E(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error") \
   E(cudaErrorUnsupportedLimit, 215, "unsupported limit") \
   E(cudaErrorPeerAccessUnsupported, 217, "peer access is not possible") \
+  E(cudaErrorInvalidPtx, 218, "a PTX JIT compilation failed") \
   E(cudaErrorNvlinkUncorrectable, 220, "uncorrectable NVLink error") \
+  E(cudaErrorUnsupportedPtxVersion, 222, "the PTX was compiled with an unsupported toolchain") \
   E(cudaErrorContained, 226, "contained memory error") \
   E(cudaErrorOperatingSystem, 304, "the operating system refused") \
   E(cudaErrorInvalidResourceHandle, 400, "invalid handle") \
   E(cudaErrorIllegalState, 401, "not in the state for this call") \
+  E(cudaErrorSymbolNotFound, 500, "named symbol not found") \
   E(cudaErrorNotReady, 600, "not ready") \
   E(cudaErrorIllegalAddress, 700, "illegal memory access") \
   E(cudaErrorLaunchOutOfResources, 701, "too many resources asked for") \
@@ -1415,6 +1431,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attr, int device) {
     case 15: case 31: case 41: case 78: case 83:  /* overlap ... managed memory */
     case 19: case 90: case 91: case 95: case 99: case 115: *value = 1; break;
     case 16: *value = 16; break;                  /* multiprocessors */
+    case 39: *value = 2048; break;                /* threads of one at a time */
     case 33: *value = device + 1; break;          /* PCI bus */
     case 36: *value = 1000000; break;
     case 37: *value = 1024; break;

@@ -49,6 +49,9 @@ JCF_API void jccl_fake_mismatch_hangs(int on);
 /* The value of a field of the configuration a communicator runs with; INT_MIN if unknown. */
 JCF_API int jccl_fake_config(void *comm, const char *field);
 
+/* 1: kernels run the blocks and threads of a launch in reverse order from now on; 0: no more. */
+JCF_API void jccl_fake_threads_reversed(int on);
+
 /* Of which devices this process has a context: bit d for device d. */
 JCF_API int jccl_fake_contexts(void);
 /* The compute capability of all devices from now on, times 10: 90 at first (JCCL_FAKE_CAPABILITY). */
@@ -63,7 +66,26 @@ typedef struct jcf_pool *cudaMemPool_t;
 typedef struct jcf_graph *cudaGraph_t;
 typedef struct jcf_node *cudaGraphNode_t;
 typedef struct jcf_exec *cudaGraphExec_t;
+typedef struct jcf_library *cudaLibrary_t;
+typedef struct jcf_kernel *cudaKernel_t;
 typedef void (*cudaHostFn_t)(void *);
+
+typedef struct {
+  unsigned gridDim[3], blockDim[3];
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  void *attrs;
+  unsigned numAttrs;
+} cudaLaunchConfig_t;
+
+struct cudaFuncAttributes {
+  size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA;
+  int maxDynamicSharedSizeBytes, preferredShmemCarveout;
+  int clusterDimMustBeSet, requiredClusterWidth, requiredClusterHeight, requiredClusterDepth;
+  int clusterSchedulingPolicyPreference, nonPortableClusterSizeAllowed;
+  int reserved[16];
+};
 
 typedef struct {
   char reserved[64];
@@ -147,19 +169,26 @@ enum {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidMemcpyDirection = 21,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorDeviceUninitialized = 201,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorUnsupportedLimit = 215,
+  cudaErrorInvalidPtx = 218,
+  cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorOperatingSystem = 304,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalState = 401,
+  cudaErrorSymbolNotFound = 500,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorPeerAccessNotEnabled = 705,
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
+  cudaErrorMisalignedAddress = 716,
   cudaErrorNotPermitted = 800,
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
@@ -302,6 +331,16 @@ JCF_API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority);
 JCF_API cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id);
 JCF_API cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device);
 JCF_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data);
+JCF_API cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, int *jitOptions,
+    void **jitOptionsValues, unsigned numJitOptions, int *libraryOptions,
+    void **libraryOptionValues, unsigned numLibraryOptions);
+JCF_API cudaError_t cudaLibraryUnload(cudaLibrary_t library);
+JCF_API cudaError_t cudaLibraryGetKernel(
+    cudaKernel_t *kernel, cudaLibrary_t library, const char *name);
+JCF_API cudaError_t cudaFuncGetAttributes(
+    struct cudaFuncAttributes *attributes, const void *func);
+JCF_API cudaError_t cudaLaunchKernelExC(
+    const cudaLaunchConfig_t *config, const void *func, void **args);
 
 JCF_API cudaError_t cudaEventCreate(cudaEvent_t *event);
 JCF_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);

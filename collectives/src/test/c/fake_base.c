@@ -297,6 +297,8 @@ bool jcf_command(const char *text, int *result) {
     jccl_fake_mismatch_hangs(atoi(at));
   } else if (word(&at, "capability:")) {
     jccl_fake_capability(atoi(at));
+  } else if (word(&at, "threads_reversed:")) {
+    jccl_fake_threads_reversed(atoi(at));
   } else if (word(&at, "contexts")) {
     *result = jccl_fake_contexts();
   } else if (word(&at, "clear")) {

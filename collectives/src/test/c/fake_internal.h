@@ -68,6 +68,11 @@ JCF_API bool jcf_command(const char *text, int *result);
 /* The error that every call returns by now, or 0. */
 JCF_API int jcf_sticky(void);
 
+/* Begins a function of the runtime that needs a context; what to return at once, if not success. */
+JCF_API cudaError_t jcf_runtime_enter(struct jcf_fn *fn, struct jcf_hit *hit);
+/* Remembers an error as the calling thread's last one, and returns it. */
+JCF_API cudaError_t jcf_fail(cudaError_t error);
+
 /* ---- memory */
 
 /* By what another process knows this one from a later one with its number, and maps its memory. */

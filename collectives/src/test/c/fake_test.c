@@ -1957,6 +1957,95 @@ static void products_fail(cublasHandle_t h, cudaStream_t s, float *x) {
 #undef PRODUCT
 }
 
+/* Kernels by the names and parameters that src/main/cuda has; only these lines of PTX are read. */
+static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
+                          ".visible .entry sum_f64(\n.param .u64 a,\n.param .u32 b,\n.param .u32 c,\n"
+                          ".param .u64 d\n)\n"
+                          ".visible .entry fill_u32(\n.param .u64 a,\n.param .u32 b,\n.param .u64 c\n)\n";
+
+static cudaError_t load(cudaLibrary_t *library, const char *code) {
+  return cudaLibraryLoadData(library, code, NULL, NULL, 0, NULL, NULL, 0);
+}
+
+static void kernels_refused(cudaKernel_t fill, cudaStream_t s, void **args) {
+  cudaLaunchConfig_t c = {.gridDim = {1, 1, 1}, .blockDim = {256, 1, 1}, .stream = s};
+  IS(cudaErrorInvalidValue, cudaLaunchKernelExC(NULL, fill, args));
+  IS(cudaErrorInvalidDeviceFunction, cudaLaunchKernelExC(&c, NULL, args));
+  IS(cudaErrorInvalidDeviceFunction, cudaLaunchKernelExC(&c, &c, args));
+  IS(cudaErrorInvalidValue, cudaLaunchKernelExC(&c, fill, NULL));
+  c.gridDim[0] = 0;
+  IS(cudaErrorInvalidConfiguration, cudaLaunchKernelExC(&c, fill, args));
+  c.gridDim[0] = 1;
+  c.blockDim[0] = 1025;
+  IS(cudaErrorInvalidConfiguration, cudaLaunchKernelExC(&c, fill, args));
+  c.blockDim[0] = 256;
+  OK(cudaSetDevice(1)); /* the stream is of device 0 */
+  IS(cudaErrorInvalidResourceHandle, cudaLaunchKernelExC(&c, fill, args));
+  OK(cudaSetDevice(0));
+}
+
+static void kernel_runs(cudaKernel_t sum, cudaKernel_t fill, cudaStream_t s) {
+  enum { N = 1000 };
+  double in[N], expected = 0, *x, out = 0;
+  for (int i = 0; i < N; i++) {
+    in[i] = i;
+    expected += i;
+  }
+  OK(cudaMalloc((void **)&x, sizeof in));
+  OK(cudaMemcpy(x, in, sizeof in, cudaMemcpyDefault));
+  int n = N, add = 0;
+  double *target = x + 1;
+  void *args[] = {&x, &n, &add, &target};
+  cudaLaunchConfig_t c = {.gridDim = {1, 1, 1}, .blockDim = {256, 1, 1}, .stream = s};
+  OK(cudaLaunchKernelExC(&c, sum, args));
+  n = -1; /* arguments were copied */
+  OK(cudaStreamSynchronize(s));
+  OK(cudaMemcpy(&out, target, sizeof out, cudaMemcpyDefault));
+  CHECK(out == expected);
+  uint32_t value = 7;
+  long count = 1;
+  char *odd = (char *)x + 2;
+  void *fill_args[] = {&odd, &value, &count};
+  kernels_refused(fill, s, fill_args);
+  OK(cudaLaunchKernelExC(&c, fill, fill_args));
+  IS(cudaErrorMisalignedAddress, cudaStreamSynchronize(s));
+  jccl_fake_sticky(0);
+  OK(cudaFree(x));
+}
+
+static void test_kernels(void) {
+  cudaLibrary_t library;
+  cudaKernel_t sum, fill, none;
+  cudaStream_t s;
+  struct cudaFuncAttributes attributes;
+  OK(cudaSetDevice(0));
+  IS(cudaErrorInvalidValue, load(NULL, PTX));
+  IS(cudaErrorInvalidPtx, load(&library, "no PTX"));
+  IS(cudaErrorUnsupportedPtxVersion,
+      load(&library, ".version 9.9\n.target sm_70\n.address_size 64\n"));
+  jccl_fake_capability(61);
+  IS(cudaErrorNoKernelImageForDevice, load(&library, PTX));
+  jccl_fake_capability(90);
+  OK(load(&library, PTX));
+  IS(cudaErrorSymbolNotFound, cudaLibraryGetKernel(&none, library, "fill"));
+  OK(cudaLibraryGetKernel(&sum, library, "sum_f64"));
+  OK(cudaLibraryGetKernel(&fill, library, "fill_u32"));
+  OK(cudaFuncGetAttributes(&attributes, fill));
+  IS(1024, attributes.maxThreadsPerBlock);
+  IS(70, attributes.ptxVersion);
+  OK(cudaStreamCreate(&s));
+  for (int reversed = 0; reversed < 2; reversed++) {
+    jccl_fake_threads_reversed(reversed);
+    kernel_runs(sum, fill, s);
+  }
+  jccl_fake_threads_reversed(0);
+  OK(cudaStreamDestroy(s));
+  OK(cudaLibraryUnload(library));
+  IS(cudaErrorInvalidDeviceFunction, cudaFuncGetAttributes(&attributes, fill));
+  IS(cudaErrorInvalidValue, cudaLibraryUnload(library));
+  no_leaks();
+}
+
 static void test_cublas(void) {
   cublasHandle_t h = NULL;
   cudaStream_t s = NULL, is = NULL;
@@ -2017,7 +2106,8 @@ static const struct {
     {"injection", test_injection, false}, {"collectives", test_collectives, false},
     {"one_thread", test_one_thread, false}, {"management", test_management, false},
     {"nonblocking", test_nonblocking, false}, {"faults", test_faults, false},
-    {"params", test_params, false}, {"cublas", test_cublas, false}, {"speed", test_speed, false}};
+    {"params", test_params, false}, {"cublas", test_cublas, false},
+    {"kernels", test_kernels, false}, {"speed", test_speed, false}};
 
 /* Whether functions are there, by name. */
 static int symbols(char **names) {

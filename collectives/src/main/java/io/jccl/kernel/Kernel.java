@@ -1,11 +1,7 @@
 package io.jccl.kernel;
 
 import io.jccl.device.DataType;
-import java.io.IOException;
-import java.io.InputStream;
-import java.io.UncheckedIOException;
 import java.lang.foreign.MemorySegment;
-import java.lang.invoke.MethodHandles;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -29,17 +25,6 @@ public abstract class Kernel {
 
     /** The type and operation of a hidden copy. */
     record Spec(DataType type, Op op) {}
-
-    /**
-     * Whether the Vector API's incubator module was resolved when this JVM started. This module
-     * reads it from here on; a clause in module-info would cause a warning of javac in every module
-     * that requires this one.
-     */
-    static final boolean VECTOR =
-            ModuleLayer.boot()
-                    .findModule("jdk.incubator.vector")
-                    .map(vector -> Kernel.class.getModule().addReads(vector))
-                    .isPresent();
 
     private static final int OPS = Op.values().length;
     private static final @Nullable Kernel[] CACHE = new Kernel[DataType.values().length * OPS];
@@ -85,9 +70,13 @@ public abstract class Kernel {
         if (k == null) {
             // Neither integer division nor 8-bit products have vector instructions.
             boolean none = t.isInteger() && (op == Op.DIV || (op == Op.MUL && t.size() == 1));
-            boolean vector = VECTOR && !none;
-            Kernel scalar = hidden("ScalarKernel", new Spec(t, op));
-            k = vector ? hidden("VectorKernel", new Data(new Spec(t, op), scalar)) : scalar;
+            boolean vector = Templates.VECTOR && !none;
+            Kernel scalar = Templates.copy(Kernel.class, "ScalarKernel", new Spec(t, op));
+            k =
+                    vector
+                            ? Templates.copy(
+                                    Kernel.class, "VectorKernel", new Data(new Spec(t, op), scalar))
+                            : scalar;
             CACHE[key] = k;
         }
         CACHE[type.ordinal() * OPS + op.ordinal()] = k;
@@ -96,22 +85,4 @@ public abstract class Kernel {
 
     /** Source of a vector kernel; the scalar one handles the elements that do not fill a vector. */
     record Data(Spec spec, Kernel rest) {}
-
-    private static Kernel hidden(String template, Object data) {
-        try (InputStream in = Kernel.class.getResourceAsStream(template + ".class")) {
-            if (in == null) {
-                throw new IllegalStateException(template + ".class is missing from the jar");
-            }
-            return (Kernel)
-                    MethodHandles.lookup()
-                            .defineHiddenClassWithClassData(in.readAllBytes(), data, true)
-                            .lookupClass()
-                            .getDeclaredConstructor()
-                            .newInstance();
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        } catch (ReflectiveOperationException e) {
-            throw new IllegalStateException("no kernel from " + template + " for " + data, e);
-        }
-    }
 }

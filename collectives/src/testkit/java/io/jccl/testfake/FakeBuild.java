@@ -194,10 +194,12 @@ public final class FakeBuild {
         }
         String version = run(Map.of(), List.of(compiler, "--version")).output();
         digest.update((compiler + List.of(flags) + version).getBytes(StandardCharsets.UTF_8));
-        try (Stream<Path> files = Files.list(sources())) {
-            for (Path file : files.sorted().toList()) {
-                digest.update(file.getFileName().toString().getBytes(StandardCharsets.UTF_8));
-                digest.update(Files.readAllBytes(file));
+        for (Path folder : List.of(sources(), module().resolve("src/main/cuda"))) {
+            try (Stream<Path> files = Files.list(folder)) {
+                for (Path file : files.sorted().toList()) {
+                    digest.update(file.getFileName().toString().getBytes(StandardCharsets.UTF_8));
+                    digest.update(Files.readAllBytes(file));
+                }
             }
         }
         return HexFormat.of().formatHex(digest.digest(), 0, 8);

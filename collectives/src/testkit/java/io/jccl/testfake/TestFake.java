@@ -55,6 +55,12 @@ public final class TestFake {
         command("sticky:0");
         command("mismatch_hangs:0");
         command("capability:90");
+        command("threads_reversed:0");
+    }
+
+    /** From now on kernels run their blocks and threads in reverse order. */
+    public static void threadsReversed() {
+        command("threads_reversed:1");
     }
 
     /** The compute capability of all devices from now on, times 10; {@link #reset} makes it 90. */

@@ -97,7 +97,7 @@ public final class CudaBuffer implements Buffer {
         }
     }
 
-    private static int exchangeCaptureMode(int mode) {
+    static int exchangeCaptureMode(int mode) {
         MemorySegment slot = CudaRuntime.slot();
         slot.set(ValueLayout.JAVA_INT, 0, mode);
         CudaRuntime.check(

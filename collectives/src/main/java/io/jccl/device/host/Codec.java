@@ -94,7 +94,8 @@ public final class Codec {
         return f > 0 ? Math.nextDown(f) : Math.nextUp(f);
     }
 
-    static double get(MemorySegment s, DataType type, long i) {
+    /** An element at an index, as a float64. */
+    public static double get(MemorySegment s, DataType type, long i) {
         return switch (type) {
             case INT8 -> s.get(ValueLayout.JAVA_BYTE, i);
             case UINT8 -> s.get(ValueLayout.JAVA_BYTE, i) & 0xff;
@@ -116,7 +117,8 @@ public final class Codec {
         return v >= 0 ? (double) v : (double) ((v >>> 1) | (v & 1)) * 2.0;
     }
 
-    static void set(MemorySegment s, DataType type, long i, double v) {
+    /** Stores a value as an element at an index, rounded once. */
+    public static void set(MemorySegment s, DataType type, long i, double v) {
         switch (type) {
             case FLOAT16 ->
                     s.setAtIndex(

@@ -1,5 +1,9 @@
 package io.jccl.offload.optim;
 
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import java.lang.foreign.MemorySegment;
+
 /** Checks of hyper-parameters. */
 final class Checks {
     private Checks() {}
@@ -30,5 +34,17 @@ final class Checks {
             throw new IllegalArgumentException(
                     name + " is " + value + ", expected a finite number, 0 or more");
         }
+    }
+
+    /** The memory of gradients, of a type that the kernels read. */
+    static MemorySegment gradients(Buffer gradients) {
+        DataType type = gradients.dataType();
+        if (type != DataType.FLOAT32 && type != DataType.BFLOAT16 && type != DataType.FLOAT16) {
+            throw new IllegalArgumentException(
+                    "gradients are of "
+                            + type.label()
+                            + ", expected float, bfloat16 or half; convert them first");
+        }
+        return gradients.asSegment();
     }
 }

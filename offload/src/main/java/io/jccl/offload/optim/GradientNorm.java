@@ -1,11 +1,9 @@
 package io.jccl.offload.optim;
 
 import io.jccl.device.Buffer;
-import io.jccl.device.DataType;
-import java.lang.foreign.MemorySegment;
+import io.jccl.kernel.NormWork;
 import java.util.Arrays;
 import java.util.Objects;
-import org.jspecify.annotations.Nullable;
 
 /**
  * The Euclidean norm of all gradients, accumulated part by part as they arrive. It also shows
@@ -55,9 +53,9 @@ public final class GradientNorm {
      */
     public void add(int part, Buffer gradients) {
         Objects.checkIndex(part, sums.length);
-        SumWork work = SumWork.ofThread();
+        NormWork work = NormWork.ofThread();
         try {
-            work.prepare(gradients);
+            work.prepare(Checks.gradients(gradients), gradients.dataType(), gradients.count());
             work.run(0, 0, gradients.count());
             put(part, work.total());
         } finally {
@@ -148,74 +146,5 @@ public final class GradientNorm {
             return Double.NaN;
         }
         return Math.min(1, maxNorm / (unscaled + CLIP_EPSILON)) / lossScale;
-    }
-
-    /**
-     * Sums of the chunks of one part. Reused, so that nothing is allocated once it is large enough.
-     */
-    static final class SumWork extends Workers.Work {
-        private static final ThreadLocal<SumWork> OWN =
-                ThreadLocal.withInitial(() -> new SumWork(1));
-        private static final MemorySegment NONE = MemorySegment.ofArray(new byte[0]);
-
-        /** Accumulators of each thread, an array each so that threads share no cache line. */
-        private final double[][] scratch;
-
-        private double[] chunks = new double[1];
-        private int used;
-        private MemorySegment segment = NONE;
-        private @Nullable NormKernel kernel;
-        private int size;
-
-        SumWork(int threads) {
-            // Twice what is used: neighbours in memory must not share cache lines.
-            scratch = new double[threads][2 * NormKernel.LANES];
-        }
-
-        static SumWork ofThread() {
-            return OWN.get();
-        }
-
-        void prepare(Buffer gradients) {
-            DataType type = gradients.dataType();
-            if (type != DataType.FLOAT32 && type != DataType.BFLOAT16 && type != DataType.FLOAT16) {
-                throw new IllegalArgumentException(
-                        "gradients are of "
-                                + type.label()
-                                + ", expected float, bfloat16 or half; convert them first");
-            }
-            segment = gradients.asSegment();
-            size = type.size();
-            kernel = NormKernel.of(type);
-            used = Math.toIntExact((gradients.count() + Workers.CHUNK - 1) / Workers.CHUNK);
-            if (chunks.length < used) {
-                chunks = new double[used];
-            }
-        }
-
-        @Override
-        void run(int thread, long begin, long end) {
-            NormKernel k = Objects.requireNonNull(kernel);
-            for (long i = begin; i < end; i += Workers.CHUNK) {
-                chunks[(int) (i / Workers.CHUNK)] =
-                        k.sum(
-                                segment,
-                                i * size,
-                                (int) Math.min(Workers.CHUNK, end - i),
-                                scratch[thread]);
-            }
-        }
-
-        double total() {
-            double sum = 0;
-            for (int i = 0; i < used; i++) {
-                sum += chunks[i];
-            }
-            return sum;
-        }
-
-        void clear() {
-            segment = NONE;
-        }
     }
 }

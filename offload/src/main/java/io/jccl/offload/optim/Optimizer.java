@@ -1,5 +1,6 @@
 package io.jccl.offload.optim;
 
+import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import org.jspecify.annotations.Nullable;
 
@@ -36,6 +37,19 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
     int moments();
 
     /**
+     * What a step does to each element, for {@link io.jccl.compute.Compute#update} on any device;
+     * see {@link DeviceOptimizer}.
+     *
+     * @param step the number of this step, 1 or more
+     * @param learningRate 0 or more
+     * @return the formula with its coefficients
+     * @throws IllegalArgumentException if a value is out of range
+     */
+    default Update update(long step, double learningRate) {
+        return StepWork.update(this, step, learningRate);
+    }
+
+    /**
      * One step of some elements on the calling thread.
      *
      * @param state parameters and moments
@@ -64,7 +78,7 @@ public sealed interface Optimizer permits Adam, AdamW, Sgd {
         StepWork work = StepWork.ofThread();
         try {
             work.prepare(this, state, from, gradients, target, step, learningRate, gradientFactor);
-            work.run(0, gradients.count());
+            work.work.run(0, 0, gradients.count());
         } finally {
             work.clear();
         }

@@ -1,7 +1,10 @@
 package io.jccl.offload.optim;
 
+import io.jccl.compute.Update;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
+import io.jccl.kernel.UpdateKernel;
+import io.jccl.kernel.UpdateWork;
 import java.lang.foreign.MemorySegment;
 import java.util.Objects;
 import org.jspecify.annotations.Nullable;
@@ -10,44 +13,10 @@ import org.jspecify.annotations.Nullable;
  * One step of one piece: what the kernels read. Reused, so that a step allocates nothing. Written
  * by one thread before others run it.
  */
-final class StepWork extends Workers.Work {
+final class StepWork {
     private static final ThreadLocal<StepWork> OWN = ThreadLocal.withInitial(StepWork::new);
-    private static final MemorySegment NONE = MemorySegment.ofArray(new byte[0]);
 
-    MemorySegment parameters = NONE;
-    MemorySegment first = NONE;
-    MemorySegment second = NONE;
-    MemorySegment gradients = NONE;
-    MemorySegment target = NONE;
-
-    /** What gradients are multiplied by. */
-    float factor;
-
-    /** Weight decay; for AdamW one minus its product with the learning rate. */
-    float decay;
-
-    /** beta1 or momentum, and what the gradient counts in the first moment. */
-    float keep1;
-
-    float add1;
-
-    /** The same for the second moment. */
-    float keep2;
-
-    float add2;
-
-    /** Learning rate, for Adam over its bias correction. */
-    float rate;
-
-    /** What the root of the second moment is multiplied by: its bias correction. */
-    float root;
-
-    float epsilon;
-
-    private @Nullable UpdateKernel kernel;
-    private long from;
-    private int gradientSize;
-    private int targetSize;
+    final UpdateWork work = new UpdateWork();
 
     /** The calling thread's own. */
     static StepWork ofThread() {
@@ -75,19 +44,9 @@ final class StepWork extends Workers.Work {
                             + optimizer.moments()
                             + "; make the state for this optimizer");
         }
-        if (step < 1) {
-            throw new IllegalArgumentException(
-                    "step is " + step + ", expected 1 or more: the first step is number 1");
-        }
-        Checks.notNegative("the learning rate", learningRate);
         Checks.notNegative("the gradient factor", gradientFactor);
+        MemorySegment memory = Checks.gradients(gradients);
         DataType type = gradients.dataType();
-        if (type != DataType.FLOAT32 && type != DataType.BFLOAT16 && type != DataType.FLOAT16) {
-            throw new IllegalArgumentException(
-                    "gradients are of "
-                            + type.label()
-                            + ", expected float, bfloat16 or half; convert them first");
-        }
         DataType out = target == null ? null : target.dataType();
         if (target != null) {
             if (out != DataType.FLOAT32 && out != DataType.BFLOAT16 && out != DataType.FLOAT16) {
@@ -105,34 +64,41 @@ final class StepWork extends Workers.Work {
                                 + " gradients; both need the same");
             }
         }
-        this.parameters = state.parameters().asSegment();
-        this.first = state.moments() > 0 ? state.moment(0).asSegment() : NONE;
-        this.second = state.moments() > 1 ? state.moment(1).asSegment() : NONE;
-        this.gradients = gradients.asSegment();
-        this.target = target == null ? NONE : target.asSegment();
-        this.from = from;
-        this.gradientSize = type.size();
-        this.targetSize = target == null ? 0 : target.dataType().size();
-        this.factor = (float) gradientFactor;
-        UpdateKernel.Rule rule =
-                switch (optimizer) {
+        work.parameters = state.parameters().asSegment();
+        work.first = state.moments() > 0 ? state.moment(0).asSegment() : UpdateWork.NONE;
+        work.second = state.moments() > 1 ? state.moment(1).asSegment() : UpdateWork.NONE;
+        work.gradients = memory;
+        work.target = target == null ? UpdateWork.NONE : target.asSegment();
+        work.factor = (float) gradientFactor;
+        UpdateKernel.Rule rule = coefficients(optimizer, step, learningRate);
+        work.kernel(rule, type, out, from);
+    }
+
+    /** Sets all that depends on hyper-parameters, step and learning rate alone. */
+    private UpdateKernel.Rule coefficients(Optimizer optimizer, long step, double learningRate) {
+        if (step < 1) {
+            throw new IllegalArgumentException(
+                    "step is " + step + ", expected 1 or more: the first step is number 1");
+        }
+        Checks.notNegative("the learning rate", learningRate);
+        return switch (optimizer) {
                     case Adam a -> {
-                        this.decay = (float) a.weightDecay();
+                        work.decay = (float) a.weightDecay();
                         moments(a.beta1(), a.beta2(), a.epsilon(), step, learningRate);
                         yield UpdateKernel.Rule.ADAM;
                     }
                     case AdamW a -> {
-                        this.decay = (float) (1 - learningRate * a.weightDecay());
+                        work.decay = (float) (1 - learningRate * a.weightDecay());
                         moments(a.beta1(), a.beta2(), a.epsilon(), step, learningRate);
                         yield UpdateKernel.Rule.ADAMW;
                     }
                     case Sgd s -> {
-                        this.decay = (float) s.weightDecay();
+                        work.decay = (float) s.weightDecay();
                         // In the first step the momentum is the gradient itself.
-                        this.keep1 = step == 1 ? 0 : (float) s.momentum();
-                        this.add1 = step == 1 ? 1 : (float) (1 - s.dampening());
-                        this.keep2 = (float) s.momentum();
-                        this.rate = (float) learningRate;
+                        work.keep1 = step == 1 ? 0 : (float) s.momentum();
+                        work.add1 = step == 1 ? 1 : (float) (1 - s.dampening());
+                        work.keep2 = (float) s.momentum();
+                        work.rate = (float) learningRate;
                         yield s.momentum() == 0
                                 ? UpdateKernel.Rule.SGD
                                 : s.nesterov()
@@ -140,45 +106,39 @@ final class StepWork extends Workers.Work {
                                         : UpdateKernel.Rule.MOMENTUM;
                     }
                 };
-        this.kernel = UpdateKernel.of(rule, type, out);
+    }
+
+    /** What a step does to an element, for a device. */
+    static Update update(Optimizer optimizer, long step, double learningRate) {
+        StepWork s = ofThread();
+        UpdateKernel.Rule rule = s.coefficients(optimizer, step, learningRate);
+        UpdateWork w = s.work;
+        return new Update(
+                Update.Rule.valueOf(rule.name()),
+                w.decay,
+                w.keep1,
+                w.add1,
+                w.keep2,
+                w.add2,
+                w.rate,
+                w.root,
+                w.epsilon);
     }
 
     private void moments(
             double beta1, double beta2, double epsilon, long step, double learningRate) {
-        keep1 = (float) beta1;
-        add1 = (float) (1 - beta1);
-        keep2 = (float) beta2;
-        add2 = (float) (1 - beta2);
+        work.keep1 = (float) beta1;
+        work.add1 = (float) (1 - beta1);
+        work.keep2 = (float) beta2;
+        work.add2 = (float) (1 - beta2);
         // StrictMath gives the same bits on every machine.
-        rate = (float) (learningRate / (1 - StrictMath.pow(beta1, (double) step)));
-        root = (float) (1 / Math.sqrt(1 - StrictMath.pow(beta2, (double) step)));
-        this.epsilon = (float) epsilon;
-    }
-
-    @Override
-    void run(int thread, long begin, long end) {
-        run(begin, end);
-    }
-
-    /** Elements of the piece from begin to before end. */
-    void run(long begin, long end) {
-        UpdateKernel k = Objects.requireNonNull(kernel);
-        for (long i = begin; i < end; i += Workers.CHUNK) {
-            k.run(
-                    this,
-                    (from + i) * Float.BYTES,
-                    i * gradientSize,
-                    i * targetSize,
-                    (int) Math.min(Workers.CHUNK, end - i));
-        }
+        work.rate = (float) (learningRate / (1 - StrictMath.pow(beta1, (double) step)));
+        work.root = (float) (1 / Math.sqrt(1 - StrictMath.pow(beta2, (double) step)));
+        work.epsilon = (float) epsilon;
     }
 
     /** Lets go of the memory. */
     void clear() {
-        parameters = NONE;
-        first = NONE;
-        second = NONE;
-        gradients = NONE;
-        target = NONE;
+        work.clear();
     }
 }

@@ -1,9 +1,8 @@
 package io.jccl.offload.optim;
 
 import io.jccl.device.Buffer;
-import io.jccl.internal.ThreadTeam;
-import java.util.Objects;
-import java.util.concurrent.atomic.AtomicLongArray;
+import io.jccl.kernel.Chunks;
+import io.jccl.kernel.NormWork;
 import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
 
@@ -20,33 +19,16 @@ import org.jspecify.annotations.Nullable;
  * in progress.
  */
 public final class Workers implements AutoCloseable {
-    /** Elements that a thread takes at a time: some 10 microseconds' worth. */
-    static final int CHUNK = 1 << 16;
-
-    /** Longs a cache line and the one that is fetched with it hold. */
-    private static final int PAD = 16;
-
-    /** What is done to a range of elements that starts at a multiple of {@link #CHUNK}. */
-    abstract static class Work {
-        abstract void run(int thread, long begin, long end);
-    }
-
-    private final int threads;
-    private final ThreadTeam crew;
+    private final Chunks chunks;
     private final ReentrantLock lock = new ReentrantLock();
-    private final AtomicLongArray cursors;
     private final StepWork stepWork = new StepWork();
-    private final GradientNorm.SumWork sumWork;
+    private final NormWork sumWork;
 
-    private @Nullable Work work;
-    private long count;
     private boolean closed;
 
     private Workers(int threads) {
-        this.crew = new ThreadTeam(threads, "jccl-optimizer", this::share);
-        this.threads = threads;
-        this.cursors = new AtomicLongArray((threads + 1) * PAD);
-        this.sumWork = new GradientNorm.SumWork(threads);
+        this.chunks = new Chunks(threads, "jccl-optimizer");
+        this.sumWork = new NormWork(threads);
     }
 
     /**
@@ -67,7 +49,7 @@ public final class Workers implements AutoCloseable {
      * @return 1 or more
      */
     public int threads() {
-        return threads;
+        return chunks.threads();
     }
 
     /**
@@ -87,7 +69,7 @@ public final class Workers implements AutoCloseable {
         try {
             stepWork.prepare(
                     optimizer, state, from, gradients, target, step, learningRate, gradientFactor);
-            run(stepWork, gradients.count());
+            run(stepWork.work, gradients.count());
         } finally {
             stepWork.clear();
             lock.unlock();
@@ -98,7 +80,7 @@ public final class Workers implements AutoCloseable {
     double sumOfSquares(Buffer gradients) {
         lock.lock();
         try {
-            sumWork.prepare(gradients);
+            sumWork.prepare(Checks.gradients(gradients), gradients.dataType(), gradients.count());
             run(sumWork, gradients.count());
             return sumWork.total();
         } finally {
@@ -107,46 +89,11 @@ public final class Workers implements AutoCloseable {
         }
     }
 
-    private void run(Work work, long count) {
+    private void run(Chunks.Work work, long count) {
         if (closed) {
             throw new IllegalStateException("the workers are closed; create new ones");
         }
-        long chunks = (count + CHUNK - 1) / CHUNK;
-        if (threads == 1 || chunks < 2) {
-            work.run(0, 0, count);
-            return;
-        }
-        this.work = work;
-        this.count = count;
-        for (int i = 0; i < threads; i++) {
-            cursors.set(i * PAD, begin(i, chunks));
-        }
-        Throwable f = crew.run();
-        this.work = null;
-        if (f != null) {
-            throw new IllegalStateException(
-                    "a piece of the work failed, the rest may be done: " + f.getMessage(), f);
-        }
-    }
-
-    private long begin(int thread, long chunks) {
-        return chunks / threads * thread + Math.min(thread, chunks % threads);
-    }
-
-    /** First the thread's own chunks, then what the others have left. */
-    private void share(int me) {
-        Work w = Objects.requireNonNull(work);
-        long all = count;
-        long chunks = (all + CHUNK - 1) / CHUNK;
-        for (int i = 0; i < threads; i++) {
-            int whose = (me + i) % threads;
-            long end = begin(whose + 1, chunks);
-            long chunk;
-            while ((chunk = cursors.getAndIncrement(whose * PAD)) < end) {
-                long from = chunk * CHUNK;
-                w.run(me, from, Math.min(from + CHUNK, all));
-            }
-        }
+        chunks.run(work, count);
     }
 
     /** Ends the threads after the call in progress. Closing twice does nothing. */
@@ -155,7 +102,7 @@ public final class Workers implements AutoCloseable {
         lock.lock();
         try {
             closed = true;
-            crew.close();
+            chunks.close();
         } finally {
             lock.unlock();
         }

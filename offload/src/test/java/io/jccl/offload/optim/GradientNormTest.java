@@ -9,6 +9,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.kernel.Chunks;
+import io.jccl.kernel.NormKernel;
 import java.lang.foreign.ValueLayout;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
@@ -33,7 +35,7 @@ class GradientNormTest {
     void sameBitsForAnyNumberOfThreads(DataType type) {
         long seed = 5L + type.ordinal();
         System.out.println("sameBitsForAnyNumberOfThreads seed " + seed);
-        int n = 3 * Workers.CHUNK + 777;
+        int n = 3 * Chunks.CHUNK + 777;
         try (Buffer g = random(new Random(seed), type, n)) {
             double exact = 0;
             for (int i = 0; i < n; i++) {
@@ -53,7 +55,7 @@ class GradientNormTest {
             NormKernel vector = NormKernel.make(type, true);
             NormKernel plain = NormKernel.make(type, false);
             double[] sums = new double[NormKernel.LANES];
-            for (int length : new int[] {0, 1, 15, 16, 17, 4096, 4097, 9999, Workers.CHUNK}) {
+            for (int length : new int[] {0, 1, 15, 16, 17, 4096, 4097, 9999, Chunks.CHUNK}) {
                 long at = 3L * type.size();
                 assertEquals(
                         plain.sum(g.asSegment(), at, length, sums),
@@ -117,7 +119,7 @@ class GradientNormTest {
         long seed = 13;
         System.out.println("stepWithABadGradientIsLeftOut seed " + seed);
         Random r = new Random(seed);
-        int n = Workers.CHUNK + 1003;
+        int n = Chunks.CHUNK + 1003;
         AdamW o = AdamW.defaults();
         try (Workers w = Workers.of(2);
                 OptimizerState s = OptimizerState.allocate(o, HOST, n);
@@ -132,7 +134,7 @@ class GradientNormTest {
             double[] bad = {
                 Double.NaN, Double.POSITIVE_INFINITY, Double.NEGATIVE_INFINITY,
             };
-            for (int at : new int[] {0, 5, 17, 4096, Workers.CHUNK - 1, Workers.CHUNK, n - 1}) {
+            for (int at : new int[] {0, 5, 17, 4096, Chunks.CHUNK - 1, Chunks.CHUNK, n - 1}) {
                 for (double b : bad) {
                     double before = g.get(at);
                     g.set(at, b);

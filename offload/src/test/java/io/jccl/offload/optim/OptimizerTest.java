@@ -8,6 +8,9 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.kernel.Chunks;
+import io.jccl.kernel.Templates;
+import io.jccl.kernel.UpdateKernel;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
@@ -305,9 +308,9 @@ class OptimizerTest {
                 for (int t = 1; t <= 3; t++) {
                     StepWork w = new StepWork();
                     w.prepare(o, a, 3, g, none, t, 1e-2, 0.7);
-                    vector.run(w, 12, 0, 0, n);
+                    vector.run(w.work, 12, 0, 0, n);
                     w.prepare(o, b, 3, g, spec.target() == null ? null : y, t, 1e-2, 0.7);
-                    plain.run(w, 12, 0, 0, n);
+                    plain.run(w.work, 12, 0, 0, n);
                     assertSame(a, b, "n " + n + " step " + t);
                     assertArrayEquals(bytes(x), bytes(y), "target, n " + n + " step " + t);
                 }
@@ -375,7 +378,7 @@ class OptimizerTest {
         long seed = o.toString().hashCode();
         System.out.println("anyNumberOfThreads " + o + " seed " + seed);
         Random r = new Random(seed);
-        int n = 5 * Workers.CHUNK + 12345;
+        int n = 5 * Chunks.CHUNK + 12345;
         try (OptimizerState start = state(o, r, n);
                 Buffer g = random(r, DataType.BFLOAT16, n, 100);
                 OptimizerState one = OptimizerState.allocate(o, HOST, n);

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.kernel.Chunks;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutionException;
@@ -23,7 +24,7 @@ class WorkersTest {
     @Timeout(60)
     void everyElementOnceFromManyCallers() throws InterruptedException, ExecutionException {
         Sgd count = new Sgd(0, 0, 0, false);
-        int n = 4 * Workers.CHUNK + 1;
+        int n = 4 * Chunks.CHUNK + 1;
         try (Workers w = Workers.of(3);
                 OptimizerState s = OptimizerState.allocate(count, HOST, n);
                 Buffer g = HOST.allocate(DataType.FLOAT32, n);
@@ -53,7 +54,7 @@ class WorkersTest {
     @Timeout(60)
     void anInterruptIsKeptForTheCaller() {
         Sgd sgd = new Sgd(0, 0, 0, false);
-        int n = 8 * Workers.CHUNK;
+        int n = 8 * Chunks.CHUNK;
         try (Workers w = Workers.of(4);
                 OptimizerState s = OptimizerState.allocate(sgd, HOST, n);
                 Buffer g = HOST.allocate(DataType.FLOAT32, n).zero()) {

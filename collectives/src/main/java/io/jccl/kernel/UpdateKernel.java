@@ -1,4 +1,4 @@
-package io.jccl.offload.optim;
+package io.jccl.kernel;
 
 import io.jccl.device.DataType;
 import org.jspecify.annotations.Nullable;
@@ -10,9 +10,9 @@ import org.jspecify.annotations.Nullable;
  * the Vector API's module is absent, whose static finals say which it is: the compiler folds what
  * differs, and a combination's code does not depend on which others have run.
  */
-abstract class UpdateKernel {
+public abstract class UpdateKernel {
     /** What is done to an element. */
-    enum Rule {
+    public enum Rule {
         ADAM,
         ADAMW,
         SGD,
@@ -21,7 +21,7 @@ abstract class UpdateKernel {
     }
 
     /** What a copy is for; a null target means that there is none. */
-    record Spec(Rule rule, DataType gradients, @Nullable DataType target) {}
+    public record Spec(Rule rule, DataType gradients, @Nullable DataType target) {}
 
     /** What a copy on vectors is made from: the plain one does what does not fill a vector. */
     record Data(Spec spec, UpdateKernel rest) {}
@@ -39,9 +39,10 @@ abstract class UpdateKernel {
      * @param t offset in bytes in the target
      * @param n number of elements
      */
-    abstract void run(StepWork c, long s, long g, long t, int n);
+    public abstract void run(UpdateWork c, long s, long g, long t, int n);
 
-    static UpdateKernel of(Rule rule, DataType gradients, @Nullable DataType target) {
+    /** The kernel for a rule, and types of gradients and target. */
+    public static UpdateKernel of(Rule rule, DataType gradients, @Nullable DataType target) {
         int to = target == null ? TYPES : target.ordinal();
         int key = (rule.ordinal() * TYPES + gradients.ordinal()) * (TYPES + 1) + to;
         // Kernels have no fields, so reading one without a lock is safe.
@@ -58,7 +59,8 @@ abstract class UpdateKernel {
         return k;
     }
 
-    static UpdateKernel make(Spec spec, boolean vector) {
+    /** A new copy, on vectors or not. */
+    public static UpdateKernel make(Spec spec, boolean vector) {
         UpdateKernel plain = Templates.copy(UpdateKernel.class, "PlainUpdate", spec);
         return vector
                 ? Templates.copy(UpdateKernel.class, "VectorUpdate", new Data(spec, plain))

@@ -1,4 +1,4 @@
-package io.jccl.offload.optim;
+package io.jccl.kernel;
 
 import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;

@@ -1,4 +1,4 @@
-package io.jccl.offload.optim;
+package io.jccl.kernel;
 
 import java.io.IOException;
 import java.io.InputStream;
@@ -6,12 +6,12 @@ import java.io.UncheckedIOException;
 import java.lang.invoke.MethodHandles;
 
 /** Makes hidden copies of classes whose static finals come from class data. */
-final class Templates {
+public final class Templates {
     /**
      * Whether the Vector API's incubator module was resolved when this JVM started. It is read from
      * here on; a clause in module-info would make javac warn everyone who requires this module.
      */
-    static final boolean VECTOR =
+    public static final boolean VECTOR =
             ModuleLayer.boot()
                     .findModule("jdk.incubator.vector")
                     .map(vector -> Templates.class.getModule().addReads(vector))

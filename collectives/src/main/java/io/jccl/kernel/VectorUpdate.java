@@ -1,4 +1,4 @@
-package io.jccl.offload.optim;
+package io.jccl.kernel;
 
 import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
@@ -42,7 +42,7 @@ final class VectorUpdate extends UpdateKernel {
     VectorUpdate() {}
 
     @Override
-    void run(StepWork c, long s, long g, long t, int n) {
+    public void run(UpdateWork c, long s, long g, long t, int n) {
         MemorySegment ps = c.parameters;
         MemorySegment ms = c.first;
         MemorySegment vs = c.second;

@@ -1,4 +1,4 @@
-package io.jccl.offload.optim;
+package io.jccl.kernel;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;

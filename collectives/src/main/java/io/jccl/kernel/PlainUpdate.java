@@ -1,4 +1,4 @@
-package io.jccl.offload.optim;
+package io.jccl.kernel;
 
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT_UNALIGNED;
 import static java.lang.foreign.ValueLayout.JAVA_SHORT_UNALIGNED;
@@ -33,7 +33,7 @@ final class PlainUpdate extends UpdateKernel {
     PlainUpdate() {}
 
     @Override
-    void run(StepWork c, long s, long g, long t, int n) {
+    public void run(UpdateWork c, long s, long g, long t, int n) {
         MemorySegment ps = c.parameters;
         MemorySegment ms = c.first;
         MemorySegment vs = c.second;

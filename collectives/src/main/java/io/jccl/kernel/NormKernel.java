@@ -1,4 +1,4 @@
-package io.jccl.offload.optim;
+package io.jccl.kernel;
 
 import io.jccl.device.DataType;
 import java.lang.foreign.MemorySegment;
@@ -9,9 +9,9 @@ import org.jspecify.annotations.Nullable;
  * goes to accumulator i modulo {@link #LANES}, and these are added in the end, in order. Squares of
  * float32 are exact in float64 and cannot overflow it.
  */
-abstract class NormKernel {
+public abstract class NormKernel {
     /** Accumulators: the lanes of the widest vectors of float32 there are on x86-64. */
-    static final int LANES = 16;
+    public static final int LANES = 16;
 
     private static final @Nullable NormKernel[] CACHE = new NormKernel[DataType.values().length];
 
@@ -26,7 +26,7 @@ abstract class NormKernel {
     abstract void add(MemorySegment s, long at, int n, double[] sums);
 
     /** Sum of the squares of elements; sums is scratch. */
-    final double sum(MemorySegment s, long at, int n, double[] sums) {
+    public final double sum(MemorySegment s, long at, int n, double[] sums) {
         for (int i = 0; i < LANES; i++) {
             sums[i] = 0;
         }
@@ -38,7 +38,8 @@ abstract class NormKernel {
         return sum;
     }
 
-    static NormKernel of(DataType type) {
+    /** The kernel for float32, bfloat16 or float16. */
+    public static NormKernel of(DataType type) {
         NormKernel k = CACHE[type.ordinal()];
         if (k == null) {
             synchronized (CACHE) {
@@ -52,7 +53,8 @@ abstract class NormKernel {
     /** What a copy on vectors is made from. */
     record Data(DataType type, NormKernel rest) {}
 
-    static NormKernel make(DataType type, boolean vector) {
+    /** A new copy, on vectors or not. */
+    public static NormKernel make(DataType type, boolean vector) {
         NormKernel plain = Templates.copy(NormKernel.class, "PlainNorm", type);
         return vector
                 ? Templates.copy(NormKernel.class, "VectorNorm", new Data(type, plain))

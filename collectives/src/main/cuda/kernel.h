@@ -1,0 +1,132 @@
+/*
+ * What all kernels use. Compiled by nvcc, and as C++ for the fake CUDA of the tests, where
+ * kernel_cpu.h (collectives/src/test/c) stands for CUDA's own names.
+ *
+ * Every kernel runs with blocks of BLOCK threads in one dimension and any number of blocks: loops
+ * go over the whole grid. Nothing is fused (-fmad=false), so that results equal the CPU's.
+ */
+#ifndef JCCL_KERNEL_H
+#define JCCL_KERNEL_H
+
+#define BLOCK 256
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+struct bf16 {
+  u16 bits;
+};
+
+struct f16 {
+  u16 bits;
+};
+
+#ifdef __CUDACC__
+
+#define KERNEL(name, ...) extern "C" __global__ void __launch_bounds__(BLOCK) name(__VA_ARGS__)
+#define INLINE __device__ __forceinline__
+
+INLINE u32 bits_of(float x) { return __float_as_uint(x); }
+
+INLINE float float_of(u32 bits) { return __uint_as_float(bits); }
+
+INLINE u16 f16_of(float x) {
+  u16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+}
+
+INLINE float float_of_f16(u16 h) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+  return x;
+}
+
+INLINE u64 nanoseconds() {
+  u64 t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+}
+
+#endif
+
+/* The type in which elements of a type are computed with. */
+template <class T> struct wide_of {
+  typedef float type;
+};
+
+template <> struct wide_of<double> {
+  typedef double type;
+};
+
+INLINE float widen(float x) { return x; }
+
+INLINE double widen(double x) { return x; }
+
+INLINE float widen(bf16 x) { return float_of((u32)x.bits << 16); }
+
+INLINE float widen(f16 x) { return float_of_f16(x.bits); }
+
+/*
+ * Nearest float32, but odd in the last bit where inexact, so that rounding once more to a narrow
+ * type gives what rounding once would.
+ */
+INLINE float round_to_odd(double x) {
+  float nearest = (float)x;
+  double back = (double)nearest;
+  if (back == x || x != x) {
+    return nearest;
+  }
+  bool larger = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+  return float_of((bits_of(nearest) - (larger ? 1u : 0u)) | 1u);
+}
+
+INLINE void narrow(float x, float *to) { *to = x; }
+
+INLINE void narrow(float x, double *to) { *to = (double)x; }
+
+INLINE void narrow(float x, bf16 *to) {
+  u32 bits = bits_of(x);
+  /* A NaN must not be rounded into infinity: its quiet bit is set instead. */
+  to->bits = (u16)((bits & 0x7fffffffu) > 0x7f800000u
+          ? bits >> 16 | 0x40u
+          : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+INLINE void narrow(float x, f16 *to) { to->bits = f16_of(x); }
+
+INLINE void narrow(double x, float *to) { *to = (float)x; }
+
+INLINE void narrow(double x, double *to) { *to = x; }
+
+INLINE void narrow(double x, bf16 *to) { narrow(round_to_odd(x), to); }
+
+INLINE void narrow(double x, f16 *to) { narrow(round_to_odd(x), to); }
+
+INLINE long first_index() { return (long)blockIdx.x * BLOCK + threadIdx.x; }
+
+INLINE long index_step() { return (long)gridDim.x * BLOCK; }
+
+#define EACH(i, n) for (long i = first_index(), step_ = index_step(); i < (n); i += step_)
+
+/*
+ * Sum over the threads of a block, the same tree at every call; the result is valid in all threads.
+ * scratch holds BLOCK values.
+ */
+template <class T> INLINE T block_sum(T x, T *scratch) {
+  scratch[threadIdx.x] = x;
+  __syncthreads();
+  for (int half = BLOCK / 2; half > 0; half /= 2) {
+    if ((int)threadIdx.x < half) {
+      scratch[threadIdx.x] += scratch[threadIdx.x + half];
+    }
+    __syncthreads();
+  }
+  T sum = scratch[0];
+  __syncthreads();
+  return sum;
+}
+
+#endif

@@ -1,0 +1,310 @@
+package io.jccl.compute;
+
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import java.time.Duration;
+import java.util.Objects;
+import org.jspecify.annotations.Nullable;
+
+/** Checks arguments, the same on every device, and leaves the work to it. */
+abstract class CheckedCompute implements Compute {
+    private final Device device;
+
+    CheckedCompute(Device device) {
+        this.device = device;
+    }
+
+    @Override
+    public final Device device() {
+        return device;
+    }
+
+    abstract void doFill(Buffer target, double value, Stream stream);
+
+    abstract void doCast(Buffer source, Buffer target, Stream stream);
+
+    abstract void doAdd(Buffer a, Buffer b, Buffer target, Stream stream);
+
+    abstract void doScale(Buffer source, double factor, Buffer target, Stream stream);
+
+    abstract void doAxpy(double alpha, Buffer x, Buffer y, Stream stream);
+
+    abstract void doSquares(Buffer x, Buffer norm, boolean add, Stream stream);
+
+    abstract void doControl(Buffer norm, double lossScale, double maxNorm, Stream stream);
+
+    abstract void doUpdate(
+            Update update,
+            Buffer parameters,
+            @Nullable Buffer first,
+            @Nullable Buffer second,
+            Buffer gradients,
+            @Nullable Buffer target,
+            float factor,
+            @Nullable Buffer norm,
+            Stream stream);
+
+    abstract void doGather(Buffer source, long width, Buffer index, Buffer target, Stream stream);
+
+    abstract void doScatter(Buffer source, long width, Buffer index, Buffer target, Stream stream);
+
+    abstract void doColumns(
+            Buffer source,
+            long sourceWidth,
+            long sourceColumn,
+            Buffer target,
+            long targetWidth,
+            long targetColumn,
+            long rows,
+            long columns,
+            Stream stream);
+
+    abstract void doSpin(long nanos, Stream stream);
+
+    @Override
+    public final void fill(Buffer target, double value, Stream stream) {
+        on(target, "the target");
+        if (target.count() > 0) {
+            doFill(target, value, stream);
+        }
+    }
+
+    @Override
+    public final void cast(Buffer source, Buffer target, Stream stream) {
+        on(source, "the source");
+        on(target, "the target");
+        Arguments.floats(source, "the source");
+        Arguments.floats(target, "the target");
+        Arguments.count(target, "the target", source.count(), "the source");
+        Arguments.apart(source, "the source", target, "the target");
+        if (source.count() == 0) {
+            return;
+        }
+        if (source.dataType() == target.dataType()) {
+            stream.copy(source, target);
+        } else {
+            doCast(source, target, stream);
+        }
+    }
+
+    @Override
+    public final void add(Buffer a, Buffer b, Buffer target, Stream stream) {
+        on(a, "a");
+        on(b, "b");
+        on(target, "the target");
+        Arguments.floats(a, "a");
+        Arguments.alike(b, "b", a, "a");
+        Arguments.alike(target, "the target", a, "a");
+        Arguments.sameOrApart(target, "the target", a, "a");
+        Arguments.sameOrApart(target, "the target", b, "b");
+        if (a.count() > 0) {
+            doAdd(a, b, target, stream);
+        }
+    }
+
+    @Override
+    public final void scale(Buffer source, double factor, Buffer target, Stream stream) {
+        on(source, "the source");
+        on(target, "the target");
+        Arguments.floats(source, "the source");
+        Arguments.alike(target, "the target", source, "the source");
+        Arguments.sameOrApart(target, "the target", source, "the source");
+        if (source.count() > 0) {
+            doScale(source, factor, target, stream);
+        }
+    }
+
+    @Override
+    public final void axpy(double alpha, Buffer x, Buffer y, Stream stream) {
+        on(x, "x");
+        on(y, "y");
+        Arguments.floats(x, "x");
+        Arguments.alike(y, "y", x, "x");
+        Arguments.apart(x, "x", y, "y");
+        if (x.count() > 0) {
+            doAxpy(alpha, x, y, stream);
+        }
+    }
+
+    private void norm(Buffer norm) {
+        on(norm, "the norm");
+        Arguments.type(norm, "the norm", DataType.FLOAT64);
+        if (norm.count() < NORM_COUNT) {
+            throw new IllegalArgumentException(
+                    "the norm has "
+                            + norm.count()
+                            + " elements, expected Compute.NORM_COUNT, "
+                            + NORM_COUNT);
+        }
+    }
+
+    @Override
+    public final void sumOfSquares(Buffer x, Buffer norm, boolean add, Stream stream) {
+        on(x, "x");
+        Arguments.singleOrNarrow(x, "x");
+        norm(norm);
+        Arguments.apart(x, "x", norm, "the norm");
+        if (x.count() > 0 || !add) {
+            doSquares(x, norm, add, stream);
+        }
+    }
+
+    @Override
+    public final void stepControl(Buffer norm, double lossScale, double maxNorm, Stream stream) {
+        norm(norm);
+        Arguments.scaleAndNorm(lossScale, maxNorm);
+        doControl(norm, lossScale, maxNorm, stream);
+    }
+
+    @Override
+    public final void update(
+            Update update,
+            Buffer parameters,
+            @Nullable Buffer first,
+            @Nullable Buffer second,
+            Buffer gradients,
+            @Nullable Buffer target,
+            double factor,
+            @Nullable Buffer norm,
+            Stream stream) {
+        on(parameters, "parameters");
+        Arguments.type(parameters, "parameters", DataType.FLOAT32);
+        int moments = update.rule().moments();
+        moment(first, "the first moment", moments > 0, parameters, update);
+        moment(second, "the second moment", moments > 1, parameters, update);
+        on(gradients, "gradients");
+        Arguments.singleOrNarrow(gradients, "gradients");
+        Arguments.count(gradients, "gradients", parameters.count(), "parameters");
+        Arguments.apart(gradients, "gradients", parameters, "parameters");
+        if (target != null) {
+            on(target, "the target");
+            Arguments.singleOrNarrow(target, "the target");
+            Arguments.count(target, "the target", parameters.count(), "parameters");
+            Arguments.apart(target, "the target", parameters, "parameters");
+        }
+        if (norm != null) {
+            norm(norm);
+        }
+        if (parameters.count() > 0) {
+            doUpdate(
+                    update,
+                    parameters,
+                    first,
+                    second,
+                    gradients,
+                    target,
+                    (float) factor,
+                    norm,
+                    stream);
+        }
+    }
+
+    private void moment(
+            @Nullable Buffer b, String name, boolean needed, Buffer parameters, Update update) {
+        if ((b != null) != needed) {
+            throw new IllegalArgumentException(
+                    name
+                            + " is "
+                            + (needed ? "missing" : "given")
+                            + ", but "
+                            + update.rule()
+                            + " keeps "
+                            + update.rule().moments()
+                            + " moments");
+        }
+        if (b != null) {
+            on(b, name);
+            Arguments.alike(b, name, parameters, "parameters");
+            Arguments.apart(b, name, parameters, "parameters");
+        }
+    }
+
+    private long indexed(Buffer rows, String name, long width, Buffer index) {
+        on(index, "the index");
+        Arguments.type(index, "the index", DataType.INT32);
+        long count = Arguments.rows(rows, name, width);
+        Arguments.count(index, "the index", count, "the rows of " + name);
+        return count;
+    }
+
+    private void rows(Buffer source, Buffer target) {
+        on(source, "the source");
+        on(target, "the target");
+        if (source.dataType() != target.dataType()) {
+            throw new IllegalArgumentException(
+                    "the source is of "
+                            + source.dataType().label()
+                            + ", but the target of "
+                            + target.dataType().label());
+        }
+        Arguments.apart(source, "the source", target, "the target");
+    }
+
+    @Override
+    public final void gatherRows(
+            Buffer source, long width, Buffer index, Buffer target, Stream stream) {
+        rows(source, target);
+        Arguments.rows(source, "the source", width);
+        Arguments.apart(index, "the index", target, "the target");
+        if (indexed(target, "the target", width, index) > 0) {
+            doGather(source, width, index, target, stream);
+        }
+    }
+
+    @Override
+    public final void scatterRows(
+            Buffer source, long width, Buffer index, Buffer target, Stream stream) {
+        rows(source, target);
+        Arguments.rows(target, "the target", width);
+        Arguments.apart(index, "the index", target, "the target");
+        if (indexed(source, "the source", width, index) > 0) {
+            doScatter(source, width, index, target, stream);
+        }
+    }
+
+    @Override
+    public final void copyColumns(
+            Buffer source,
+            long sourceWidth,
+            long sourceColumn,
+            Buffer target,
+            long targetWidth,
+            long targetColumn,
+            long columns,
+            Stream stream) {
+        rows(source, target);
+        long rows = Arguments.rows(source, "the source", sourceWidth);
+        Arguments.columns("source", sourceWidth, sourceColumn, columns);
+        Arguments.columns("target", targetWidth, targetColumn, columns);
+        if (Arguments.rows(target, "the target", targetWidth) != rows) {
+            throw new IllegalArgumentException(
+                    "the target has "
+                            + target.count() / targetWidth
+                            + " rows, but the source has "
+                            + rows);
+        }
+        if (rows > 0) {
+            doColumns(
+                    source,
+                    sourceWidth,
+                    sourceColumn,
+                    target,
+                    targetWidth,
+                    targetColumn,
+                    rows,
+                    columns,
+                    stream);
+        }
+    }
+
+    @Override
+    public final void spin(Duration duration, Stream stream) {
+        doSpin(Arguments.nanos(duration), stream);
+    }
+
+    private void on(Buffer b, String name) {
+        Arguments.on(device, Objects.requireNonNull(b, name), name);
+    }
+}

@@ -1,0 +1,162 @@
+package io.jccl.device.cuda;
+
+import io.jccl.bindings.CudaApi;
+import io.jccl.bindings.generated.cudart.cudaFuncAttributes;
+import io.jccl.bindings.generated.cudart.cudart_h;
+import io.jccl.error.JcclException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * A kernel of the image that this library brings along (collectives/src/main/cuda).
+ *
+ * <p>The image is loaded once in a process, and stays: as PTX, which the driver translates for each
+ * device that a kernel is asked for on. That is done here and not by the first launch, which may be
+ * one that is captured.
+ *
+ * <p><b>Threads:</b> any.
+ */
+public final class CudaKernel {
+    /** Threads of a block of every kernel, as kernel.h says. */
+    public static final int BLOCK = 256;
+
+    private static final String IMAGE = "kernels.ptx";
+
+    /** Ten times the compute capability that the image asks for. */
+    private static final int OLDEST = 70;
+
+    private static final Map<String, CudaKernel> KNOWN = new ConcurrentHashMap<>();
+
+    /** The library's handle, 0 as long as it is not loaded; guarded by the class. */
+    private static long library;
+
+    private final String name;
+    private final long handle;
+
+    /** Devices that have it. */
+    private final Set<Integer> ready = ConcurrentHashMap.newKeySet();
+
+    private CudaKernel(String name, long handle) {
+        this.name = name;
+        this.handle = handle;
+    }
+
+    /**
+     * A kernel, loaded on a device.
+     *
+     * @throws JcclException if the device is too old
+     * @throws io.jccl.bindings.CudaException if CUDA does not take the image
+     * @throws UnsupportedOperationException if the CUDA runtime is older than 12.8
+     */
+    public static CudaKernel of(String name, CudaDevice device) {
+        CudaKernel known = KNOWN.get(name);
+        if (known != null && known.ready.contains(device.index())) {
+            return known;
+        }
+        if (device.computeCapability() < OLDEST) {
+            int has = device.computeCapability();
+            throw new JcclException(
+                    device
+                            + " is of compute capability "
+                            + has / 10
+                            + "."
+                            + has % 10
+                            + ", and JCCL's kernels need 7.0 or newer; compute on the host instead");
+        }
+        return device.current(() -> {
+            int mode = CudaBuffer.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());
+            try {
+                CudaKernel k = find(name);
+                k.load(device);
+                return k;
+            } finally {
+                CudaBuffer.exchangeCaptureMode(mode);
+            }
+        });
+    }
+
+    private static synchronized CudaKernel find(String name) {
+        CudaKernel known = KNOWN.get(name);
+        if (known == null) {
+            CudaApi api = CudaRuntime.api();
+            try (Arena arena = Arena.ofConfined()) {
+                MemorySegment slot = CudaRuntime.slot();
+                if (library == 0) {
+                    // CUDA keeps a copy.
+                    MemorySegment code = image(arena);
+                    CudaRuntime.check(
+                            api.cudaLibraryLoadData(slot, code, 0, 0, 0, 0, 0, 0),
+                            "cudaLibraryLoadData(" + IMAGE + ", PTX ISA 6.0 for sm_70)");
+                    library = CudaRuntime.readLong(slot);
+                }
+                CudaRuntime.check(
+                        api.cudaLibraryGetKernel(slot, library, arena.allocateFrom(name)),
+                        "cudaLibraryGetKernel(" + name + ")");
+                known = new CudaKernel(name, CudaRuntime.readLong(slot));
+                KNOWN.put(name, known);
+            }
+        }
+        return known;
+    }
+
+    /** The image, ended by a zero. */
+    private static MemorySegment image(Arena arena) {
+        try (InputStream in = CudaKernel.class.getResourceAsStream(IMAGE)) {
+            byte[] code =
+                    Objects.requireNonNull(in, IMAGE + " is missing from the jar").readAllBytes();
+            MemorySegment to = arena.allocate(code.length + 1L);
+            MemorySegment.copy(code, 0, to, ValueLayout.JAVA_BYTE, 0, code.length);
+            return to;
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    /** Makes the driver translate it for the current device, which asking for a property does. */
+    private void load(CudaDevice device) {
+        if (ready.contains(device.index())) {
+            return;
+        }
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment attributes = arena.allocate(cudaFuncAttributes.layout());
+            CudaRuntime.check(
+                    CudaRuntime.api().cudaFuncGetAttributes(attributes, handle),
+                    "cudaFuncGetAttributes(" + name + " on " + device + ")");
+            int most = cudaFuncAttributes.maxThreadsPerBlock(attributes);
+            if (most < BLOCK) {
+                throw new JcclException(
+                        "kernel "
+                                + name
+                                + " runs with blocks of at most "
+                                + most
+                                + " threads on "
+                                + device
+                                + ", expected "
+                                + BLOCK);
+            }
+            ready.add(device.index());
+        }
+    }
+
+    /** Begins a launch from the calling thread; put arguments in order, then run. */
+    public KernelLaunch launch() {
+        return KernelLaunch.begin(this);
+    }
+
+    long handle() {
+        return handle;
+    }
+
+    @Override
+    public String toString() {
+        return name;
+    }
+}

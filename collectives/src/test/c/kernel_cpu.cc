@@ -1,0 +1,185 @@
+/*
+ * The kernels of src/main/cuda on the CPU. One thread of the machine runs the blocks one after the
+ * other, and the threads of a block one after the other up to a __syncthreads: there it leaves the
+ * thread's stack and takes another one for the threads that follow. When all are there, it goes on
+ * with each. A kernel without __syncthreads never changes stacks.
+ */
+#include "kernel_cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+
+#include "../../main/cuda/kernels.cu"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define ASAN_START(save, stack, size) __sanitizer_start_switch_fiber(save, stack, size)
+#define ASAN_FINISH(save, stack, size) __sanitizer_finish_switch_fiber(save, stack, size)
+#include <dlfcn.h>
+/* The C library's own: AddressSanitizer's warns, since it does not see what is announced here. */
+static int switch_context(ucontext_t *from, const ucontext_t *to) {
+  typedef int (*function)(ucontext_t *, const ucontext_t *);
+  static void *const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return ((function)dlsym(libc, "swapcontext"))(from, to);
+}
+#else
+#define switch_context swapcontext
+#define ASAN_START(save, stack, size)
+#define ASAN_FINISH(save, stack, size)
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#define TSAN(call) call
+#else
+#define TSAN(call)
+#endif
+
+struct jcf_host_kernel *jcf_host_kernels;
+
+thread_local jcf_dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace {
+
+const size_t STACK = 64 << 10;
+const unsigned MOST_THREADS = 1024;
+
+struct fiber {
+  ucontext_t context;
+  char *stack;
+  void *fake_stack, *tsan;
+  jcf_dim3 at; /* the thread that waits on it */
+};
+
+struct launch {
+  const struct jcf_host_kernel *kernel;
+  const char *const *arguments;
+  unsigned threads, started, finished;
+  bool reversed;
+  ucontext_t scheduler;
+  void *scheduler_fake_stack, *scheduler_tsan;
+  const void *scheduler_stack;
+  size_t scheduler_size;
+  fiber *running;
+  fiber *fibers[MOST_THREADS];
+  unsigned nfibers;
+  fiber *waiting[MOST_THREADS]; /* at the barrier */
+  fiber *released[MOST_THREADS];
+  unsigned nwaiting;
+};
+
+thread_local launch *current;
+
+void *need(void *p) {
+  if (p == nullptr) {
+    fprintf(stderr, "jccl fake: the machine is out of memory\n");
+    abort();
+  }
+  return p;
+}
+
+void leave(fiber *f) {
+  launch *l = current;
+  ASAN_START(&f->fake_stack, l->scheduler_stack, l->scheduler_size);
+  TSAN(__tsan_switch_to_fiber(l->scheduler_tsan, 0));
+  switch_context(&f->context, &l->scheduler);
+  ASAN_FINISH(f->fake_stack, nullptr, nullptr);
+}
+
+/* What runs on a stack: threads, one after the other, until none is left to start. */
+void threads_of_block() {
+  ASAN_FINISH(nullptr, &current->scheduler_stack, &current->scheduler_size);
+  for (;;) {
+    launch *l = current;
+    while (l->started < l->threads) {
+      unsigned n = l->started++;
+      n = l->reversed ? l->threads - 1 - n : n;
+      threadIdx = {n % blockDim.x, n / blockDim.x % blockDim.y, n / blockDim.x / blockDim.y};
+      l->kernel->thread(l->kernel->function_pointer, l->arguments);
+      l->finished++;
+    }
+    leave(l->running);
+  }
+}
+
+void resume(launch *l, fiber *f) {
+  l->running = f;
+  ASAN_START(&l->scheduler_fake_stack, f->stack, STACK);
+  TSAN(__tsan_switch_to_fiber(f->tsan, 0));
+  switch_context(&l->scheduler, &f->context);
+  ASAN_FINISH(l->scheduler_fake_stack, nullptr, nullptr);
+}
+
+fiber *new_fiber(launch *l) {
+  fiber *f = (fiber *)need(calloc(1, sizeof *f));
+  f->stack = (char *)need(malloc(STACK));
+  TSAN(f->tsan = __tsan_create_fiber(0));
+  getcontext(&f->context);
+  f->context.uc_stack.ss_sp = f->stack;
+  f->context.uc_stack.ss_size = STACK;
+  makecontext(&f->context, threads_of_block, 0);
+  l->fibers[l->nfibers++] = f;
+  return f;
+}
+
+void run_block(launch *l) {
+  l->started = l->finished = 0;
+  unsigned idle = 0; /* fibers below it are taken by threads at the barrier */
+  while (l->finished < l->threads) {
+    if (l->started < l->threads) {
+      resume(l, idle < l->nfibers ? l->fibers[idle] : new_fiber(l));
+      idle = l->nwaiting;
+      continue;
+    }
+    if (l->nwaiting + l->finished != l->threads || l->finished > 0) {
+      fprintf(stderr, "jccl fake: %u of %u threads of kernel %s ended before a __syncthreads\n",
+          l->finished, l->threads, l->kernel->name);
+      abort();
+    }
+    unsigned n = l->nwaiting;
+    l->nwaiting = 0;
+    memcpy(l->released, l->waiting, n * sizeof *l->released);
+    for (unsigned i = 0; i < n; i++) {
+      fiber *f = l->released[l->reversed ? n - 1 - i : i];
+      threadIdx = f->at;
+      resume(l, f);
+    }
+  }
+}
+
+}  // namespace
+
+void __syncthreads() {
+  launch *l = current;
+  fiber *f = l->running;
+  f->at = threadIdx;
+  l->waiting[l->nwaiting++] = f;
+  leave(f);
+}
+
+void jcf_run_blocks(const struct jcf_host_kernel *kernel, const char *const *arguments,
+    const unsigned grid[3], const unsigned block[3], int reversed) {
+  launch *l = (launch *)need(calloc(1, sizeof *l));
+  l->kernel = kernel;
+  l->arguments = arguments;
+  l->threads = block[0] * block[1] * block[2];
+  l->reversed = reversed != 0;
+  TSAN(l->scheduler_tsan = __tsan_get_current_fiber());
+  current = l;
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  unsigned long blocks = (unsigned long)grid[0] * grid[1] * grid[2];
+  for (unsigned long b = 0; b < blocks; b++) {
+    unsigned long n = l->reversed ? blocks - 1 - b : b;
+    blockIdx = {(unsigned)(n % grid[0]), (unsigned)(n / grid[0] % grid[1]),
+        (unsigned)(n / grid[0] / grid[1])};
+    run_block(l);
+  }
+  current = nullptr;
+  for (unsigned i = 0; i < l->nfibers; i++) {
+    TSAN(__tsan_destroy_fiber(l->fibers[i]->tsan));
+    free(l->fibers[i]->stack);
+    free(l->fibers[i]);
+  }
+  free(l);
+}

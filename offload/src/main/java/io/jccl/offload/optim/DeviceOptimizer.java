@@ -1,0 +1,185 @@
+package io.jccl.offload.optim;
+
+import io.jccl.compute.Compute;
+import io.jccl.device.Buffer;
+import io.jccl.device.DataType;
+import io.jccl.device.Stream;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * An optimizer whose state is on the device of a {@link Compute}, such as a GPU: float32 parameters
+ * and moments, updated there with the bits that {@link Optimizer#step} gives on the CPU. Whether a
+ * step is taken, and how gradients are clipped, is decided on the device; nothing waits for it.
+ *
+ * <p>A skipped step must not count, since bias corrections depend on the number of the step: {@link
+ * #wasSkipped} tells after the stream has been synchronized.
+ *
+ * <p><b>Threads:</b> one at a time. All steps of one state belong on one stream.
+ */
+public final class DeviceOptimizer implements AutoCloseable {
+    private final Optimizer optimizer;
+    private final Compute compute;
+    private final Buffer parameters;
+    private final @Nullable Buffer first;
+    private final @Nullable Buffer second;
+    private final Buffer norm;
+
+    private DeviceOptimizer(
+            Optimizer optimizer,
+            Compute compute,
+            Buffer parameters,
+            @Nullable Buffer first,
+            @Nullable Buffer second,
+            Buffer norm) {
+        this.optimizer = optimizer;
+        this.compute = compute;
+        this.parameters = parameters;
+        this.first = first;
+        this.second = second;
+        this.norm = norm;
+    }
+
+    /**
+     * Allocates parameters and moments, all zero.
+     *
+     * @param optimizer the rule
+     * @param compute of the device; the caller closes it, later than this
+     * @param count number of parameters, 0 or more
+     * @return the state; closing it frees the memory
+     * @throws io.jccl.error.JcclException if the memory cannot be allocated
+     */
+    public static DeviceOptimizer allocate(Optimizer optimizer, Compute compute, long count) {
+        Buffer[] all = new Buffer[4];
+        boolean done = false;
+        try {
+            for (int i = 0; i <= optimizer.moments(); i++) {
+                all[i] = compute.device().allocate(DataType.FLOAT32, count);
+            }
+            all[3] = compute.device().allocate(DataType.FLOAT64, Compute.NORM_COUNT);
+            done = true;
+            return new DeviceOptimizer(optimizer, compute, all[0], all[1], all[2], all[3]);
+        } finally {
+            if (!done) {
+                close(all);
+            }
+        }
+    }
+
+    @SuppressWarnings("NullAway") // an array that allocate has filled in part
+    private static void close(Buffer[] some) {
+        for (Buffer b : some) {
+            if (b != null) {
+                b.close();
+            }
+        }
+    }
+
+    /**
+     * The parameters.
+     *
+     * @return float32 on the device
+     */
+    public Buffer parameters() {
+        return parameters;
+    }
+
+    /**
+     * A moment: 0 is the mean of gradients or the momentum, 1 the mean of their squares.
+     *
+     * @param index its index
+     * @return float32 on the device
+     * @throws IndexOutOfBoundsException if there is none
+     */
+    public Buffer moment(int index) {
+        Buffer b = index == 0 ? first : index == 1 ? second : null;
+        if (b == null) {
+            throw new IndexOutOfBoundsException(
+                    "moment " + index + " of " + optimizer.moments() + " of " + optimizer);
+        }
+        return b;
+    }
+
+    /**
+     * Enqueues a step without looking at the gradients.
+     *
+     * @param gradients as many as parameters: float32, bfloat16 or float16 on the device
+     * @param target gets the new parameters too: float32, bfloat16 or float16; or null
+     * @param step the number of this step, 1 or more
+     * @param learningRate 0 or more
+     * @param gradientFactor what gradients are multiplied by
+     * @param stream where
+     * @throws IllegalArgumentException if a value is out of range, or types, counts or devices do
+     *     not fit
+     */
+    public void step(
+            Buffer gradients,
+            @Nullable Buffer target,
+            long step,
+            double learningRate,
+            double gradientFactor,
+            Stream stream) {
+        Checks.notNegative("the gradient factor", gradientFactor);
+        compute.update(
+                optimizer.update(step, learningRate),
+                parameters,
+                first,
+                second,
+                gradients,
+                target,
+                gradientFactor,
+                null,
+                stream);
+    }
+
+    /**
+     * Enqueues a step that unscales and clips gradients, and is skipped if one is infinite or NaN,
+     * or becomes so by unscaling.
+     *
+     * @param gradients as in {@link #step}
+     * @param target gets the new parameters too, or null
+     * @param step the number of this step, 1 or more; a skipped one does not count
+     * @param learningRate 0 or more
+     * @param lossScale the factor that the loss was multiplied by; 1 for none
+     * @param maxNorm largest norm of the unscaled gradients, to which they are clipped; infinity
+     *     for no clipping
+     * @param stream where
+     * @throws IllegalArgumentException if a value is out of range, or types, counts or devices do
+     *     not fit
+     */
+    public void checkedStep(
+            Buffer gradients,
+            @Nullable Buffer target,
+            long step,
+            double learningRate,
+            double lossScale,
+            double maxNorm,
+            Stream stream) {
+        compute.sumOfSquares(gradients, norm, false, stream);
+        compute.stepControl(norm, lossScale, maxNorm, stream);
+        compute.update(
+                optimizer.update(step, learningRate),
+                parameters,
+                first,
+                second,
+                gradients,
+                target,
+                1,
+                norm,
+                stream);
+    }
+
+    /**
+     * Whether the last {@link #checkedStep} wrote nothing. Its stream must have been synchronized.
+     *
+     * @return true if a gradient was not finite
+     */
+    public boolean wasSkipped() {
+        return norm.get(2) != 0;
+    }
+
+    /** Frees the memory. Closing twice does nothing. */
+    @Override
+    public void close() {
+        close(new Buffer[] {parameters, first, second, norm});
+    }
+}
