@@ -1,9 +1,14 @@
 import io.jccl.CollectiveTimeoutException;
 import io.jccl.Communicator;
+import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
 import io.jccl.device.Buffer;
+import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
+import io.jccl.device.Device;
+import io.jccl.device.Stream;
+import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.Store;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -14,6 +19,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.SplittableRandom;
+import java.util.function.Consumer;
 
 /**
  * A trainer that goes on with fewer ranks when some fail, and from its checkpoint when all are
@@ -23,7 +29,8 @@ import java.util.SplittableRandom;
  * jccl run -n 4 --min-ranks 3 --max-restarts 2 -- docs/examples/ElasticTrainer.java FOLDER STEPS
  * </pre>
  *
- * A third argument is a pause in each step, in milliseconds, in which to kill a rank.
+ * A third argument is a pause in each step, in milliseconds, in which to kill a rank. A fourth one,
+ * {@code cuda}, makes the ranks those of NCCL, each with the GPU of its number on the machine.
  */
 public class ElasticTrainer {
     private static final int FEATURES = 8;
@@ -35,23 +42,30 @@ public class ElasticTrainer {
     private final Path folder;
     private final Store store;
     private final int identity; // the rank at the start, which names this process in the store
+    private final Buffer shared; // what the ranks exchange, in the memory of their device
     private int step;
 
-    private ElasticTrainer(Path folder, Store store, int identity) {
+    private ElasticTrainer(Path folder, Store store, int identity, Buffer shared) {
         this.folder = folder;
         this.store = store;
         this.identity = identity;
+        this.shared = shared;
     }
 
     public static void main(String[] args) throws Exception {
         int steps = Integer.parseInt(args[1]);
         int pause = args.length > 2 ? Integer.parseInt(args[2]) : 0;
-        Communicator comm = Communicator.fromEnvironment();
+        Device device =
+                args.length > 3 && args[3].equals("cuda")
+                        ? Cuda.device(LaunchEnvironment.current().localRank())
+                        : Device.host();
+        Communicator comm = Communicator.fromEnvironment(device, CommunicatorOptions.DEFAULT);
         try (Store store = Store.fromEnvironment(PATIENCE);
-                Buffer weights = comm.device().allocate(DataType.FLOAT64, FEATURES);
-                Buffer gradient = comm.device().allocate(DataType.FLOAT64, FEATURES)) {
+                Buffer weights = Device.host().allocate(DataType.FLOAT64, FEATURES);
+                Buffer gradient = Device.host().allocate(DataType.FLOAT64, FEATURES);
+                Buffer shared = device.allocate(DataType.FLOAT64, FEATURES)) {
             ElasticTrainer trainer =
-                    new ElasticTrainer(Path.of(args[0]), store, comm.rank());
+                    new ElasticTrainer(Path.of(args[0]), store, comm.rank(), shared);
             trainer.load(weights);
             // The ranks of this communicator by their identities.
             List<Integer> ranks = new ArrayList<>();
@@ -75,7 +89,7 @@ public class ElasticTrainer {
                     comm.close();
                     comm = less;
                     ranks = left;
-                    trainer.agree(comm, weights);
+                    trainer.agree(comm, weights, gradient);
                     if (comm.rank() == 0) {
                         trainer.save(weights, "checkpoint-regrouped");
                         trainer.save(weights, "checkpoint");
@@ -106,8 +120,7 @@ public class ElasticTrainer {
         for (int f = 0; f < FEATURES; f++) {
             gradient.set(f, sum[f]);
         }
-        comm.allReduce(gradient, ReduceOp.SUM, comm.device().defaultStream());
-        comm.device().defaultStream().synchronize();
+        exchange(gradient, stream -> comm.allReduce(shared, ReduceOp.SUM, stream));
         // Only now, so that a step that fails has changed nothing.
         for (int f = 0; f < FEATURES; f++) {
             weights.set(f, weights.get(f) - RATE / BATCH * gradient.get(f));
@@ -152,20 +165,22 @@ public class ElasticTrainer {
     }
 
     /** Some may have ended the step that failed on others: all take over the newest weights. */
-    private void agree(Communicator comm, Buffer weights) {
-        try (Buffer mine = comm.device().allocate(DataType.INT64, 1);
-                Buffer all = comm.device().allocate(DataType.INT64, comm.size())) {
-            mine.setLong(0, step);
-            comm.allGather(mine, all, comm.device().defaultStream());
-            comm.device().defaultStream().synchronize();
-            int newest = 0;
-            for (int r = 0; r < comm.size(); r++) {
-                newest = all.getLong(r) > all.getLong(newest) ? r : newest;
-            }
-            comm.broadcast(weights, newest, comm.device().defaultStream());
-            comm.device().defaultStream().synchronize();
-            step = (int) all.getLong(newest);
-        }
+    private void agree(Communicator comm, Buffer weights, Buffer scratch) {
+        scratch.set(0, (double) step * comm.size() + comm.rank());
+        exchange(scratch, stream -> comm.allReduce(shared, ReduceOp.MAX, stream));
+        long newest = (long) scratch.get(0);
+        int root = (int) (newest % comm.size());
+        exchange(weights, stream -> comm.broadcast(shared, root, stream));
+        step = (int) (newest / comm.size());
+    }
+
+    /** Runs an operation on host values that travel to the device and back. */
+    private void exchange(Buffer values, Consumer<Stream> operation) {
+        Stream stream = shared.device().defaultStream();
+        stream.copy(values, shared);
+        operation.accept(stream);
+        stream.copy(shared, values);
+        stream.synchronize(); // errors surface here
     }
 
     private void save(Buffer weights, String name) throws IOException {

@@ -46,6 +46,11 @@ JCF_API void jccl_fake_sticky(int error);
 JCF_API void jccl_fake_noop(int on);
 /* 1: ranks that disagree hang, as with the real NCCL; 0: they get an error, the default. */
 JCF_API void jccl_fake_mismatch_hangs(int on);
+/*
+ * 1: operations wait for ever for a rank that is gone, as NCCL's do between GPUs of one machine;
+ * 0: they end, and the state is ncclRemoteError, as between machines; the default.
+ */
+JCF_API void jccl_fake_death_spins(int on);
 /* The value of a field of the configuration a communicator runs with; INT_MIN if unknown. */
 JCF_API int jccl_fake_config(void *comm, const char *field);
 

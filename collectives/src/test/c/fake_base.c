@@ -295,6 +295,8 @@ bool jcf_command(const char *text, int *result) {
     jccl_fake_noop(atoi(at));
   } else if (word(&at, "mismatch_hangs:")) {
     jccl_fake_mismatch_hangs(atoi(at));
+  } else if (word(&at, "death_spins:")) {
+    jccl_fake_death_spins(atoi(at));
   } else if (word(&at, "capability:")) {
     jccl_fake_capability(atoi(at));
   } else if (word(&at, "threads_reversed:")) {
@@ -315,7 +317,10 @@ bool jcf_command(const char *text, int *result) {
 
 atomic_int jcf_noop;
 atomic_int jcf_mismatch_hangs;
+atomic_int jcf_death_spins;
 
 void jccl_fake_noop(int on) { atomic_store(&jcf_noop, on); }
 
 void jccl_fake_mismatch_hangs(int on) { atomic_store(&jcf_mismatch_hangs, on); }
+
+void jccl_fake_death_spins(int on) { atomic_store(&jcf_death_spins, on); }

@@ -60,7 +60,7 @@ enum {
 JCF_API void jcf_live(int kind, int change);
 
 /* Not 0: NCCL's operations return at once. */
-JCF_API extern atomic_int jcf_noop, jcf_mismatch_hangs;
+JCF_API extern atomic_int jcf_noop, jcf_mismatch_hangs, jcf_death_spins;
 
 /* Runs "jccl_fake:COMMAND"; false if the text is something else. */
 JCF_API bool jcf_command(const char *text, int *result);

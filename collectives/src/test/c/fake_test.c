@@ -1322,9 +1322,8 @@ static void injected_async(struct rank *r) {
   OK(cudaFree(a));
 }
 
-/* The last rank is killed while the operation runs. */
-static void killed(struct rank *r) {
-  float *a = device_floats(r, 10, 1, 0);
+/* The last rank is killed while an operation runs; the others wait for it. */
+static void lose_the_last(struct rank *r, float *a) {
   OK(ncclAllReduce(a, a, 10, ncclFloat32, ncclSum, r->comm, r->stream));
   expect(r, a, 10, (float)r->n, 0);
   if (r->rank == r->n - 1) {
@@ -1334,8 +1333,33 @@ static void killed(struct rank *r) {
   if (r->rank == r->n - 1) {
     pause_ms(20000);
   }
+}
+
+/* As between machines: the connection breaks, and then only a new communicator is left. */
+static void killed(struct rank *r) {
+  float *a = device_floats(r, 10, 1, 0);
+  lose_the_last(r, a);
   IS(ncclRemoteError, async_error(r->comm));
   CHECK(strstr(ncclGetLastError(r->comm), "gone") != NULL);
+  ncclComm_t fewer = NULL;
+  IS(ncclRemoteError, ncclCommShrink(r->comm, (int[]){r->n - 1}, 1, &fewer, NULL, 1));
+  CHECK(fewer == NULL);
+  OK(cudaStreamSynchronize(r->stream)); /* what ran was ended nevertheless */
+  OK(ncclCommAbort(r->comm));
+  r->comm = NULL;
+  OK(cudaFree(a));
+}
+
+/* As between GPUs of one machine: NCCL notices nothing, and shrinking with an abort goes on. */
+static void killed_unseen(struct rank *r) {
+  jccl_fake_death_spins(1);
+  float *a = device_floats(r, 10, 1, 0);
+  lose_the_last(r, a);
+  pause_ms(200);
+  ncclResult_t state = ncclInternalError;
+  OK(ncclCommGetAsyncError(r->comm, &state));
+  IS(ncclSuccess, state);
+  IS(cudaErrorNotReady, cudaStreamQuery(r->stream));
   ncclComm_t fewer = NULL;
   OK(ncclCommShrink(r->comm, (int[]){r->n - 1}, 1, &fewer, NULL, 1));
   OK(cudaStreamSynchronize(r->stream));
@@ -1389,6 +1413,7 @@ static void test_faults(void) {
 }
 
 static void test_killed(void) { on_processes(3, killed, 2); }
+static void test_killed_unseen(void) { on_processes(3, killed_unseen, 2); }
 
 /* Memory and events between processes. */
 static void test_ipc(void) {
@@ -2097,6 +2122,7 @@ static const struct {
   void (*run)(void);
   bool forks;
 } TESTS[] = {{"processes", test_processes, true}, {"killed", test_killed, true},
+    {"killed_unseen", test_killed_unseen, true},
     {"ipc", test_ipc, true}, {"guard", test_guard, true}, {"deaths", test_deaths, true},
     {"contexts", test_contexts, true}, {"bad_address", test_bad_address, true},
     {"blocking", test_blocking, false}, {"names", test_names, false},

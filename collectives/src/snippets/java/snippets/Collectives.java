@@ -15,6 +15,8 @@ import io.jccl.device.Graph;
 import io.jccl.device.Stream;
 import io.jccl.rendezvous.LaunchEnvironment;
 import io.jccl.rendezvous.Store;
+import io.jccl.rendezvous.StoreSecret;
+import io.jccl.rendezvous.StoreServer;
 import io.jccl.topology.Topology;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -101,6 +103,20 @@ final class Collectives {
         long arrived = store.add("arrived", 1); // 1 for the first, 2 for the second
         // @end
         return new String(address, StandardCharsets.UTF_8) + " " + arrived;
+    }
+
+    static long served() {
+        // @start region="server"
+        StoreSecret secret = StoreSecret.of(StoreSecret.randomText()); // the clients have the same
+        try (StoreServer server = StoreServer.open("127.0.0.1", 0, secret); // 0: any free port
+                Store store =
+                        Store.connect(
+                                "tcp://127.0.0.1:" + server.port(),
+                                secret,
+                                Duration.ofSeconds(10))) {
+            return store.add("arrived", 1);
+        }
+        // @end
     }
 
     /** Compiled only: needs GPUs. */

@@ -52,4 +52,9 @@ class SnippetsTest {
             assertEquals("node7:4711 1", Collectives.meet(store));
         }
     }
+
+    @Test
+    void server() {
+        assertEquals(1, Collectives.served());
+    }
 }

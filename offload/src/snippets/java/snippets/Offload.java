@@ -27,7 +27,11 @@ import io.jccl.offload.nvme.NvmeOptions;
 import io.jccl.offload.nvme.NvmeStore;
 import io.jccl.offload.nvme.Region;
 import io.jccl.offload.optim.Adam;
+import io.jccl.offload.optim.AdamW;
+import io.jccl.offload.optim.CheckedStep;
 import io.jccl.offload.optim.LossScale;
+import io.jccl.offload.optim.OptimizerState;
+import io.jccl.offload.optim.Workers;
 import io.jccl.offload.zero.ShardedLayer;
 import io.jccl.offload.zero.ZeroOptimizer;
 import io.jccl.offload.zero.ZeroOptions;
@@ -40,6 +44,22 @@ import java.util.Map;
 /** Examples of the Javadoc. SnippetsTest runs them. */
 final class Offload {
     private Offload() {}
+
+    static double step(Buffer gradients) {
+        // @start region="optimizer"
+        AdamW adamw = new AdamW(0.9, 0.95, 1e-8, 0.1); // betas, epsilon, weight decay
+        try (Workers workers = Workers.of(2);
+                OptimizerState state =
+                        OptimizerState.allocate(adamw, Device.host(), gradients.count())) {
+            CheckedStep checked = new CheckedStep(adamw, state, workers);
+            LossScale scale = LossScale.dynamic();
+            // The number of the step, the learning rate, and the largest norm.
+            boolean taken = checked.run(gradients, null, 1, 0.01, scale.value(), 1.0);
+            scale.update(taken);
+            return taken ? state.parameters().get(0) : Double.NaN;
+        }
+        // @end
+    }
 
     static double sums(Device device, List<Buffer> weights) {
         List<Layer> layers =

@@ -40,6 +40,17 @@ class SnippetsTest {
     }
 
     @Test
+    void optimizer() {
+        try (Buffer gradients = Device.host().allocate(DataType.FLOAT32, 2)) {
+            gradients.set(0, 65536.0 / 4);
+            // Whatever its size, the first step of Adam is that of the learning rate.
+            assertEquals(-0.01, Offload.step(gradients), 1e-6);
+            gradients.set(1, Float.POSITIVE_INFINITY);
+            assertEquals(Double.NaN, Offload.step(gradients));
+        }
+    }
+
+    @Test
     void transfer() {
         try (Buffer source = Device.host().allocate(DataType.FLOAT32, 1000);
                 Buffer target = Device.host().allocate(DataType.FLOAT32, 1000)) {

@@ -569,9 +569,9 @@ public interface Communicator extends AutoCloseable {
      * without gaps. This communicator is left to be closed; buffers of its device serve the new one
      * too.
      *
-     * <p>On the host engine it works after a failure as well: survivors of a rank that died go on.
-     * How they agree on who is left, and an example, is in docs/launching.md. NCCL needs 2.27 and a
-     * communicator that has not failed yet.
+     * <p>With {@code abort} it works after a failure as well: survivors of a rank that died go on.
+     * How they agree on who is left, and an example, is in docs/launching.md. On NCCL they join
+     * again by the store of this communicator; without {@code abort} it needs NCCL 2.27.
      *
      * @param excluded ranks to leave out, not this one
      * @param abort whether operations under way are ended first, as after a failure; this

@@ -48,11 +48,11 @@ public interface NcclCommunicator extends Communicator {
 
     /**
      * Creates a communicator without some of the ranks; all remaining ranks call it. They are
-     * renumbered without gaps, in the old order. Needs NCCL 2.27.
+     * renumbered without gaps, in the old order.
      *
-     * @param excluded ranks to leave out, not including this one
-     * @param abort whether operations in flight are aborted first, as is needed after a failure
-     * @return the new communicator
+     * <p>Without {@code abort} it is NCCL's own operation, which needs NCCL 2.27 and a communicator
+     * that has not failed. With {@code abort}, also after a failure, this communicator is aborted,
+     * and the remaining ranks join again by its store, with any version of NCCL.
      */
     @Override
     NcclCommunicator shrink(List<Integer> excluded, boolean abort);

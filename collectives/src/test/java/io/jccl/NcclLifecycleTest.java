@@ -198,18 +198,60 @@ class NcclLifecycleTest {
     }
 
     @Test
-    void shrinkOfAFailedCommunicatorThrowsItsError() throws Exception {
+    void shrinkOfAFailedCommunicatorThrowsItsErrorUnlessItAborts() throws Exception {
         in(
-                2,
+                3,
                 ranks -> {
                     ranks.getFirst().abort("on purpose");
-                    String message =
-                            Messages.of(
-                                    RankFailedException.class,
-                                    () ->
-                                            NcclRanks.nccl(ranks.getFirst())
-                                                    .shrink(List.of(1), true));
-                    assertTrue(message.contains("on purpose"), message);
+                    NcclRanks.each(
+                            ranks.subList(1, 3),
+                            c -> {
+                                NcclCommunicator n = NcclRanks.nccl(c);
+                                c.barrier(c.device().defaultStream());
+                                Messages.of(
+                                        RankFailedException.class,
+                                        () -> c.device().defaultStream().synchronize());
+                                String message =
+                                        Messages.of(
+                                                RankFailedException.class,
+                                                () -> n.shrink(List.of(0), false));
+                                assertTrue(message.contains("on purpose"), message);
+                                try (NcclCommunicator less = n.shrink(List.of(0), true)) {
+                                    c.close();
+                                    assertEquals(2, less.size());
+                                    assertEquals(c.rank() - 1, less.rank());
+                                    assertEquals(3, NcclRanks.sum(less, c.rank()));
+                                }
+                                Messages.of(
+                                        IllegalStateException.class,
+                                        () -> n.shrink(List.of(0), true));
+                            });
+                });
+    }
+
+    @Test
+    void ranksThatLeaveOutDifferentOnesAreTold() throws Exception {
+        in(
+                4,
+                ranks -> {
+                    NcclRanks.each(
+                            List.of(0, 2),
+                            r -> {
+                                NcclCommunicator n = NcclRanks.nccl(ranks.get(r));
+                                List<Integer> wrong = r == 0 ? List.of(1, 3) : List.of(3, 1);
+                                List<Integer> other = r == 0 ? wrong : List.of(3, 0);
+                                String message =
+                                        Messages.of(
+                                                JcclException.class, () -> n.shrink(other, true));
+                                assertTrue(message.contains("ranks to leave out"), message);
+                                assertTrue(message.contains("[1, 3]"), message);
+                                assertTrue(message.contains("[0, 3]"), message);
+                                // What was left of that is in nobody's way.
+                                try (NcclCommunicator less = n.shrink(wrong, true)) {
+                                    assertEquals(2, NcclRanks.sum(less, r));
+                                }
+                            });
+                    ranks.forEach(c -> c.abort("ranks were left out"));
                 });
     }
 

@@ -45,6 +45,9 @@ public final class PerfRun {
 
     private static final long TIMED_SEED = 99;
 
+    /** What a case costs whatever its size, as so many bytes; for progress. */
+    private static final long CASE_BYTES = 1 << 20;
+
     /** Looks at how long an iteration takes; a few may be longer by accident. */
     private static final int PROBES = 5;
 
@@ -85,6 +88,7 @@ public final class PerfRun {
     private double repeated;
 
     private double busBwSum;
+    private double bytesDone; // for progress
     private int measurements;
 
     /**
@@ -228,23 +232,37 @@ public final class PerfRun {
         }
     }
 
-    private void runRoots(Buffers buffers, ReduceOp.@Nullable Kind kind) throws IOException {
-        patterns.retain(buffers.type(), kind);
+    private int[] roots() {
         // Groups go through the same roots, or they would wait for each other.
         int smallest = Arrays.stream(config.split().sizes(world.size())).min().orElse(1);
-        int[] roots =
-                !collective.rooted()
-                        ? new int[] {-1}
-                        : config.root() < 0
-                                ? IntStream.range(0, smallest).toArray()
-                                : new int[] {config.root()};
-        for (int root : roots) {
+        return !collective.rooted()
+                ? new int[] {-1}
+                : config.root() < 0
+                        ? IntStream.range(0, smallest).toArray()
+                        : new int[] {config.root()};
+    }
+
+    /** How much of the time is over: about as much as of the bytes, and of the cases. */
+    private double share() {
+        long kinds = collective.reduces() ? config.ops().size() : 1;
+        long repeats = config.types().size() * kinds * roots().length * timing.cycles();
+        double all = 0;
+        for (long size : config.sizes()) {
+            all += repeats * (double) (size + CASE_BYTES);
+        }
+        return bytesDone / all;
+    }
+
+    private void runRoots(Buffers buffers, ReduceOp.@Nullable Kind kind) throws IOException {
+        patterns.retain(buffers.type(), kind);
+        for (int root : roots()) {
             for (int cycle = 0; timing.cycles() == 0 || cycle < timing.cycles(); cycle++) {
                 for (long size : config.sizes()) {
                     Shape shape =
                             collective.layout().shape(size, buffers.type().size(), comm.size());
                     ReduceOp op = Trial.op(kind, comm.rank());
                     runCase(buffers, new Trial.Case(kind, op, root, shape), cycle);
+                    bytesDone += size + CASE_BYTES;
                 }
             }
         }
@@ -254,14 +272,19 @@ public final class PerfRun {
         DataType type = buffers.type();
         long bytes = c.shape().larger() * type.size();
         String op = c.kind() == null ? "none" : ReduceOp.label(c.kind());
-        progress.show(
+        String what =
                 "running "
                         + collective.command()
                         + " "
                         + Sizes.format(bytes)
                         + " "
                         + type.label()
-                        + (c.kind() == null ? "" : " " + op));
+                        + (c.kind() == null ? "" : " " + op);
+        if (timing.cycles() == 0) {
+            progress.show(what); // for ever
+        } else {
+            progress.at(what, share());
+        }
         Report.Measurement out = measure(buffers, c, bytes, false);
         Report.Measurement in = collective.worksInPlace() ? measure(buffers, c, bytes, true) : null;
         progress.erase();

@@ -34,10 +34,8 @@ final class CompletionCommand implements Callable<Integer> {
 
     @Override
     public Integer call() {
-        CommandLine top = new CommandLine(CommandSpec.create().name("jccl"));
-        top.getCommandSpec().mixinStandardHelpOptions(true);
-        for (String name : Main.listed()) {
-            CommandLine line = Main.line(name);
+        CommandLine top = Main.tree();
+        for (CommandLine line : top.getSubcommands().values()) {
             CommandSpec command = line.getCommandSpec();
             for (OptionSpec o : List.copyOf(command.options())) {
                 Matcher values = VALUES.matcher(o.paramLabel());
@@ -50,7 +48,6 @@ final class CompletionCommand implements Callable<Integer> {
                                     .build());
                 }
             }
-            top.addSubcommand(name, line);
         }
         PrintWriter out = Objects.requireNonNull(spec).commandLine().getOut();
         out.print(AutoComplete.bash("jccl", top));

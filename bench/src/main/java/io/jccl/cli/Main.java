@@ -309,10 +309,19 @@ public final class Main {
                 .toArray(String[]::new);
     }
 
-    /** A command as it would run, for tests that read its options. */
+    /** A command as it would run, for those who read its options. */
     static CommandLine line(String name) {
-        Object command = Objects.requireNonNull(COMMANDS.get(name)).create.apply(new String[0]);
-        return new CommandLine(command);
+        Entry entry = Objects.requireNonNull(COMMANDS.get(name));
+        CommandLine line = new CommandLine(entry.create.apply(new String[0]));
+        line.getCommandSpec().usageMessage().description(entry.about);
+        return line;
+    }
+
+    /** All commands that help lists, below jccl: what completion and manual pages are made of. */
+    public static CommandLine tree() {
+        CommandLine top = new CommandLine(new Top());
+        listed().forEach(name -> top.addSubcommand(name, line(name)));
+        return top;
     }
 
     /** Commands under the titles of their groups. */

@@ -33,6 +33,8 @@ import org.jspecify.annotations.Nullable;
  *
  * <p>Values are only kept in memory: if the server ends, the run has to be restarted.
  *
+ * {@snippet class="snippets.Collectives" region="server"}
+ *
  * <p><b>Threads:</b> any.
  */
 public final class StoreServer implements AutoCloseable {

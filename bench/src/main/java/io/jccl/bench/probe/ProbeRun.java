@@ -76,7 +76,8 @@ public final class ProbeRun {
         String startTime = Instant.now().truncatedTo(ChronoUnit.SECONDS).toString();
         Double before = load();
         Budget whole = new Budget(config.seconds());
-        Consumer<String> show = text -> progress.show("probe: " + text);
+        Consumer<String> show =
+                text -> progress.at("probe, " + text, 1 - whole.left() / config.seconds());
         long room = room();
         List<? extends Device> devices = List.of(config.device());
         List<ProbeResult.Access> memory = new ArrayList<>();

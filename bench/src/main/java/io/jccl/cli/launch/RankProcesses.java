@@ -39,6 +39,11 @@ final class RankProcesses {
     private static final long SAME_SIGNAL_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
     private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("HH:mm:ss.SSS");
+
+    /** What the JVM prints first because of a flag that the launcher gave it. */
+    private static final String INCUBATING =
+            "WARNING: Using incubator modules: jdk.incubator.vector";
+
     private static final String STORE = "JCCL_STORE";
     private static final String SECRET = "JCCL_STORE_SECRET";
 
@@ -217,8 +222,8 @@ final class RankProcesses {
                         case NONE -> false;
                     };
             String mark = marked ? "[" + rank + "] " : "";
-            forward(process.inputReader(), out, outLog, mark, rank + "-out");
-            forward(process.errorReader(), err, errLog, mark, rank + "-err");
+            forward(process.inputReader(), out, outLog, false, mark, rank + "-out");
+            forward(process.errorReader(), err, errLog, true, mark, rank + "-err");
             return true;
         }
     }
@@ -238,16 +243,26 @@ final class RankProcesses {
     /**
      * Passes lines on.
      *
+     * @param isErr whether a JVM's warnings come there
      * @param log where they go as well; null for nowhere
      */
     private void forward(
-            BufferedReader from, PrintWriter to, @Nullable Writer log, String mark, String name) {
+            BufferedReader from,
+            PrintWriter to,
+            @Nullable Writer log,
+            boolean isErr,
+            String mark,
+            String name) {
         Thread reader =
                 new Thread(
                         () -> {
                             try (from;
                                     log) {
-                                for (String l = from.readLine(); l != null; l = from.readLine()) {
+                                String l = from.readLine();
+                                if (isErr && INCUBATING.equals(l)) {
+                                    l = from.readLine();
+                                }
+                                for (; l != null; l = from.readLine()) {
                                     String time =
                                             settings.timestamps
                                                     ? LocalTime.now(ZoneId.systemDefault())

@@ -1,23 +1,33 @@
 package io.jccl.cli.shell;
 
 import java.io.Console;
+import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.Writer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Locale;
+import java.util.Objects;
 import java.util.function.BooleanSupplier;
 import java.util.function.LongSupplier;
 
 /**
  * One line on a terminal's standard error that says what a long run is at. It is erased before
- * anything else is printed, and never written to a pipe or a file.
+ * anything else is printed. To a pipe or a file nothing is written, unless JCCL_PROGRESS is 1: then
+ * a line every few seconds. If it is 0 nothing is written at all.
  */
 public final class Progress {
     private static final long PATIENCE_NANOS = 1_000_000_000L;
     private static final long PACE_NANOS = 100_000_000L;
+    private static final long LINE_NANOS = 5_000_000_000L;
+    private static final String VARIABLE = "JCCL_PROGRESS";
+    private static final Path ERROR = Path.of("/proc/self/fd/2");
+    private static final int PARTS = 1_000_000;
     private static final String ERASE = "\r\033[K";
 
     private final PrintWriter err;
     private final BooleanSupplier terminal;
+    private final String asked;
     private final LongSupplier clock;
     private final long start;
     private State state = State.QUIET;
@@ -27,6 +37,7 @@ public final class Progress {
     private long base;
     private long baseNanos;
     private long shownNanos;
+    private long lineNanos;
 
     private enum State {
         /** Nobody has waited long enough to be told. */
@@ -35,36 +46,65 @@ public final class Progress {
         ON,
         /** There is none. */
         OFF,
+        /** There is none, and lines are wanted nevertheless. */
+        LINES,
         /** The line is on the screen. */
         SHOWN
     }
 
-    Progress(PrintWriter err, BooleanSupplier terminal, LongSupplier clock) {
+    Progress(PrintWriter err, BooleanSupplier terminal, String asked, LongSupplier clock) {
         this.err = err;
         this.terminal = terminal;
+        this.asked = asked;
         this.clock = clock;
         this.start = clock.getAsLong();
     }
 
     public static Progress to(PrintWriter err) {
-        return new Progress(err, Progress::isTerminal, System::nanoTime);
+        String asked = Objects.requireNonNullElse(System.getenv(VARIABLE), "");
+        return new Progress(err, Progress::isTerminal, asked, System::nanoTime);
     }
 
     public static Progress none() {
-        return new Progress(new PrintWriter(Writer.nullWriter()), () -> false, () -> 0);
+        return new Progress(new PrintWriter(Writer.nullWriter()), () -> false, "0", () -> 0);
     }
 
+    /** Whether standard error is one that can erase; a console stands for it where nobody tells. */
     @SuppressWarnings("SystemConsoleNull") // since Java 25 it may be null again
     private static boolean isTerminal() {
+        if ("dumb".equals(System.getenv("TERM"))) {
+            return false;
+        }
+        try {
+            return isTerminal(Files.readSymbolicLink(ERROR).toString());
+        } catch (IOException | UnsupportedOperationException e) {
+            // Not Linux.
+        }
         Console console = System.console();
         return console != null && console.isTerminal();
     }
 
+    static boolean isTerminal(String file) {
+        return file.matches("/dev/(pts/.*|tty.*|console)");
+    }
+
     /** Shows a line, if the run has lasted a second. */
     public void show(String text) {
-        if (state == State.QUIET && clock.getAsLong() - start > PATIENCE_NANOS) {
-            // Not asked before: it loads the console's classes.
-            state = terminal.getAsBoolean() ? State.ON : State.OFF;
+        long now = clock.getAsLong();
+        if (state == State.QUIET && now - start > PATIENCE_NANOS) {
+            // Not asked before: it may load the console's classes.
+            state =
+                    asked.equals("0")
+                            ? State.OFF
+                            : terminal.getAsBoolean()
+                                    ? State.ON
+                                    : asked.equals("1") ? State.LINES : State.OFF;
+            lineNanos = now - LINE_NANOS;
+        }
+        if (state == State.LINES && now - lineNanos >= LINE_NANOS) {
+            lineNanos = now;
+            err.println(text);
+            err.flush();
         }
         if (state == State.ON || state == State.SHOWN) {
             err.print(ERASE + text);
@@ -83,6 +123,21 @@ public final class Progress {
      * @param unit what they are, in the plural
      */
     public void at(String what, long done, long all, String unit) {
+        at(what + ": " + done + " of " + all + " " + unit, done, all, true);
+    }
+
+    /**
+     * The same where what is done cannot be counted.
+     *
+     * @param what the run, or the part of it that is under way
+     * @param share how much of the time it takes is over, from 0 to 1
+     */
+    public void at(String what, double share) {
+        double s = Math.clamp(share, 0, 1);
+        at(what + ": " + Math.round(100 * s) + " %", Math.round(PARTS * s), PARTS, false);
+    }
+
+    private void at(String said, long done, long all, boolean counted) {
         long now = clock.getAsLong();
         if (all != total || done < base) {
             total = all;
@@ -92,15 +147,13 @@ public final class Progress {
             return;
         }
         shownNanos = now;
-        String text = what + ": " + done + " of " + all + " " + unit;
+        String text = said;
         if (done > base && now > baseNanos) {
             double perSecond = (done - base) * 1e9 / (now - baseNanos);
-            text +=
-                    String.format(
-                            Locale.ROOT,
-                            perSecond < 10 ? ", %.2f/s, %s left" : ", %.0f/s, %s left",
-                            perSecond,
-                            time(Math.round((all - done) / perSecond)));
+            if (counted) {
+                text += String.format(Locale.ROOT, perSecond < 10 ? ", %.2f/s" : ", %.0f/s", perSecond);
+            }
+            text += ", " + time(Math.round((all - done) / perSecond)) + " left";
         }
         show(text);
     }

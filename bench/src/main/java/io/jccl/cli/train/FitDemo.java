@@ -190,7 +190,11 @@ public final class FitDemo implements Callable<Integer> {
         Progress progress = Progress.to(spec.commandLine().getErr());
         try (Scratch scratch = Scratch.in(nvme, "jccl-fit-")) {
             Settings settings = settings(scratch.folder());
-            List<Experiment.Row> rows = new Experiment(settings, progress::show).run(sets);
+            Experiment experiment =
+                    new Experiment(
+                            settings,
+                            (what, done, all) -> progress.at("fit-demo, " + what, done, all, "sets"));
+            List<Experiment.Row> rows = experiment.run(sets);
             progress.erase();
             FitReport report = new FitReport(settings, rows);
             report.print(json.text(out));

@@ -4,7 +4,6 @@ import io.jccl.error.JcclException;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
-import java.util.function.Consumer;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -27,19 +26,27 @@ public final class Experiment {
         }
     }
 
+    /** Hears what is under way. */
+    @FunctionalInterface
+    public interface Watcher {
+        /** An attempt begins, when so many of all sets are done. */
+        void at(String attempt, int done, int all);
+    }
+
     private final Settings settings;
-    private final Consumer<String> progress;
-    private String part = "";
+    private final Watcher watcher;
+    private int over;
+    private int all;
 
     /**
      * Creates an experiment.
      *
      * @param settings budgets and sizes
-     * @param progress called before each attempt
+     * @param watcher called before each attempt
      */
-    public Experiment(Settings settings, Consumer<String> progress) {
+    public Experiment(Settings settings, Watcher watcher) {
         this.settings = settings;
-        this.progress = progress;
+        this.watcher = watcher;
     }
 
     /**
@@ -51,10 +58,11 @@ public final class Experiment {
      * @throws JcclException if training fails, or does not learn
      */
     public List<Row> run(List<TechniqueSet> sets) {
+        all = sets.size();
         warmUp(sets);
         List<Row> rows = new ArrayList<>();
         for (TechniqueSet set : sets) {
-            part = (rows.size() + 1) + " of " + sets.size() + " sets, ";
+            over = rows.size();
             rows.add(row(set));
         }
         return rows;
@@ -62,7 +70,7 @@ public final class Experiment {
 
     /** So that compilation is not charged to the first set. */
     private void warmUp(List<TechniqueSet> sets) {
-        progress.accept("warming up");
+        watcher.at("warming up", 0, all);
         for (TechniqueSet set : sets.subList(0, Math.min(2, sets.size()))) {
             Attempt.run(settings, set, 1, 2 * settings.steps());
         }
@@ -113,7 +121,7 @@ public final class Experiment {
     }
 
     private Attempt attempt(TechniqueSet set, int blocks, int steps) {
-        progress.accept(part + set.title() + ": " + blocks + (blocks == 1 ? " block" : " blocks"));
+        watcher.at(set.title() + ", " + blocks + (blocks == 1 ? " block" : " blocks"), over, all);
         Attempt a = Attempt.run(settings, set, blocks, steps);
         if (a instanceof Attempt.Trained t && steps > 1 && !t.learns()) {
             throw new JcclException(

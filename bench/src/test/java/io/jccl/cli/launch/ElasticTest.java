@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.cli.Main;
+import io.jccl.testfake.FakeBuild;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
@@ -20,6 +21,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** The trainer of docs/examples, whose ranks are killed. */
@@ -47,11 +49,18 @@ class ElasticTest {
     private final Lines out = new Lines();
     private final Lines err = new Lines();
 
+    /** Flags of the ranks' JVMs, and what the trainer computes on. */
+    private List<String> flags = List.of();
+
+    private String device = "host";
+
     private int train(Path where, int pause, String... options) {
         List<String> arguments = new ArrayList<>(List.of("--prefix"));
         arguments.addAll(List.of(options));
+        arguments.add("--");
+        arguments.addAll(flags);
         arguments.addAll(
-                List.of("--", "" + TRAINER, "" + where, "" + STEPS, Integer.toString(pause)));
+                List.of("" + TRAINER, "" + where, "" + STEPS, Integer.toString(pause), device));
         return Main.execute(
                 "run",
                 new RunCommand(jccl -> List.of(RunCommandTest.modulePath()), Main.listed()),
@@ -85,8 +94,13 @@ class ElasticTest {
     @ParameterizedTest
     @ValueSource(ints = {0, 2})
     void threeOfFourGoOnAndEndAsThreeWouldFromThere(int victim) throws Exception {
+        threeOfFourGoOnAndEndAsThreeWouldFromThere(victim, "--grace", "5");
+    }
+
+    private void threeOfFourGoOnAndEndAsThreeWouldFromThere(
+            int victim, String option, String value) throws Exception {
         Thread killer = killer(victim, o -> !o.with("step 50").isEmpty());
-        int status = train(folder, 4, "-n", "4", "--min-ranks", "3");
+        int status = train(folder, 4, "-n", "4", "--min-ranks", "3", option, value);
         killer.interrupt();
         killer.join();
         assertEquals(0, status, () -> err.lines + "" + out.lines);
@@ -111,6 +125,20 @@ class ElasticTest {
         assertEquals(
                 loss.getFirst().replaceFirst(".*loss ", ""),
                 out.with("loss ").getFirst().replaceFirst(".*loss ", ""));
+    }
+
+    /**
+     * The same on the fakes of NCCL and CUDA: a connection to the lost rank breaks, as between
+     * machines, or its GPU is waited for without an error of NCCL, as within one. The ranks that
+     * remain meet again in the launcher's store.
+     */
+    @ParameterizedTest
+    @CsvSource({"error, 0", "spin, 2"})
+    void threeOfFourGoOnOverNccl(String death, int victim) throws Exception {
+        device = "cuda";
+        flags = new ArrayList<>(FakeBuild.jvmFlags());
+        flags.add("--enable-native-access=io.jccl.bindings");
+        threeOfFourGoOnAndEndAsThreeWouldFromThere(victim, "-x", "JCCL_FAKE_DEATH=" + death);
     }
 
     @Test

@@ -240,6 +240,19 @@ public class RunCommandTest {
                 new PrintWriter(err));
     }
 
+    /** The JVM's line on incubator modules goes, which a flag of the launcher brought about. */
+    @Test
+    void programsAreSilentOnStandardErrorUnlessTheySaySomething(@TempDir Path folder)
+            throws IOException {
+        String line = "WARNING: Using incubator modules: jdk.incubator.vector\n";
+        for (String text : List.of("", "own\n" + line, line)) {
+            err.getBuffer().setLength(0);
+            String body = "System.err.print(env(\"TEXT\"));";
+            assertEquals(0, runProgram(folder, body, "-n", "1", "-x", "TEXT=" + text));
+            assertEquals(text, err.toString());
+        }
+    }
+
     @Test
     void variablesTimesAndLogs(@TempDir Path folder) throws IOException {
         Path logs = folder.resolve("the logs");

@@ -5,13 +5,19 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 class ProgressTest {
     private final StringWriter text = new StringWriter();
     private long now;
 
     private Progress progress(boolean terminal) {
-        return new Progress(new PrintWriter(text), () -> terminal, () -> now);
+        return progress(terminal, "");
+    }
+
+    private Progress progress(boolean terminal, String asked) {
+        return new Progress(new PrintWriter(text), () -> terminal, asked, () -> now);
     }
 
     @Test
@@ -50,6 +56,48 @@ class ProgressTest {
                 "\r\033[Ktrain: 5 of 7205 steps\r\033[Ktrain: 15 of 7205 steps, 1.00/s,"
                         + " 1:59:50 left",
                 text.toString());
+    }
+
+    @Test
+    void showsTimeLeftOfWhatCannotBeCounted() {
+        Progress p = progress(true);
+        p.at("probe", 0.1);
+        now = 2_000_000_000L;
+        p.at("probe", 0.3);
+        now = 6_000_000_000L;
+        p.at("probe", 1.2);
+        assertEquals(
+                "\r\033[Kprobe: 30 %, 0:07 left\r\033[Kprobe: 100 %, 0:00 left",
+                text.toString());
+    }
+
+    @Test
+    void writesLinesToAPipeIfAsked() {
+        Progress p = progress(false, "1");
+        for (now = 0; now <= 8_000_000_000L; now += 1_000_000_000L) {
+            p.at("soak", now / 1_000_000_000L, 10, "operations");
+            p.erase();
+        }
+        assertEquals(
+                "soak: 2 of 10 operations, 1.00/s, 0:08 left\n"
+                        + "soak: 7 of 10 operations, 1.00/s, 0:03 left\n",
+                text.toString().replace(System.lineSeparator(), "\n"));
+    }
+
+    @Test
+    void writesNothingIfAskedNotTo() {
+        Progress p = progress(true, "0");
+        now = 2_000_000_000L;
+        p.show("a");
+        p.erase();
+        assertEquals("", text.toString());
+    }
+
+    @ParameterizedTest
+    @CsvSource({"/dev/pts/0,true", "/dev/tty1,true", "/dev/console,true", "/dev/null,false"})
+    @CsvSource({"pipe:[4711],false", "/tmp/err.txt,false", "socket:[1],false"})
+    void knowsTerminals(String file, boolean terminal) {
+        assertEquals(terminal, Progress.isTerminal(file));
     }
 
     @Test

@@ -30,6 +30,8 @@ import org.jspecify.annotations.Nullable;
  * <p>Layers of the same shape may share an object and so its scratch memory. A {@link Pass} binds
  * the buffers of one use of a layer; it is created once, and running it allocates nothing.
  *
+ * {@snippet class="snippets.Parallel" region="linear"}
+ *
  * <p><b>Threads:</b> the thread of the communicator.
  */
 public final class ColumnLinear extends SplitLinear {

@@ -52,6 +52,8 @@ import org.jspecify.annotations.Nullable;
  * complete on return, and arguments must be complete before the call, so synchronize other streams
  * first. Host memory only, since routing reads the values.
  *
+ * {@snippet class="snippets.Parallel" region="experts"}
+ *
  * <p><b>Threads:</b> the thread of the communicator.
  */
 public final class ExpertDispatch implements AutoCloseable {

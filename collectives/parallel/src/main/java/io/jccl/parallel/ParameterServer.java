@@ -20,15 +20,11 @@ import org.jspecify.annotations.Nullable;
  * 2014</a>).
  *
  * <p>The last {@link ServerOptions#servers} ranks are servers, the others workers. With <i>s</i>
- * servers, each stores one of <i>s</i> ranges of the parameters. A worker's step is
+ * servers, each stores one of <i>s</i> ranges of the parameters. Every rank runs this:
  *
- * <pre>{@code
- * server.pull();      // parameters now hold the servers' values
- * backward();         // writes gradients
- * server.push();
- * }</pre>
+ * {@snippet class="snippets.Parallel" region="server"}
  *
- * and a server calls {@link #serve}, which returns once all workers have closed their object. Every
+ * <p>{@link #serve} returns once all workers have closed their object. Every
  * pair of a worker and a server has its own communicator, used by its own thread on the server.
  *
  * <p>If a worker closes its object, the others continue without it. If a rank dies, hangs or fails,

@@ -20,6 +20,8 @@ import java.util.zip.CRC32C;
  * order; the calling thread waits. The methods allocate memory and are meant for start-up and
  * occasional checks.
  *
+ * {@snippet class="snippets.Parallel" region="sync"}
+ *
  * <p><b>Threads:</b> the thread that uses the communicator.
  */
 public final class ParameterSync {

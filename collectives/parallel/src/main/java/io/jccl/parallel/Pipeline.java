@@ -33,6 +33,8 @@ import org.jspecify.annotations.Nullable;
  * timeout. After an error, abort the communicator, so that the other stages do not wait for this
  * one. With overlap the pipeline has already aborted its own communicators and cannot run again.
  *
+ * {@snippet class="snippets.Parallel" region="pipeline"}
+ *
  * <p><b>Threads:</b> the thread of the communicator.
  */
 public final class Pipeline implements AutoCloseable {

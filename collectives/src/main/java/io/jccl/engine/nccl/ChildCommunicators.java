@@ -3,6 +3,7 @@ package io.jccl.engine.nccl;
 import io.jccl.CommunicatorOptions;
 import io.jccl.bindings.NcclApi;
 import io.jccl.bindings.generated.nccl.nccl_h;
+import io.jccl.bootstrap.RankInfo;
 import io.jccl.device.cuda.CudaDevice;
 import io.jccl.device.cuda.CudaRuntime;
 import java.lang.foreign.Arena;
@@ -10,6 +11,9 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.List;
 import java.util.Objects;
+import java.util.SortedSet;
+import java.util.TreeSet;
+import java.util.stream.IntStream;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -26,6 +30,9 @@ final class ChildCommunicators {
 
     /** How many were made by split and shrink; part of their names. */
     private int splits;
+
+    /** How often the ranks that remain tried to go on without others; part of names, too. */
+    private int attempts;
 
     ChildCommunicators(
             NcclRank rank,
@@ -52,7 +59,10 @@ final class ChildCommunicators {
     }
 
     NcclRank shrink(List<Integer> excluded, boolean abort) {
-        rank.checkUsable();
+        if (!abort) {
+            rank.checkUsable();
+        }
+        rank.checkOpen();
         for (int r : excluded) {
             if (r < 0 || r >= rank.size() || r == rank.rank()) {
                 throw new IllegalArgumentException(
@@ -64,8 +74,10 @@ final class ChildCommunicators {
                                 + (rank.size() - 1));
             }
         }
+        if (abort) {
+            return joinWithout(new TreeSet<>(excluded));
+        }
         int number = ++splits;
-        int flags = abort ? nccl_h.NCCL_SHRINK_ABORT() : nccl_h.NCCL_SHRINK_DEFAULT();
         // Kept as long as the helper thread may read it.
         MemorySegment list =
                 Arena.ofAuto()
@@ -78,8 +90,45 @@ final class ChildCommunicators {
                         true,
                         (slot, config) ->
                                 nccl.ncclCommShrink(
-                                        rank.comm(), list, excluded.size(), slot, config, flags),
+                                        rank.comm(),
+                                        list,
+                                        excluded.size(),
+                                        slot,
+                                        config,
+                                        nccl_h.NCCL_SHRINK_DEFAULT()),
                         (of, size) -> members.child("shrink" + number, of, size)));
+    }
+
+    /**
+     * A new communicator of the ranks that remain, which meet in the store.
+     *
+     * <p>Not ncclCommShrink with NCCL_SHRINK_ABORT: it returns the error that the parent met, if a
+     * connection to the lost rank broke, and works only where none did (NCCL 2.30.7, init.cc:3095).
+     * The ranks that remain cannot know of each other which of the two it was, and have to do the
+     * same.
+     */
+    private NcclRank joinWithout(SortedSet<Integer> excluded) {
+        rank.abort("shrink leaves out rank(s) " + excluded);
+        var unused = rank.handle().awaitEnd();
+        // Who goes on without ranks knows what went wrong: the streams serve the new communicator.
+        rank.issued().detach();
+        List<Integer> remaining =
+                IntStream.range(0, rank.size())
+                        .boxed()
+                        .filter(r -> !excluded.contains(r))
+                        .toList();
+        NcclRank made =
+                NcclEngine.join(
+                        members.without("without" + ++attempts, remaining),
+                        device,
+                        options,
+                        List.of(
+                                new RankInfo.Fact(
+                                        "ranks to leave out",
+                                        excluded.toString(),
+                                        "pass the same list to shrink on all that remain")));
+        rank.handOver(made);
+        return made;
     }
 
     NcclRank grow(String name, int size) {

@@ -95,6 +95,21 @@ final class Membership {
         return of(name + "." + suffix, rank, size);
     }
 
+    /** Those that remain when others are left out: old ranks, in order. It is known who lives. */
+    Membership without(String suffix, List<Integer> remaining) {
+        AtomicIntegerArray known = new AtomicIntegerArray(remaining.size());
+        for (int r = 0; r < remaining.size(); r++) {
+            known.set(r, meeting == null ? -1 : processOf(remaining.get(r)));
+        }
+        return new Membership(
+                store,
+                name + "." + suffix,
+                remaining.indexOf(rank),
+                remaining.size(),
+                meeting,
+                known);
+    }
+
     /** Those of a communicator with a name of its own in the same store. */
     Membership other(String name, int size) {
         return of(name, rank, size);

@@ -154,10 +154,19 @@ public final class NcclEngine {
         Objects.requireNonNull(name, "name");
         Objects.requireNonNull(options, "options");
         checkRank(rank, size);
-        return join(new Membership(store, name, rank, size), device, options);
+        return join(new Membership(store, name, rank, size), device, options, List.of());
     }
 
-    private static NcclRank join(Membership members, Device device, CommunicatorOptions options) {
+    /**
+     * Joins the ranks of a membership.
+     *
+     * @param more what else has to be alike, beside versions and settings
+     */
+    static NcclRank join(
+            Membership members,
+            Device device,
+            CommunicatorOptions options,
+            List<RankInfo.Fact> more) {
         int rank = members.rank();
         int size = members.size();
         Duration timeout = options.timeout();
@@ -168,7 +177,9 @@ public final class NcclEngine {
                 (nccl, deadline, call) -> {
                     // All have what they need and fit each other: only now does NCCL begin to wait
                     // for them.
-                    members.callTheRoll(facts(nccl, options), timeout);
+                    List<RankInfo.Fact> facts = new ArrayList<>(facts(nccl, options));
+                    facts.addAll(more);
+                    members.callTheRoll(facts, timeout);
                     if (rank == 0) {
                         MemorySegment id = uniqueId(nccl, call);
                         members.publish("id", id.toArray(ValueLayout.JAVA_BYTE));
@@ -191,7 +202,8 @@ public final class NcclEngine {
                             join(
                                     new Membership(store, "world", launch.rank(), launch.size()),
                                     device,
-                                    options));
+                                    options,
+                                    List.of()));
         }
         // The ranks find each other as processes of the host engine do, which knows runs apart and
         // sees at once who died.
@@ -200,7 +212,7 @@ public final class NcclEngine {
         try {
             Path folder = meeting.folder();
             Store store = folder == null ? Store.inMemory() : Store.folder(folder);
-            NcclRank made = join(Membership.of(store, "world", meeting), device, options);
+            NcclRank made = join(Membership.of(store, "world", meeting), device, options, List.of());
             made.whenClosed(last -> {
                 if (last) {
                     meeting.deleteFolder();

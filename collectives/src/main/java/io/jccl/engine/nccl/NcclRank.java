@@ -132,6 +132,12 @@ public final class NcclRank extends EngineCommunicator
         this.closing = closing;
     }
 
+    /** What is left to do then falls to the communicator that goes on in place of this one. */
+    void handOver(NcclRank successor) {
+        successor.closing = closing;
+        closing = null;
+    }
+
     // ---- what the other parts of a rank ask for
 
     NcclHandle handle() {
@@ -178,6 +184,10 @@ public final class NcclRank extends EngineCommunicator
     @Override
     protected void checkUsable() {
         failures.throwIfFailed();
+        checkOpen();
+    }
+
+    void checkOpen() {
         if (closed) {
             throw new IllegalStateException(
                     "communicator '" + members.name() + "' is closed on rank " + rank());

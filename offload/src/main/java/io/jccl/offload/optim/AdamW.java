@@ -12,6 +12,8 @@ package io.jccl.offload.optim;
  * p = (1 - a weightDecay) p - a / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
  * </pre>
  *
+ * {@snippet class="snippets.Offload" region="optimizer"}
+ *
  * <p><b>Threads:</b> immutable.
  *
  * @param beta1 decay of the first moment, in [0, 1)

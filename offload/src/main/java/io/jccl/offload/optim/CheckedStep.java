@@ -7,6 +7,8 @@ import org.jspecify.annotations.Nullable;
  * Whole steps of one state, skipped when a gradient is infinite or NaN: the norm of all gradients
  * is computed before anything is written.
  *
+ * {@snippet class="snippets.Offload" region="optimizer"}
+ *
  * <p><b>Threads:</b> one at a time.
  */
 public final class CheckedStep {
