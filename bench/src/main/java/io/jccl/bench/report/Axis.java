@@ -109,7 +109,7 @@ public record Axis(String label, Scale scale) {
     public static String bytes(double bytes) {
         int unit = 0;
         double rest = bytes;
-        while (rest >= 1024 && unit < BINARY.length - 1) {
+        while (rest >= 1023.5 && unit < BINARY.length - 1) {
             rest /= 1024;
             unit++;
         }

@@ -73,6 +73,8 @@ public final class LineChart implements Chart {
     /** Curves with more points show only some of them. */
     private static final int MOST_DOTS = 60;
 
+    private static final int MOST_SMALL_DOTS = 20;
+
     private static final int FONT = 12;
     private static final int ROW = 18;
     private static final int LEFT = 54;
@@ -331,7 +333,7 @@ public final class LineChart implements Chart {
             print(out, "<polyline class=\"line\" points=\"%s\"/>%n", points);
         }
         if (s.line != Line.FAINT) {
-            int stride = Math.ceilDiv(s.points.size(), MOST_DOTS);
+            int stride = Math.ceilDiv(s.points.size(), small ? MOST_SMALL_DOTS : MOST_DOTS);
             for (int i = 0; i < s.points.size(); i += stride) {
                 Point p = s.points.get(i);
                 print(

@@ -93,6 +93,15 @@ public final class Page {
     }
 
     /**
+     * The style of all pages, for one that draws by itself.
+     *
+     * @return rules without a style element
+     */
+    public static String style() {
+        return Markup.resource("page.css");
+    }
+
+    /**
      * The page.
      *
      * @return an HTML document, well-formed as XML after its first line, that needs nothing else
@@ -114,7 +123,7 @@ public final class Page {
                 """,
                 escape(title),
                 Markup.resource("chart.css"),
-                Markup.resource("page.css"),
+                style(),
                 escape(title));
         if (!facts.isEmpty()) {
             out.append("<dl>\n");

@@ -2,6 +2,7 @@ package io.jccl.cli.flight;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.jccl.bench.report.Page;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
@@ -35,7 +36,8 @@ final class FlightHtml {
             }
             String page = new String(in.readAllBytes(), StandardCharsets.UTF_8);
             // A name in a recording must not end the script.
-            return page.replace("/*DATA*/", json(data).replace("<", "\\u003c"));
+            return page.replace("/*STYLE*/", Page.style())
+                    .replace("/*DATA*/", json(data).replace("<", "\\u003c"));
         }
     }
 

@@ -1,13 +1,16 @@
 package io.jccl.cli.probe;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.PerfRun;
 import io.jccl.bench.probe.MatrixType;
 import io.jccl.bench.probe.ProbeConfig;
+import io.jccl.bench.probe.ProbeJson;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.bench.probe.ProbeRun;
 import io.jccl.bench.probe.ProbeSection;
 import io.jccl.cli.doctor.Hardware;
 import io.jccl.cli.doctor.Machine;
+import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Count;
 import io.jccl.cli.shell.HtmlOption;
 import io.jccl.cli.shell.JsonOption;
@@ -184,8 +187,10 @@ public final class ProbeCommand implements Callable<Integer> {
         }
         json.text(out).print(ProbeText.of(result));
         out.flush();
-        json.write(out, () -> ProbeJson.of(result));
-        html.write(() -> ProbePage.of(result, s.commandLine()));
+        ObjectNode document = ProbeJson.of(result);
+        Reports.sign(document, s.commandLine());
+        json.write(out, document::toPrettyString);
+        Reports.write(html, document);
         return result.faults().isEmpty() ? 0 : 1;
     }
 

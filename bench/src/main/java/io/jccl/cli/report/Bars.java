@@ -30,7 +30,7 @@ final class Bars {
     }
 
     /** Values of several runs by name. */
-    private static final class Chosen {
+    static final class Chosen {
         private final List<Run> runs;
         private final Map<String, List<Bar>> groups = new LinkedHashMap<>();
 
@@ -48,15 +48,19 @@ final class Bars {
                     Double.isNaN(low)
                             ? ""
                             : ", " + Axis.number(low) + " to " + Axis.number(high) + unit;
-            groups.computeIfAbsent(name, n -> new ArrayList<>())
-                    .add(
-                            new Bar(
-                                    runs.indexOf(run),
-                                    value,
-                                    low,
-                                    high,
-                                    text,
-                                    run.named(name) + ": " + text + spread));
+            add(
+                    name,
+                    new Bar(
+                            runs.indexOf(run),
+                            value,
+                            low,
+                            high,
+                            text,
+                            run.named(name) + ": " + text + spread));
+        }
+
+        void add(String name, Bar bar) {
+            groups.computeIfAbsent(name, n -> new ArrayList<>()).add(bar);
         }
 
         void addTo(List<Chart> charts, String title) {

@@ -22,6 +22,12 @@ enum Kind {
     OFFLOAD(d -> d.path("jccl_offload").isObject(), Bars::offload),
     /** Of {@code matmul}. */
     MATMUL(d -> d.path("gigaflops").isNumber() && d.path("plan").isObject(), Bars::matmul),
+    /** Of {@code train}. */
+    TRAIN(d -> d.path("jccl_train").path("runs").isArray(), Training::add),
+    /** Of {@code fit-demo}. */
+    FIT_DEMO(d -> d.path("jccl_fit_demo").path("sets").isArray(), Fits::add),
+    /** Of {@code probe}. */
+    PROBE(d -> d.path("roofline").isObject() && d.path("matmul").isArray(), Probes::add),
     /** Of {@code bench/peers/run}. */
     PEERS(d -> d.path("rounds").isNumber() && d.at("/results/0/micros").isObject(), Peers::add);
 
@@ -35,7 +41,7 @@ enum Kind {
 
     /** The command that writes such documents; for collectives one of several. */
     String command() {
-        return this == TOPOLOGY ? "topo" : name().toLowerCase(Locale.ROOT);
+        return this == TOPOLOGY ? "topo" : name().toLowerCase(Locale.ROOT).replace('_', '-');
     }
 
     static @Nullable Kind of(JsonNode document) {
@@ -45,6 +51,23 @@ enum Kind {
             }
         }
         return null;
+    }
+
+    /** What a document is from which no report is made. */
+    static String without(JsonNode d) {
+        if (d.has("host_engine")) {
+            return "of jccl doctor, which has no charts";
+        }
+        if (d.has("micro_batch") && d.has("sources")) {
+            return "of jccl plan, which has no charts";
+        }
+        if (d.path("communicators").isArray()) {
+            return "of jccl flight, whose page jccl flight --html makes from the recordings";
+        }
+        if (d.path("gpus").isArray() && d.has("links")) {
+            return "of jccl topo without predictions: its dump has no graph";
+        }
+        return "JSON of something else";
     }
 
     /** Adds the figures and tables of runs of this kind. */

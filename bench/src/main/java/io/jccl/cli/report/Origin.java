@@ -48,6 +48,11 @@ record Origin(String command, String machine, String versions, String time) {
         if (command.isEmpty()) {
             command = strings(document.path("args")).collect(Collectors.joining(" "));
         }
+        if (command.isEmpty() && Kind.of(document) == Kind.PROBE) {
+            command =
+                    "jccl probe "
+                            + strings(document.path("arguments")).collect(Collectors.joining(" "));
+        }
         if (command.isEmpty() && Kind.of(document) == Kind.TOPOLOGY) {
             return new Origin("jccl topo", document.path("name").asText(""), "", "");
         }
@@ -66,7 +71,7 @@ record Origin(String command, String machine, String versions, String time) {
                 .map(d -> d.path("hostname").asText("") + ", " + d.path("device_info").asText(""))
                 .distinct()
                 .forEach(machine::add);
-        String cpu = run.path("cpu").asText("");
+        String cpu = run.path("cpu").asText(document.path("machine").path("cpu").asText(""));
         if (!cpu.isEmpty() && machine.stream().noneMatch(m -> m.endsWith(cpu))) {
             machine.add(cpu);
         }

@@ -40,8 +40,8 @@ public final class ReportCommand implements Callable<Integer> {
             paramLabel = "FILE",
             arity = "1..*",
             description =
-                    "What -J/--json of a collective, bandwidth, offload, matmul or bench/peers/run"
-                            + " wrote, and of topo for its predictions.")
+                    "What -J/--json of a collective, bandwidth, offload, matmul, train, fit-demo,"
+                            + " probe or bench/peers/run wrote, and of topo for its predictions.")
     private List<Path> files = new ArrayList<>();
 
     @Mixin private HtmlOption html = new HtmlOption();

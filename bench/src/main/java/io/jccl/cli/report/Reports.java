@@ -30,7 +30,7 @@ public final class Reports {
      * @param line the command line
      * @return its words, starting with jccl
      */
-    public static List<String> words(CommandLine line) {
+    private static List<String> words(CommandLine line) {
         List<String> words = new ArrayList<>(List.of(line.getCommandName().split(" ", -1)));
         words.addAll(line.getParseResult().originalArgs());
         return words;
@@ -53,7 +53,7 @@ public final class Reports {
      * @param document a signed document
      * @return the page, without figures
      */
-    public static Page begin(String title, JsonNode document) {
+    private static Page begin(String title, JsonNode document) {
         Page page = new Page(title);
         Origin.of(document).addTo(page);
         return page;
@@ -67,7 +67,29 @@ public final class Reports {
      * @throws IOException if the file cannot be written
      */
     public static void write(HtmlOption html, JsonNode document) throws IOException {
-        html.write(() -> page(List.of(Run.here(document))).html());
+        html.write(() -> page(document).html());
+    }
+
+    /**
+     * The page of one command.
+     *
+     * @param document what {@code --json} writes
+     * @return the page
+     */
+    public static Page page(JsonNode document) {
+        return page(List.of(Run.here(document)));
+    }
+
+    /**
+     * Losses alone, which are the same on every machine.
+     *
+     * @param document what {@code --json} of {@code train} writes
+     * @return the page, without speeds
+     */
+    public static Page losses(JsonNode document) {
+        Page page = begin("jccl train", document);
+        Training.losses(page, List.of(Run.here(document)));
+        return page;
     }
 
     /** Overlays runs; those of the same kind share a figure. */

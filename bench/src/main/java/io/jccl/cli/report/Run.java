@@ -20,8 +20,8 @@ import java.nio.file.Path;
  */
 record Run(String name, String file, Kind kind, JsonNode root) {
     private static final String GIVE =
-            "; give files that -J/--json of a collective, bandwidth, offload, matmul, topo or"
-                    + " bench/peers/run wrote";
+            "; give files that -J/--json of a collective, bandwidth, offload, matmul, train,"
+                    + " fit-demo, probe, topo or bench/peers/run wrote";
 
     /**
      * Reads a file.
@@ -70,7 +70,7 @@ record Run(String name, String file, Kind kind, JsonNode root) {
                     "'"
                             + file
                             + "' is "
-                            + (root.isMissingNode() ? "empty" : "JSON of something else")
+                            + (root.isMissingNode() ? "empty" : Kind.without(root))
                             + GIVE);
         }
         return new Run(name, file.toString(), kind, root);

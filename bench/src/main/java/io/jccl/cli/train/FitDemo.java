@@ -1,5 +1,6 @@
 package io.jccl.cli.train;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.bench.report.Page;
 import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Amounts;
@@ -199,8 +200,10 @@ public final class FitDemo implements Callable<Integer> {
             FitReport report = new FitReport(settings, rows);
             report.print(json.text(out));
             out.flush();
-            json.write(out, () -> report.json().toPrettyString());
-            Page page = report.page(Reports.words(spec.commandLine()));
+            ObjectNode document = report.json();
+            Reports.sign(document, spec.commandLine());
+            json.write(out, document::toPrettyString);
+            Page page = Reports.page(document);
             if (svg != null) {
                 Output.write(Map.of(svg, page.svg()));
             }

@@ -3,15 +3,6 @@ package io.jccl.cli.train;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.jccl.bench.report.Axis;
-import io.jccl.bench.report.BarChart;
-import io.jccl.bench.report.Figure;
-import io.jccl.bench.report.LineChart;
-import io.jccl.bench.report.LineChart.Line;
-import io.jccl.bench.report.LineChart.Point;
-import io.jccl.bench.report.LineChart.Series;
-import io.jccl.bench.report.Page;
-import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Amounts;
 import io.jccl.cli.shell.Version;
 import io.jccl.internal.Cpus;
@@ -20,12 +11,10 @@ import io.jccl.train.fit.Experiment;
 import io.jccl.train.fit.Settings;
 import io.jccl.train.fit.TechniqueSet;
 import java.io.PrintWriter;
-import java.io.StringWriter;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 
-/** The result of {@code fit-demo} as text, JSON and charts. */
+/** The result of {@code fit-demo} as text and JSON. */
 final class FitReport {
     private static final String LINE = "%-32s %10s %8s %10s %10s %10s %10s  %s";
 
@@ -51,84 +40,6 @@ final class FitReport {
                 settings.batch(),
                 Cpus.processors(),
                 Runtime.version());
-    }
-
-    /** Charts of size and speed. */
-    Page page(List<String> command) {
-        ObjectNode signed = json();
-        Reports.sign(signed, command);
-        return Reports.begin("jccl fit-demo: what trains within the same memory", signed)
-                .fact("setting", subtitle())
-                .add(largest())
-                .add(speeds())
-                .add(text());
-    }
-
-    private Figure largest() {
-        List<BarChart.Group> groups = new ArrayList<>();
-        for (Experiment.Row row : rows) {
-            long parameters = row.largest().parameters();
-            String text = Amounts.parameters(parameters);
-            String factor = Double.isNaN(timesPlain(row)) ? "" : ", " + times(row) + " x plain";
-            String tip =
-                    String.format(
-                            Locale.ROOT,
-                            "%s: %,d parameters%s; the next size: %s",
-                            row.set().title(),
-                            parameters,
-                            factor,
-                            stop(row));
-            groups.add(
-                    new BarChart.Group(
-                            row.set().title(),
-                            List.of(new BarChart.Bar(0, parameters, text + factor, tip))));
-        }
-        return new Figure(
-                "Largest model that trains",
-                "",
-                List.of(new BarChart("Parameters of the largest model", List.of(), groups)));
-    }
-
-    /** Speed by size, one chart per set of techniques. */
-    private Figure speeds() {
-        Axis across = new Axis("parameters", Axis.Scale.DECADES);
-        Axis up = new Axis("samples/s", Axis.Scale.DECADES);
-        Experiment.Row last =
-                rows.stream()
-                        .filter(r -> r.set().equals(TechniqueSet.ALL))
-                        .findAny()
-                        .orElse(rows.getLast());
-        List<LineChart> charts = new ArrayList<>();
-        for (Experiment.Row row : rows) {
-            List<Series> series = new ArrayList<>();
-            if (!row.equals(last)) {
-                series.add(new Series(last.set().title(), 0, Line.FAINT, points(last)));
-            }
-            series.add(new Series(row.set().title(), 0, Line.SOLID, points(row)));
-            charts.add(LineChart.small(row.set().title(), across, up, series, List.of()));
-        }
-        return new Figure(
-                "Speed by size",
-                "Samples a second over parameters, up to the largest model that trains. Grey: "
-                        + last.set().title()
-                        + ". All axes are the same.",
-                LineChart.alike(charts));
-    }
-
-    private static List<Point> points(Experiment.Row row) {
-        return row.runs().stream()
-                .map(t ->
-                        new Point(
-                                t.parameters(),
-                                t.samplesPerSecond(),
-                                String.format(
-                                        Locale.ROOT,
-                                        "%s: %,d parameters, %.0f samples/s%s",
-                                        row.set().title(),
-                                        t.parameters(),
-                                        t.samplesPerSecond(),
-                                        t.equals(row.largest()) ? " (the largest)" : "")))
-                .toList();
     }
 
     void print(PrintWriter out) {
@@ -166,12 +77,6 @@ final class FitReport {
         out.flush();
     }
 
-    String text() {
-        StringWriter text = new StringWriter();
-        print(new PrintWriter(text));
-        return text.toString();
-    }
-
     private static String stop(Experiment.Row row) {
         Attempt.Refused r = row.next();
         return r == null
@@ -198,6 +103,7 @@ final class FitReport {
         ObjectNode top = root.putObject("jccl_fit_demo");
         top.put("schema", 1);
         top.put("version", Version.TEXT);
+        top.put("setting", subtitle());
         top.put("engine", "host");
         top.put("processors", Cpus.processors());
         top.put("java", Runtime.version().toString());

@@ -1,5 +1,6 @@
 package io.jccl.cli.train;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.cli.report.Reports;
@@ -35,6 +36,7 @@ import java.util.Objects;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicReference;
 import org.jspecify.annotations.Nullable;
+import picocli.CommandLine;
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
@@ -541,24 +543,25 @@ public final class TrainCommand implements Callable<Integer> {
 
     private void write(TrainReport report) throws IOException {
         Map<Path, String> files = new LinkedHashMap<>();
-        Path document = json.file();
-        if (document != null) {
-            files.put(document, report.json().toPrettyString() + "\n");
+        CommandLine line = Objects.requireNonNull(spec).commandLine();
+        ObjectNode document = report.json();
+        Reports.sign(document, line);
+        Path data = json.file();
+        if (data != null) {
+            files.put(data, document.toPrettyString() + "\n");
         }
         Path page = html.file();
         if (report.hasLosses()) {
-            List<String> words = Reports.words(Objects.requireNonNull(spec).commandLine());
             if (svg != null) {
-                files.put(svg, report.curves(words).svg());
+                files.put(svg, Reports.losses(document).svg());
             }
             if (page != null) {
-                files.put(page, report.page(words).html());
+                files.put(page, Reports.page(document).html());
             }
         }
         Output.write(files);
         if (json.isPrinted()) {
-            PrintWriter out = Objects.requireNonNull(spec).commandLine().getOut();
-            json.write(out, () -> report.json().toPrettyString());
+            json.write(line.getOut(), document::toPrettyString);
         }
     }
 }

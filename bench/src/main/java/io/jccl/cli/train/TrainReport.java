@@ -3,17 +3,6 @@ package io.jccl.cli.train;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.jccl.bench.report.Axis;
-import io.jccl.bench.report.BarChart;
-import io.jccl.bench.report.Chart;
-import io.jccl.bench.report.Figure;
-import io.jccl.bench.report.LineChart;
-import io.jccl.bench.report.LineChart.Line;
-import io.jccl.bench.report.LineChart.Mark;
-import io.jccl.bench.report.LineChart.Point;
-import io.jccl.bench.report.LineChart.Series;
-import io.jccl.bench.report.Page;
-import io.jccl.cli.report.Reports;
 import io.jccl.cli.shell.Verdict;
 import io.jccl.cli.shell.Version;
 import io.jccl.internal.Cpus;
@@ -23,14 +12,12 @@ import io.jccl.train.RunSettings;
 import io.jccl.train.Techniques;
 import io.jccl.train.TrainResult;
 import java.io.PrintWriter;
-import java.io.StringWriter;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import org.jspecify.annotations.Nullable;
 
-/** The result of {@code train} as text, JSON and charts. */
+/** The result of {@code train} as text and JSON. */
 final class TrainReport {
     /**
      * Tolerated differences of losses. Float32: sums are computed in another order, with relative
@@ -56,11 +43,6 @@ final class TrainReport {
      * be 2 or more.
      */
     static final double LATE_TOLERANCE = 1;
-
-    /** Smaller differences are drawn at this value, since 0 has no logarithm. */
-    private static final double FLOOR = 1e-8;
-
-    private static final Axis STEP = new Axis("step", Axis.Scale.LINEAR);
 
     private static final String LINE = "%-44s %5s %9s %10s %10s %7s %8s  %s";
 
@@ -254,138 +236,9 @@ final class TrainReport {
         return Double.isNaN(part) ? "-" : String.format(Locale.ROOT, "%.0f %%", 100 * part);
     }
 
-    String text() {
-        StringWriter s = new StringWriter();
-        PrintWriter out = new PrintWriter(s);
-        if (runs.size() > 1) {
-            printTable(out);
-        } else {
-            out.println("# jccl " + Version.TEXT + " train " + runs.getLast().name());
-            out.println("# " + subtitle());
-            print(out);
-        }
-        return s.toString();
-    }
-
     /** Whether there is anything to draw. */
     boolean hasLosses() {
         return runs.stream().anyMatch(r -> !r.result().losses().isEmpty());
-    }
-
-    /**
-     * Loss by step; with several runs one chart each, the difference from the reference, and the
-     * speed.
-     */
-    Page page(List<String> command) {
-        Page page = curves(command);
-        if (runs.size() > 1) {
-            page.add(speeds());
-        }
-        return page.add(text());
-    }
-
-    /** The losses only, which are the same on every machine. */
-    Page curves(List<String> command) {
-        ObjectNode signed = json();
-        Reports.sign(signed, command);
-        boolean several = runs.size() > 1;
-        Page page =
-                Reports.begin(several ? "jccl train --compare" : "jccl train", signed)
-                        .fact("setting", subtitle());
-        if (several) {
-            page.add(losses()).add(differences());
-        } else {
-            Run run = runs.getFirst();
-            Chart chart =
-                    LineChart.of(
-                            "Loss by step",
-                            STEP,
-                            new Axis("loss, nats a character", Axis.Scale.LINEAR),
-                            List.of(new Series(run.name(), 0, Line.SOLID, curve(run))),
-                            List.of(new Mark("unigram entropy of the text", entropy)));
-            page.add(new Figure("Loss", "", List.of(chart)));
-        }
-        return page;
-    }
-
-    private Figure losses() {
-        Axis up = new Axis("loss", Axis.Scale.LINEAR);
-        List<LineChart> charts = new ArrayList<>();
-        for (Run run : runs) {
-            List<Series> series = new ArrayList<>();
-            if (run.reference() != null) {
-                Run single = new Run(run.reference(), null);
-                series.add(new Series(single.name(), 0, Line.FAINT, curve(single)));
-            }
-            series.add(new Series(run.name(), 0, Line.SOLID, curve(run)));
-            charts.add(LineChart.small(run.name(), STEP, up, series, List.of()));
-        }
-        return new Figure(
-                "Loss by step",
-                "Nats a character; grey: the single-rank run of the same model. All axes are the"
-                        + " same.",
-                LineChart.alike(charts));
-    }
-
-    private Figure differences() {
-        Axis up = new Axis("difference", Axis.Scale.DECADES);
-        List<LineChart> charts = new ArrayList<>();
-        for (Run run : runs) {
-            TrainResult reference = run.reference();
-            if (reference != null) {
-                List<Double> losses = run.result().losses();
-                List<Point> points = new ArrayList<>();
-                for (int i = 0; i < losses.size(); i++) {
-                    double d = Math.abs(losses.get(i) - reference.losses().get(i));
-                    points.add(point(run, i, d, Math.max(d, FLOOR)));
-                }
-                charts.add(
-                        LineChart.small(
-                                run.name(),
-                                STEP,
-                                up,
-                                List.of(new Series(run.name(), 1, Line.SOLID, points)),
-                                List.of(
-                                        new Mark(
-                                                "tolerance " + run.tolerance(), run.tolerance()))));
-            }
-        }
-        return new Figure(
-                "Difference from the single-rank run",
-                "Of the loss at each step, nats a character; less than 1e-8 is drawn there. Below the"
-                        + " dashed line is within tolerance.",
-                LineChart.alike(charts));
-    }
-
-    private Figure speeds() {
-        List<BarChart.Group> groups = new ArrayList<>();
-        for (Run run : runs) {
-            double speed = run.result().samplesPerSecond();
-            String text = String.format(Locale.ROOT, "%.1f", speed);
-            groups.add(
-                    new BarChart.Group(
-                            run.name(),
-                            List.of(new BarChart.Bar(0, speed, text, run.name() + ": " + text))));
-        }
-        return new Figure(
-                "Speed",
-                "Of ranks that share the processors of one machine.",
-                List.of(new BarChart("Samples a second", List.of(), groups)));
-    }
-
-    private static List<Point> curve(Run run) {
-        List<Double> losses = run.result().losses();
-        List<Point> points = new ArrayList<>();
-        for (int i = 0; i < losses.size(); i++) {
-            points.add(point(run, i, losses.get(i), losses.get(i)));
-        }
-        return points;
-    }
-
-    private static Point point(Run run, int index, double value, double drawn) {
-        int step = run.result().first() + index + 1;
-        String tip = String.format(Locale.ROOT, "%s, step %d: %.6g", run.name(), step, value);
-        return new Point(step, drawn, tip);
     }
 
     ObjectNode json() {
@@ -395,6 +248,7 @@ final class TrainReport {
         top.put("version", Version.TEXT);
         top.put("processors", Cpus.processors());
         top.put("java", Runtime.version().toString());
+        top.put("setting", subtitle());
         top.put("text", text);
         top.put("unigram_entropy", entropy);
         ArrayNode all = top.putArray("runs");
@@ -455,6 +309,7 @@ final class TrainReport {
         ObjectNode experts = n.putObject("expert_balance");
         r.experts().forEach((k, v) -> put(experts, k, v));
         if (run.reference() != null) {
+            n.put("reference", new Run(run.reference(), null).name());
             n.put("largest_difference", run.difference());
             n.put("tolerance", run.tolerance());
         }

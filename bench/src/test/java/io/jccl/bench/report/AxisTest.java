@@ -25,6 +25,7 @@ class AxisTest {
                 List.of("16 B", "256 B", "4 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB"),
                 ticks(Scale.BYTES, 8, 1 << 30, 9));
         assertEquals(List.of("1000 B"), ticks(Scale.BYTES, 999, 1001, 9));
+        assertEquals("1 MiB", Axis.bytes((1 << 20) - 4));
     }
 
     @Test

@@ -8,6 +8,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.jccl.Communicator;
 import io.jccl.LocalJob;
+import io.jccl.bench.report.Page;
 import io.jccl.cli.Main;
 import java.io.File;
 import java.io.IOException;
@@ -171,6 +172,7 @@ class FlightCommandTest {
         assertEquals(0, flight("--html", page, files.get(0), files.get(1), files.get(2)));
         String html = Files.readString(page);
         assertTrue(html.contains("\"allReduce\"") && !html.contains("/*DATA*/"), "no data");
+        assertTrue(html.contains(Page.style()), "not the style of the other reports");
         assertFalse(html.contains("http://") || html.contains("https://"), "needs others");
     }
 

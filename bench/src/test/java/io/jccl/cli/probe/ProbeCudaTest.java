@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.jccl.bench.probe.Outcome;
 import io.jccl.bench.probe.Outcome.Status;
+import io.jccl.bench.probe.ProbeJson;
 import io.jccl.bench.probe.ProbeResult;
 import io.jccl.cli.OnFakes;
 import io.jccl.cli.OnFakes.Result;

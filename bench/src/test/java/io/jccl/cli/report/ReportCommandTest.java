@@ -39,9 +39,9 @@ class ReportCommandTest {
 
     @TempDir private Path folder;
 
-    private record Outcome(int status, String out, String err) {}
+    record Outcome(int status, String out, String err) {}
 
-    private static Outcome jccl(Object... words) {
+    static Outcome jccl(Object... words) {
         StringWriter out = new StringWriter();
         StringWriter err = new StringWriter();
         String[] args = java.util.Arrays.stream(words).map(Object::toString).toArray(String[]::new);
@@ -73,14 +73,14 @@ class ReportCommandTest {
         return new ObjectMapper().readTree(runs.resolve(name).toFile());
     }
 
-    private static Document page(Path file) throws Exception {
+    static Document page(Path file) throws Exception {
         String html = Files.readString(file);
         return DocumentBuilderFactory.newDefaultInstance()
                 .newDocumentBuilder()
                 .parse(new InputSource(new StringReader(html.substring(html.indexOf("<html")))));
     }
 
-    private static List<Element> elements(Document d, String tag, String style) {
+    static List<Element> elements(Document d, String tag, String style) {
         List<Element> found = new ArrayList<>();
         NodeList all = d.getElementsByTagName(tag);
         for (int i = 0; i < all.getLength(); i++) {
@@ -92,12 +92,12 @@ class ReportCommandTest {
         return found;
     }
 
-    private static List<String> texts(Document d, String tag, String style) {
+    static List<String> texts(Document d, String tag, String style) {
         return elements(d, tag, style).stream().map(Element::getTextContent).toList();
     }
 
     /** Titles of points, as text. */
-    private static List<String> tips(Document d) {
+    static List<String> tips(Document d) {
         return elements(d, "circle", "").stream().map(Element::getTextContent).toList();
     }
 
@@ -344,6 +344,14 @@ class ReportCommandTest {
                 "a | {\"config\":{\"collective\":\"x\"},\"results\":[{\"size\":\"8\"}]} | \"size\" is \"8\", expected a number",
                 "a | {\"config\":{\"collective\":\"x\"},\"results\":[{\"size\":8,\"out_of_place\":{}}]} | \"time\" is missing, expected a number",
                 "a | {\"jccl_offload\":{}} | \"copy_only_ms\" is missing, expected a number",
+                "a | {\"host_engine\":{}} | is of jccl doctor, which has no charts; give files",
+                "a | {\"micro_batch\":1,\"sources\":{}} | is of jccl plan, which has no charts",
+                "a | {\"communicators\":[]} | is of jccl flight, whose page jccl flight --html makes",
+                "a | {\"jccl_train\":{\"runs\":[]}} | \"runs\" is empty",
+                "a | {\"jccl_train\":{\"runs\":[{\"losses\":[1,\"x\"]}]}} | \"losses\" has \"x\", expected numbers",
+                "a | {\"jccl_fit_demo\":{\"sets\":[{}]}} | \"largest_parameters\" is missing, expected a number",
+                "a | {\"roofline\":{},\"matmul\":[],\"schema\":2} | \"schema\" is 2, expected 1",
+                "a | {\"roofline\":{},\"matmul\":[{}],\"schema\":1,\"warnings\":[]} | \"outcome\" of an entry of matmul is missing",
                 "a | {\"gigaflops\":1,\"plan\":{}} | \"computeShare\" is missing, expected a number",
             })
     void badFilesEndInOneLine(String name, String content, String message) throws IOException {

@@ -11,6 +11,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.networknt.schema.JsonSchema;
 import com.networknt.schema.JsonSchemaFactory;
 import com.networknt.schema.SpecVersion;
+import io.jccl.bench.report.Page;
 import io.jccl.cli.Main;
 import io.jccl.topology.Topology;
 import io.jccl.topology.read.ReadOptions;
@@ -393,6 +394,15 @@ class TopoCommandTest {
         String html = Files.readString(folder.resolve("out.html"));
         parse(html.substring(html.indexOf("<html")));
         assertTrue(html.contains("<h2>Predictions</h2>") && html.contains("<h2>Warnings</h2>"));
+        assertTrue(html.contains("(--gpu-model), or add the output of nvidia-smi nvlink -s"), html);
+        // In the style of the other reports.
+        List<String> rules =
+                Page.style()
+                        .lines()
+                        .filter(l -> l.matches("(body|h1|dl|dt|\\.warning|table|:root) .*"))
+                        .toList();
+        assertEquals(9, rules.size(), rules::toString);
+        rules.forEach(rule -> assertTrue(html.contains(rule), rule));
         assertTrue(Files.readString(folder.resolve("out.dot")).startsWith("digraph "));
         validated(Files.readString(folder.resolve("out.json")));
         // What was written for NCCL is read back as the same machine.

@@ -17,23 +17,30 @@ import org.jspecify.annotations.Nullable;
  * <p>All methods may be called by any thread.
  */
 public final class Html {
+    /** As that of the other reports (page.css of the command line, which a test compares). */
     private static final String STYLE =
             """
-            :root{color-scheme:light dark}
-            body{font:15px/1.5 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;margin:0 auto;
-            max-width:1500px;padding:1.2rem;background:light-dark(#fff,#12161c);color:light-dark(#1d2530,#e6eaf0)}
-            h1{font-size:1.4rem;margin:0 0 .2rem}h2{font-size:1.05rem;margin:1.6rem 0 .4rem}
-            .note{color:light-dark(#5b6675,#9aa6b5);margin:.2rem 0}
-            .picture{overflow-x:auto}.picture svg{max-width:100%;height:auto;min-width:min(100%,900px)}
-            table{border-collapse:collapse}
-            th,td{padding:.2rem .7rem;text-align:left;border-bottom:1px solid light-dark(#dde2e8,#2b333d);vertical-align:top}
-            th{font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-            .scroll{max-height:24rem;overflow:auto}
-            .key{display:inline-block;width:1.6rem;height:.3rem;border-radius:.2rem;vertical-align:middle}
-            dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin:.4rem 0}dt{font-weight:600}dd{margin:0}
-            button{font:inherit;margin-right:.5rem}
-            .channels g.off{display:none}
-            tr:hover td{background:light-dark(#f3f6fa,#1a212b)}
+            :root { color-scheme: light dark }
+            body { font: 14px/1.45 system-ui, "DejaVu Sans", sans-serif; margin: 24px auto; max-width: 1240px; padding: 0 16px;
+                   color: #24292f; background: #ffffff }
+            h1 { font-size: 22px; margin: 0 0 12px } h2 { font-size: 17px; margin: 28px 0 4px } p { margin: 4px 0 8px; max-width: 90ch }
+            dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 14px; margin: 0 0 12px }
+            dt { color: #57606a } dd { margin: 0; overflow-wrap: anywhere }
+            .warning { border-left: 4px solid #d55e00; padding: 4px 10px; background: #d55e0018 }
+            table { border-collapse: collapse; margin: 20px 0 8px; font-variant-numeric: tabular-nums; font-size: 13px }
+            th, td { padding: 2px 10px; text-align: right; border-bottom: 1px solid #8c959f44; white-space: nowrap }
+            th:first-child, td:first-child { text-align: left; padding-left: 0 }
+            .words th, .words td { text-align: left; white-space: normal; vertical-align: top }
+            .words .n { text-align: right }
+            .picture, .scroll { overflow: auto } .scroll { max-height: 24rem }
+            .picture svg { max-width: 100%; height: auto; min-width: min(100%, 900px) }
+            .key { display: inline-block; width: 1.6rem; height: .3rem; border-radius: .2rem; vertical-align: middle }
+            button { font: inherit; margin-right: .5rem }
+            .channels g.off { display: none }
+            @media (prefers-color-scheme: dark) {
+            body { color: #e6edf3; background: #16181d }
+            dt { color: #9da7b3 }
+            }
             """;
 
     private static final String SCRIPT =
@@ -126,7 +133,7 @@ public final class Html {
         out.append("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
         out.append("<title>").append(Text.xml(topology.name())).append(" – topology</title>\n");
         out.append("<style>\n").append(STYLE).append("</style>\n</head>\n<body>\n<h1>");
-        out.append(Text.xml(topology.name())).append("</h1>\n<p class=\"note\">");
+        out.append(Text.xml(topology.name())).append("</h1>\n<p>");
         out.append(Svg.count(topology.gpus().size(), "GPU")).append(", ");
         out.append(Svg.count(topology.nics().size(), "NIC"));
         out.append(". Bandwidths are GB/s (10^9 bytes per second), of links per direction.");
@@ -154,7 +161,7 @@ public final class Html {
         out.append("</dl>\n");
         if (!why.isEmpty()) {
             out.append("<h2>Why</h2>\n<ul>\n");
-            why.forEach(w -> out.append("<li>").append(Text.xml(w)).append("</li>\n"));
+            why.forEach(w -> out.append("<li>").append(Text.sentence(w)).append("</li>\n"));
             out.append("</ul>\n");
         }
     }
@@ -170,9 +177,9 @@ public final class Html {
         channelTable();
         table("Predictions", predictions);
         if (!warnings.isEmpty()) {
-            out.append("<h2>Warnings</h2>\n<ul>\n");
-            warnings.forEach(w -> out.append("<li>").append(Text.xml(w)).append("</li>\n"));
-            out.append("</ul>\n");
+            out.append("<h2>Warnings</h2>\n");
+            warnings.forEach(w ->
+                    out.append("<p class=\"warning\">").append(Text.sentence(w)).append("</p>\n"));
         }
         links();
         out.append("<script>\n").append(SCRIPT).append("</script>\n</body>\n</html>\n");
@@ -185,7 +192,7 @@ public final class Html {
         }
         out.append("<h2>Channels</h2>\n<p><button type=\"button\" id=\"all\">all</button>");
         out.append("<button type=\"button\" id=\"none\">none</button></p>\n");
-        out.append("<div class=\"scroll\"><table>\n");
+        out.append("<div class=\"scroll\"><table class=\"words\">\n");
         for (int i = 0; i < channels.size(); i++) {
             RenderedChannel c = channels.get(i);
             out.append("<tr><td><label><input type=\"checkbox\" checked=\"\" data-channel=\"");
@@ -216,7 +223,7 @@ public final class Html {
     }
 
     private void links() {
-        out.append("<h2>Links</h2>\n<div class=\"scroll\"><table>\n<tr><th>from</th><th>to</th>");
+        out.append("<h2>Links</h2>\n<div class=\"scroll\"><table class=\"words\">\n<tr><th>from</th><th>to</th>");
         out.append(
                 "<th>kind</th><th class=\"n\">links</th><th class=\"n\">GB/s per direction</th>");
         out.append("<th>figure from</th></tr>\n");

@@ -17,12 +17,12 @@ final class SvgStyle {
         out.append("<style>\n");
         out.append(
                 """
-                .jccl-topo text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:#1d2530}
+                .jccl-topo text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:#24292f}
                 .jccl-topo .bg{fill:#ffffff}
                 .jccl-topo .title{font-size:17px;font-weight:600}
-                .jccl-topo .small{font-size:12px;fill:#5b6675}
+                .jccl-topo .small{font-size:12px;fill:#57606a}
                 .jccl-topo .name{font-weight:600;text-anchor:middle}
-                .jccl-topo .sub{font-size:10px;text-anchor:middle;fill:#5b6675}
+                .jccl-topo .sub{font-size:10px;text-anchor:middle;fill:#57606a}
                 .jccl-topo .rate{font-size:10px;fill:#3b4654;stroke:#ffffff;stroke-width:3px;paint-order:stroke;stroke-linejoin:round}
                 .jccl-topo .switch{font-size:11px}
                 .jccl-topo .box{stroke-width:1.2}
@@ -43,10 +43,10 @@ final class SvgStyle {
                 .jccl-topo .hop{stroke-width:1.6}
                 .jccl-topo .whole{stroke-width:3;stroke-opacity:.55}
                 @media (prefers-color-scheme:dark){
-                .jccl-topo text{fill:#e6eaf0}
-                .jccl-topo .bg{fill:#12161c}
-                .jccl-topo .small,.jccl-topo .sub{fill:#9aa6b5}
-                .jccl-topo .rate{fill:#c3ccd8;stroke:#12161c}
+                .jccl-topo text{fill:#e6edf3}
+                .jccl-topo .bg{fill:#16181d}
+                .jccl-topo .small,.jccl-topo .sub{fill:#9da7b3}
+                .jccl-topo .rate{fill:#c3ccd8;stroke:#16181d}
                 .jccl-topo .gpu{fill:#22330f;stroke:#86c232}
                 .jccl-topo .nic,.jccl-topo .network{fill:#10303a;stroke:#4fb3c4}
                 .jccl-topo .nvswitch{fill:#1b2a0c;stroke:#76b900}

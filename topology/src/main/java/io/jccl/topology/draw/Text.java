@@ -8,11 +8,22 @@ final class Text {
     /** Names longer than this are cut: they come from a file that anyone may have written. */
     private static final int LONGEST = 200;
 
+    private static final int LONGEST_SENTENCE = 2000;
+
     private Text() {}
 
-    /** For element content and attribute values of XML and HTML. */
+    /** A name, for element content and attribute values of XML and HTML. */
     static String xml(String text) {
-        return Xml.escape(plain(text)).replace("'", "&#39;");
+        return xml(text, LONGEST);
+    }
+
+    /** Our own sentence, in which there may be names. */
+    static String sentence(String text) {
+        return xml(text, LONGEST_SENTENCE);
+    }
+
+    private static String xml(String text, int longest) {
+        return Xml.escape(plain(text, longest)).replace("'", "&#39;");
     }
 
     /** A quoted string of the DOT language. */
@@ -25,10 +36,14 @@ final class Text {
      * the direction of the text round.
      */
     static String plain(String text) {
-        StringBuilder b = new StringBuilder(Math.min(text.length(), LONGEST) + 1);
+        return plain(text, LONGEST);
+    }
+
+    private static String plain(String text, int longest) {
+        StringBuilder b = new StringBuilder(Math.min(text.length(), longest) + 1);
         int shown = 0;
         for (int i = 0; i < text.length(); ) {
-            if (++shown > LONGEST) {
+            if (++shown > longest) {
                 b.append('…');
                 break;
             }

@@ -1,12 +1,12 @@
-package io.jccl.cli.probe;
+package io.jccl.bench.probe;
 
 import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.PropertyNamingStrategies;
 import com.fasterxml.jackson.databind.SerializationFeature;
-import io.jccl.bench.probe.ProbeResult;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import org.jspecify.annotations.Nullable;
@@ -15,7 +15,6 @@ import org.jspecify.annotations.Nullable;
 public final class ProbeJson {
     private static final ObjectMapper MAPPER =
             new ObjectMapper()
-                    .enable(SerializationFeature.INDENT_OUTPUT)
                     .enable(SerializationFeature.WRITE_ENUMS_USING_TO_STRING)
                     .enable(DeserializationFeature.READ_ENUMS_USING_TO_STRING)
                     // New fields may be added at any time.
@@ -25,17 +24,24 @@ public final class ProbeJson {
     private ProbeJson() {}
 
     /**
-     * Writes a result.
+     * Converts a result.
      *
      * @param result the result
      * @return one JSON object
      */
-    public static String of(ProbeResult result) {
-        try {
-            return MAPPER.writeValueAsString(result);
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
+    public static ObjectNode of(ProbeResult result) {
+        return MAPPER.valueToTree(result);
+    }
+
+    /**
+     * Converts it back.
+     *
+     * @param root what {@link #of} has returned
+     * @return the result
+     * @throws IllegalArgumentException if a field has a value of another kind
+     */
+    public static ProbeResult result(JsonNode root) {
+        return MAPPER.convertValue(root, ProbeResult.class);
     }
 
     /**
