@@ -115,7 +115,9 @@ final class Fits {
         return new Figure(
                 "Speed by size",
                 "Samples a second over parameters, up to the largest model that trains."
-                        + (all.isEmpty() ? " Colours are those of the bars." : " Grey: " + all + ".")
+                        + (all.isEmpty()
+                                ? " Colours are those of the bars."
+                                : " Grey: " + all + ".")
                         + " All axes are the same.",
                 LineChart.alike(charts));
     }

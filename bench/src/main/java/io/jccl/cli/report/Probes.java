@@ -93,11 +93,13 @@ final class Probes {
         }
     }
 
-    private static Chart chart(
-            String title, Map<Run, ProbeReport.Chart> charts, List<Run> runs) {
+    private static Chart chart(String title, Map<Run, ProbeReport.Chart> charts, List<Run> runs) {
         ProbeReport.Chart any = charts.values().iterator().next();
         List<String> colours =
-                charts.values().stream().flatMap(c -> c.lines().keySet().stream()).distinct().toList();
+                charts.values().stream()
+                        .flatMap(c -> c.lines().keySet().stream())
+                        .distinct()
+                        .toList();
         List<Series> series = new ArrayList<>();
         charts.forEach((run, c) ->
                 c.lines()
@@ -123,8 +125,7 @@ final class Probes {
     }
 
     private static Point point(String name, ProbeReport.Point p, ProbeReport.Chart c) {
-        String tip =
-                name + ": " + x(c, p.x()) + ", " + Axis.number(p.y()) + " " + c.y();
+        String tip = name + ": " + x(c, p.x()) + ", " + Axis.number(p.y()) + " " + c.y();
         return new Point(p.x(), p.y(), p.low(), p.high(), tip);
     }
 
@@ -209,8 +210,8 @@ final class Probes {
                     .computeIfAbsent(p.name().replaceFirst(" \\d+$", ""), n -> new ArrayList<>())
                     .add(new Point(p.flopsPerByte(), p.teraflops(), tip));
         }
-        operations.forEach((name, points) ->
-                series.add(new Series(name, series.size(), Line.NONE, points)));
+        operations.forEach(
+                (name, points) -> series.add(new Series(name, series.size(), Line.NONE, points)));
         List<Mark> marks =
                 r.compute().stream().map(c -> new Mark(c.type(), c.teraflops())).toList();
         return LineChart.of(

@@ -223,7 +223,8 @@ public final class Html {
     }
 
     private void links() {
-        out.append("<h2>Links</h2>\n<div class=\"scroll\"><table class=\"words\">\n<tr><th>from</th><th>to</th>");
+        out.append("<h2>Links</h2>\n<div class=\"scroll\"><table class=\"words\">\n");
+        out.append("<tr><th>from</th><th>to</th>");
         out.append(
                 "<th>kind</th><th class=\"n\">links</th><th class=\"n\">GB/s per direction</th>");
         out.append("<th>figure from</th></tr>\n");
