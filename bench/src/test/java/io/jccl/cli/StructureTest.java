@@ -63,6 +63,7 @@ class StructureTest {
             Set.of(
                     "io.jccl",
                     "io.jccl.bindings",
+                    "io.jccl.compute",
                     "io.jccl.device",
                     "io.jccl.error",
                     "io.jccl.gemm",

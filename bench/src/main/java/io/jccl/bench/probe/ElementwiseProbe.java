@@ -1,9 +1,12 @@
 package io.jccl.bench.probe;
 
+import io.jccl.compute.Compute;
 import io.jccl.device.Buffer;
 import io.jccl.device.DataType;
 import io.jccl.device.Device;
+import io.jccl.device.Stream;
 import io.jccl.offload.optim.Adam;
+import io.jccl.offload.optim.DeviceOptimizer;
 import io.jccl.offload.optim.OptimizerState;
 import io.jccl.offload.optim.Workers;
 import io.jccl.train.Functions;
@@ -16,7 +19,8 @@ import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Elementwise operations of a trainer by size: a sum on one thread, an Adam step on all threads.
+ * Elementwise operations of a trainer by size: a sum on one thread, an Adam step on all threads; on
+ * a GPU by the kernels of {@link Compute}.
  */
 final class ElementwiseProbe {
     private static final long SMALLEST = 4 << 10;
@@ -62,13 +66,6 @@ final class ElementwiseProbe {
 
     List<ProbeResult.Elementwise> run(Budget budget) {
         List<ProbeResult.Elementwise> rows = new ArrayList<>();
-        if (config.cuda()) {
-            Outcome none = Outcome.lacking("no kernels on this device yet");
-            for (Operation o : Operation.values()) {
-                rows.add(row(o, config.maxBytes() / Float.BYTES, 1, none));
-            }
-            return rows;
-        }
         List<Long> counts = new ArrayList<>();
         long most = Math.max(1, Math.min(config.maxBytes(), room / 4) / Float.BYTES);
         for (long c = Math.min(SMALLEST, most); c <= most; c *= FACTOR) {
@@ -79,9 +76,10 @@ final class ElementwiseProbe {
             for (long count : counts) {
                 progress.accept(o + " of " + count + " elements");
                 // The first one includes compilation.
-                double compile = count == counts.getFirst() ? budget.left() * COMPILE_SHARE : 0;
+                boolean first = count == counts.getFirst() && !config.cuda();
+                double compile = first ? budget.left() * COMPILE_SHARE : 0;
                 double share = budget.share(rest--);
-                int threads = o == Operation.ADD ? 1 : config.threads();
+                int threads = o == Operation.ADD || config.cuda() ? 1 : config.threads();
                 Outcome outcome =
                         measure(
                                 o,
@@ -109,7 +107,46 @@ final class ElementwiseProbe {
     }
 
     private Outcome measure(Operation o, long count, Function<Meter.Work, Timing> meter) {
+        if (config.cuda()) {
+            return kernel(o, count, meter);
+        }
         return o == Operation.ADD ? add(count, meter) : adam(count, meter);
+    }
+
+    /** The same on a GPU; lacking where the CUDA runtime cannot load kernels. */
+    private Outcome kernel(Operation o, long count, Function<Meter.Work, Timing> meter) {
+        Device gpu = config.device();
+        Adam adam = Adam.defaults();
+        try (Compute compute = Compute.of(gpu);
+                Stream stream = gpu.newStream();
+                DeviceOptimizer state = DeviceOptimizer.allocate(adam, compute, count);
+                Buffer ones = gpu.allocate(DataType.FLOAT32, count)) {
+            compute.fill(ones, 1, stream);
+            if (o == Operation.ADD) {
+                compute.fill(state.moment(0), 2, stream);
+                Timing timing =
+                        meter.apply(times -> {
+                            for (int i = 0; i < times; i++) {
+                                compute.add(ones, state.moment(0), state.parameters(), stream);
+                            }
+                            stream.synchronize();
+                        });
+                return outcome(timing, wrong(state.parameters(), count - 1, 3, 0));
+            }
+            long[] step = {0};
+            Timing timing =
+                    meter.apply(times -> {
+                        for (int i = 0; i < times; i++) {
+                            state.step(ones, null, ++step[0], RATE, 1, stream);
+                        }
+                        stream.synchronize();
+                    });
+            double expected = -RATE * step[0];
+            double bound = roundingError(step[0], expected);
+            return outcome(timing, wrong(state.parameters(), count - 1, expected, bound));
+        } catch (UnsupportedOperationException e) {
+            return Outcome.lacking(String.valueOf(e.getMessage()));
+        }
     }
 
     private static Outcome add(long count, Function<Meter.Work, Timing> meter) {

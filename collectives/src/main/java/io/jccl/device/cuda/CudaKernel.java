@@ -69,7 +69,8 @@ public final class CudaKernel {
                             + has / 10
                             + "."
                             + has % 10
-                            + ", and JCCL's kernels need 7.0 or newer; compute on the host instead");
+                            + ", and JCCL's kernels need 7.0 or newer; compute on the host"
+                            + " instead");
         }
         return device.current(() -> {
             int mode = CudaBuffer.exchangeCaptureMode(cudart_h.cudaStreamCaptureModeRelaxed());

@@ -82,30 +82,28 @@ final class StepWork {
         }
         Checks.notNegative("the learning rate", learningRate);
         return switch (optimizer) {
-                    case Adam a -> {
-                        work.decay = (float) a.weightDecay();
-                        moments(a.beta1(), a.beta2(), a.epsilon(), step, learningRate);
-                        yield UpdateKernel.Rule.ADAM;
-                    }
-                    case AdamW a -> {
-                        work.decay = (float) (1 - learningRate * a.weightDecay());
-                        moments(a.beta1(), a.beta2(), a.epsilon(), step, learningRate);
-                        yield UpdateKernel.Rule.ADAMW;
-                    }
-                    case Sgd s -> {
-                        work.decay = (float) s.weightDecay();
-                        // In the first step the momentum is the gradient itself.
-                        work.keep1 = step == 1 ? 0 : (float) s.momentum();
-                        work.add1 = step == 1 ? 1 : (float) (1 - s.dampening());
-                        work.keep2 = (float) s.momentum();
-                        work.rate = (float) learningRate;
-                        yield s.momentum() == 0
-                                ? UpdateKernel.Rule.SGD
-                                : s.nesterov()
-                                        ? UpdateKernel.Rule.NESTEROV
-                                        : UpdateKernel.Rule.MOMENTUM;
-                    }
-                };
+            case Adam a -> {
+                work.decay = (float) a.weightDecay();
+                moments(a.beta1(), a.beta2(), a.epsilon(), step, learningRate);
+                yield UpdateKernel.Rule.ADAM;
+            }
+            case AdamW a -> {
+                work.decay = (float) (1 - learningRate * a.weightDecay());
+                moments(a.beta1(), a.beta2(), a.epsilon(), step, learningRate);
+                yield UpdateKernel.Rule.ADAMW;
+            }
+            case Sgd s -> {
+                work.decay = (float) s.weightDecay();
+                // In the first step the momentum is the gradient itself.
+                work.keep1 = step == 1 ? 0 : (float) s.momentum();
+                work.add1 = step == 1 ? 1 : (float) (1 - s.dampening());
+                work.keep2 = (float) s.momentum();
+                work.rate = (float) learningRate;
+                yield s.momentum() == 0
+                        ? UpdateKernel.Rule.SGD
+                        : s.nesterov() ? UpdateKernel.Rule.NESTEROV : UpdateKernel.Rule.MOMENTUM;
+            }
+        };
     }
 
     /** What a step does to an element, for a device. */
