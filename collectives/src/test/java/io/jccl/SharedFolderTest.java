@@ -266,6 +266,19 @@ class SharedFolderTest {
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
     }
 
+    /** What a process wrote to the store after its marker was deleted, when the remover was killed. */
+    @Test
+    void whatIsLeftOfADeletionIsRemoved() throws IOException {
+        Path folder = killed(job);
+        Path store = folder.resolve("store-1");
+        Files.createDirectory(store, PRIVATE);
+        Files.writeString(store.resolve("world%2Fleft-2"), "x");
+        Path dead = root.resolve(folder.getFileName() + ".old-8acd2810bacf31c6");
+        Files.move(folder, dead);
+        LocalJob.cleanUp(job);
+        assertEquals(Map.of(root.toString(), "folder"), contents(root));
+    }
+
     @Test
     void aLivingJobIsNotRemoved() throws IOException {
         try (Workers workers = world(job)) {

@@ -186,6 +186,10 @@ final class OwnFolder {
                 && TEMPORARY.matcher(name.substring(start.length())).matches();
     }
 
+    private static boolean isBeingDeleted(@Nullable Path folder) {
+        return folder != null && folder.getFileName().toString().contains(OLD);
+    }
+
     /**
      * Deletes a folder with a temporary name whose creator was killed before it wrote the marker,
      * or whose remover was killed after it deleted the marker: it holds nothing, or an empty
@@ -260,10 +264,13 @@ final class OwnFolder {
 
     private static boolean collectStore(Path store, List<Path> found) throws IOException {
         List<Path> files = new ArrayList<>();
-        // It is empty if its creator was killed before it wrote the marker.
+        // It is empty if its creator was killed before it wrote the marker, and has none if a process
+        // wrote to it while it was being deleted with its folder, whose marker goes last.
         boolean ours =
                 collect(store, STORE_FILES, files)
-                        && (files.isEmpty() || files.contains(store.resolve(MARKER)));
+                        && (files.isEmpty()
+                                || files.contains(store.resolve(MARKER))
+                                || isBeingDeleted(store.getParent()));
         found.addAll(files);
         return ours;
     }
