@@ -147,7 +147,7 @@ final class RasText {
             common = common.replaceFirst("^have", "has");
             add(kind, hash, -1, m.group(1));
         } else if ((m = match(MISSING_RANKS, line)) != null) {
-            for (String rank : m.group(1).split(",")) {
+            for (String rank : m.group(1).split(",", -1)) {
                 if (!rank.isEmpty()) {
                     add(kind, hash, number(rank), "gave no data");
                 }

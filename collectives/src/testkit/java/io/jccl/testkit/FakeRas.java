@@ -21,6 +21,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  *
  * <p>Communicators must differ in size or state, since each is a group of its own here.
  */
+@SuppressWarnings({"AnnotateFormatMethod", "StringConcatToTextBlock"}) // lines as in the source
 public final class FakeRas implements AutoCloseable {
     private static final List<String> FUNCTIONS = // init.cc:52
             List.of("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce");
