@@ -3,6 +3,7 @@ import io.jccl.Communicator;
 import io.jccl.CommunicatorOptions;
 import io.jccl.RankFailedException;
 import io.jccl.ReduceOp;
+import io.jccl.bindings.NcclException;
 import io.jccl.device.Buffer;
 import io.jccl.device.Cuda;
 import io.jccl.device.DataType;
@@ -77,7 +78,7 @@ public class ElasticTrainer {
                 try {
                     trainer.train(comm, weights, gradient);
                     Thread.sleep(pause);
-                } catch (RankFailedException | CollectiveTimeoutException e) {
+                } catch (RankFailedException | CollectiveTimeoutException | NcclException e) {
                     List<Integer> left = trainer.survivors(++round, ranks.size());
                     List<Integer> excluded = new ArrayList<>();
                     for (int r = 0; r < ranks.size(); r++) {

@@ -278,7 +278,7 @@ public final class RunCommand implements Callable<Integer> {
     private Map<String, String> variables(CommandLine line) {
         Map<String, String> all = new HashMap<>();
         for (String v : variables) {
-            String name = v.replaceFirst("=.*", "");
+            String name = v.replaceFirst("(?s)=.*", "");
             check(line, !name.isEmpty(), "-x is '" + v + "', expected NAME or NAME=value");
             check(
                     line,

@@ -151,7 +151,9 @@ public final class Progress {
         if (done > base && now > baseNanos) {
             double perSecond = (done - base) * 1e9 / (now - baseNanos);
             if (counted) {
-                text += String.format(Locale.ROOT, perSecond < 10 ? ", %.2f/s" : ", %.0f/s", perSecond);
+                text +=
+                        String.format(
+                                Locale.ROOT, perSecond < 10 ? ", %.2f/s" : ", %.0f/s", perSecond);
             }
             text += ", " + time(Math.round((all - done) / perSecond)) + " left";
         }

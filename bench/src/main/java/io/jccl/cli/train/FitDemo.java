@@ -194,7 +194,8 @@ public final class FitDemo implements Callable<Integer> {
             Experiment experiment =
                     new Experiment(
                             settings,
-                            (what, done, all) -> progress.at("fit-demo, " + what, done, all, "sets"));
+                            (what, done, all) ->
+                                    progress.at("fit-demo, " + what, done, all, "sets"));
             List<Experiment.Row> rows = experiment.run(sets);
             progress.erase();
             FitReport report = new FitReport(settings, rows);

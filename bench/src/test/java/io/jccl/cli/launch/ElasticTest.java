@@ -97,8 +97,8 @@ class ElasticTest {
         threeOfFourGoOnAndEndAsThreeWouldFromThere(victim, "--grace", "5");
     }
 
-    private void threeOfFourGoOnAndEndAsThreeWouldFromThere(
-            int victim, String option, String value) throws Exception {
+    private void threeOfFourGoOnAndEndAsThreeWouldFromThere(int victim, String option, String value)
+            throws Exception {
         Thread killer = killer(victim, o -> !o.with("step 50").isEmpty());
         int status = train(folder, 4, "-n", "4", "--min-ranks", "3", option, value);
         killer.interrupt();

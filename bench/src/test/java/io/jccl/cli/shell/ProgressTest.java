@@ -67,8 +67,7 @@ class ProgressTest {
         now = 6_000_000_000L;
         p.at("probe", 1.2);
         assertEquals(
-                "\r\033[Kprobe: 30 %, 0:07 left\r\033[Kprobe: 100 %, 0:00 left",
-                text.toString());
+                "\r\033[Kprobe: 30 %, 0:07 left\r\033[Kprobe: 100 %, 0:00 left", text.toString());
     }
 
     @Test

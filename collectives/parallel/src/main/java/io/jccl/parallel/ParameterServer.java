@@ -24,8 +24,8 @@ import org.jspecify.annotations.Nullable;
  *
  * {@snippet class="snippets.Parallel" region="server"}
  *
- * <p>{@link #serve} returns once all workers have closed their object. Every
- * pair of a worker and a server has its own communicator, used by its own thread on the server.
+ * <p>{@link #serve} returns once all workers have closed their object. Every pair of a worker and a
+ * server has its own communicator, used by its own thread on the server.
  *
  * <p>If a worker closes its object, the others continue without it. If a rank dies, hangs or fails,
  * all others throw a {@link JcclException} that names it, within the communicator's timeout.

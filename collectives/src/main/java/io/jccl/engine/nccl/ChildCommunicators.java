@@ -113,10 +113,7 @@ final class ChildCommunicators {
         // Who goes on without ranks knows what went wrong: the streams serve the new communicator.
         rank.issued().detach();
         List<Integer> remaining =
-                IntStream.range(0, rank.size())
-                        .boxed()
-                        .filter(r -> !excluded.contains(r))
-                        .toList();
+                IntStream.range(0, rank.size()).boxed().filter(r -> !excluded.contains(r)).toList();
         NcclRank made =
                 NcclEngine.join(
                         members.without("without" + ++attempts, remaining),

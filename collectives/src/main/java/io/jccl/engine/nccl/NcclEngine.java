@@ -212,7 +212,8 @@ public final class NcclEngine {
         try {
             Path folder = meeting.folder();
             Store store = folder == null ? Store.inMemory() : Store.folder(folder);
-            NcclRank made = join(Membership.of(store, "world", meeting), device, options, List.of());
+            NcclRank made =
+                    join(Membership.of(store, "world", meeting), device, options, List.of());
             made.whenClosed(last -> {
                 if (last) {
                     meeting.deleteFolder();
