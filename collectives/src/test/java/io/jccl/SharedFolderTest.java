@@ -266,7 +266,9 @@ class SharedFolderTest {
         assertEquals(Map.of(root.toString(), "folder"), contents(root));
     }
 
-    /** What a process wrote to the store after its marker was deleted, when the remover was killed. */
+    /**
+     * What a process wrote to the store after its marker was deleted, when the remover was killed.
+     */
     @Test
     void whatIsLeftOfADeletionIsRemoved() throws IOException {
         Path folder = killed(job);

@@ -264,7 +264,8 @@ final class OwnFolder {
 
     private static boolean collectStore(Path store, List<Path> found) throws IOException {
         List<Path> files = new ArrayList<>();
-        // It is empty if its creator was killed before it wrote the marker, and has none if a process
+        // It is empty if its creator was killed before it wrote the marker, and has none if a
+        // process
         // wrote to it while it was being deleted with its folder, whose marker goes last.
         boolean ours =
                 collect(store, STORE_FILES, files)

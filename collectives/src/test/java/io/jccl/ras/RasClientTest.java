@@ -231,7 +231,9 @@ class RasClientTest {
         JcclException e =
                 assertThrows(
                         JcclException.class, () -> RasClient.ask("127.0.0.1:" + port, 1, PATIENCE));
-        assertTrue(String.valueOf(e.getMessage()).contains("nothing listens at 127.0.0.1:" + port), e::getMessage);
+        assertTrue(
+                String.valueOf(e.getMessage()).contains("nothing listens at 127.0.0.1:" + port),
+                e::getMessage);
         assertTrue(String.valueOf(e.getMessage()).contains("NCCL_RAS_ENABLE"), e::getMessage);
     }
 

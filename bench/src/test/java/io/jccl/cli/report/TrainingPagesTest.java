@@ -109,8 +109,7 @@ class TrainingPagesTest {
         }
         assertTrue(runs >= 2, "only " + runs);
         assertEquals(2 * runs, elements(d, "circle", "").size());
-        assertTrue(
-                texts(d, "td", "").contains("b, all techniques"), texts(d, "td", "")::toString);
+        assertTrue(texts(d, "td", "").contains("b, all techniques"), texts(d, "td", "")::toString);
     }
 
     @Test
