@@ -91,8 +91,9 @@ public final class StoreHandshake {
      * compatible, or not.
      *
      * @param facts facts that must be equal; the version of JCCL and the world size are added
-     * @param timeout how long to wait for the others @throws CollectiveTimeoutException on all
-     *     ranks, if some did not come within the timeout of one; the message names them
+     * @param timeout how long to wait for the others
+     * @throws CollectiveTimeoutException on all ranks, if some did not come within the timeout of
+     *     one; the message names them
      * @throws JcclException on all ranks, if some differ or two claim the same rank; the message
      *     names them with their hosts and process numbers
      * @throws RankFailedException on all ranks, if one failed in the meantime
@@ -121,11 +122,9 @@ public final class StoreHandshake {
         long here = store.add(key("here"), 1);
         boolean first = store.compareAndSet(key("first"), null, bytes(rank + "\n" + mine));
         String other = first ? null : read("first");
-        if (other != null && differs(mine, other.substring(other.indexOf('\n') + 1))) {
-            awaitRest(deadline);
-            judge();
-        } else if (here >= size) {
-            judge();
+        if (here >= size
+                || (other != null && differs(mine, other.substring(other.indexOf('\n') + 1)))) {
+            judge(deadline);
         }
         String said = await(deadline, timeout, broken);
         throwUnlessAllHere(said);
@@ -185,11 +184,13 @@ public final class StoreHandshake {
         return cards;
     }
 
-    /** Checks all present ranks; returns what is wrong, or success if none is missing. */
-    private void judge() {
+    /** Writes the verdict if ranks differ, or if none is missing. */
+    private void judge(long deadline) {
+        String where = "communicator '" + name + "'";
         List<RankInfo> cards = cards();
-        String wrong = RankInfo.differences("communicator '" + name + "'", cards);
-        if (wrong != null) {
+        if (RankInfo.differences(where, cards) != null) {
+            awaitRest(deadline);
+            String wrong = Objects.requireNonNull(RankInfo.differences(where, cards()));
             String unused = verdict(Verdict.DIFFERENT, wrong);
         } else if (cards.size() == size) {
             String unused = verdict(Verdict.ALL_HERE, "");

@@ -309,12 +309,12 @@ final class CudaCompute extends CheckedCompute {
         int log = unit(from | to | sourceWidth * size | targetWidth * size | columns * size);
         launch(this.columns[log])
                 .put(from)
-                .put(sourceWidth * size >> log)
+                .put((sourceWidth * size) >> log)
                 .put(to)
-                .put(targetWidth * size >> log)
+                .put((targetWidth * size) >> log)
                 .put(rows)
-                .put(columns * size >> log)
-                .run(on(stream), blocks(rows * (columns * size >> log)));
+                .put((columns * size) >> log)
+                .run(on(stream), blocks(rows * ((columns * size) >> log)));
     }
 
     @Override

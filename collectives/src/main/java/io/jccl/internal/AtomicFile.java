@@ -30,7 +30,8 @@ public final class AtomicFile {
      * Writes a file, first with {@code .part} added to its name. Afterwards its content is on the
      * disk; its name is, after {@link #force} was called for the folder.
      *
-     * @param file an existing file is replaced @param body writes the content
+     * @param file an existing file is replaced
+     * @param body writes the content
      * @throws IOException if writing fails; the file is then unchanged
      */
     public static void write(Path file, Body body) throws IOException {
@@ -56,8 +57,8 @@ public final class AtomicFile {
      * Renames a complete file.
      *
      * @param part in the same folder as the final file
-     * @param file the final file; an existing one is replaced @throws IOException if it cannot be
-     *     renamed
+     * @param file the final file; an existing one is replaced
+     * @throws IOException if it cannot be renamed
      */
     public static void rename(Path part, Path file) throws IOException {
         Files.move(part, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);

@@ -64,8 +64,8 @@ public final class Interrupts {
     /**
      * The error that ends a wait.
      *
-     * @param wait the waiting thread and the awaited event @param consequence the state of the
-     *     operation
+     * @param wait the waiting thread and the awaited event
+     * @param consequence the state of the operation
      * @return the error
      */
     public static JcclException error(String wait, String consequence) {

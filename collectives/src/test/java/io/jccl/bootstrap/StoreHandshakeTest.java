@@ -38,6 +38,10 @@ class StoreHandshakeTest {
 
     private static final String HERE = RankInfo.here();
 
+    private static RankInfo.Fact versionOfNccl(String version) {
+        return new RankInfo.Fact("versions of NCCL", version, "install one version everywhere");
+    }
+
     private record Rank(int rank, int size, String version, long afterMillis) {
         static Rank of(int rank, int size) {
             return new Rank(rank, size, "2.30.7", 0);
@@ -55,13 +59,7 @@ class StoreHandshakeTest {
                         threads.submit(() -> {
                             Thread.sleep(r.afterMillis);
                             new StoreHandshake(store, "world", r.rank, r.size)
-                                    .answer(
-                                            List.of(
-                                                    new RankInfo.Fact(
-                                                            "versions of NCCL",
-                                                            r.version,
-                                                            "install one version everywhere")),
-                                            timeout);
+                                    .answer(List.of(versionOfNccl(r.version)), timeout);
                             return null;
                         }));
             }
@@ -132,12 +130,9 @@ class StoreHandshakeTest {
     void rankThatEndsWhileOthersWaitIsNamedByAll(int size, int killed, int missing)
             throws InterruptedException {
         try (Store store = Store.inMemory()) {
-            RankInfo.Fact fact =
-                    new RankInfo.Fact(
-                            "versions of NCCL", "2.30.7", "install one version everywhere");
             store.set(
                     "world/card-" + killed,
-                    RankInfo.own(killed, size, List.of(fact))
+                    RankInfo.own(killed, size, List.of(versionOfNccl("2.30.7")))
                             .write()
                             .getBytes(StandardCharsets.UTF_8));
             long here = store.add("world/here", 1);
@@ -224,6 +219,23 @@ class StoreHandshakeTest {
                     "rank 33 2.18.1",
                     "rank 40 2.27.3",
                     "46 more ranks 2.30.7");
+        }
+    }
+
+    /** A rank that expects fewer than there are is the last for itself before others have come. */
+    @Test
+    void theLastOfFewerRanksWaitsForTheOthers() throws Exception {
+        try (Store store = Store.inMemory()) {
+            // Rank 0 is here, but has not got as far as to be the first.
+            String card = RankInfo.own(0, 3, List.of(versionOfNccl("2.30.7"))).write();
+            store.set("world/card-0", card.getBytes(StandardCharsets.UTF_8));
+            store.add("world/here", 1);
+            List<Rank> others = List.of(Rank.of(1, 2), new Rank(2, 3, "2.30.7", 300));
+            names(
+                    story(call(store, LONG, others), JcclException.class),
+                    "rank 0 3",
+                    "rank 1 2",
+                    "rank 2 3");
         }
     }
 

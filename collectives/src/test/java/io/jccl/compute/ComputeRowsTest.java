@@ -60,8 +60,9 @@ class ComputeRowsTest extends ComputeTests {
         r.stream.synchronize();
         for (int i = 0; i < 4 * width; i++) {
             double expected = 7;
+            int row = i / width;
             for (int k = 0; k < rows; k++) {
-                expected = back[k] == i / width ? source[k * width + i % width] : expected;
+                expected = back[k] == row ? source[k * width + i % width] : expected;
             }
             assertEquals(expected, scattered.get(i), what + " scattered " + i);
         }
@@ -147,7 +148,9 @@ class ComputeRowsTest extends ComputeTests {
     }
 
     private static void refuses(String text, Runnable call) {
-        String message = assertThrows(IllegalArgumentException.class, call::run).getMessage();
+        String message =
+                String.valueOf(
+                        assertThrows(IllegalArgumentException.class, call::run).getMessage());
         assertTrue(message.contains(text), message);
     }
 }

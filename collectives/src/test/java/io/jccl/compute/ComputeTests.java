@@ -105,7 +105,7 @@ abstract class ComputeTests {
         stream.synchronize();
         int n = (int) slice.count();
         for (Buffer all : open) {
-            if (all.address() + EDGE * all.dataType().size() == slice.address()
+            if (all.address() + (long) EDGE * all.dataType().size() == slice.address()
                     && all.count() == n + 2 * EDGE) {
                 try (Buffer host = Device.host().allocate(all.dataType(), all.count())) {
                     all.copyTo(host.asSegment());

@@ -19,8 +19,8 @@ abstract class ChunkedAlgorithm {
     /**
      * The resources of algorithms.
      *
-     * @param rank this rank @param order ranks in the order in which they forward data, the same on
-     *     all of them
+     * @param rank this rank
+     * @param order ranks in the order in which they forward data, the same on all of them
      */
     record Context(
             SharedMemoryTransport fabric,

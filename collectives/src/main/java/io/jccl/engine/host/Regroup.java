@@ -77,8 +77,8 @@ final class Regroup implements AutoCloseable {
     /**
      * Meets the other processes.
      *
-     * @param own this rank's index among the remaining ranks @param members the old ranks of the
-     *     remaining ones
+     * @param own this rank's index among the remaining ranks
+     * @param members the old ranks of the remaining ones
      * @param alive whether an old rank is alive
      */
     SharedMemoryTransport processes(

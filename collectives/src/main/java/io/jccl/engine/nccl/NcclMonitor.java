@@ -357,6 +357,9 @@ final class NcclMonitor {
         String broken = waits() ? members.broken() : members.failure();
         if (broken != null) {
             reached(issued.reached()); // this thread may have been stopped since it looked
+            if (!waits() && members.failure() == null) {
+                return; // what it waited for has completed: a lost rank matters to the next one
+            }
             CollectiveMismatchException mismatch = members.disagreement();
             rank.failures()
                     .fail(

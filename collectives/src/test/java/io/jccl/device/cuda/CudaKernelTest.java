@@ -133,7 +133,9 @@ class CudaKernelTest {
                 Buffer x = device.allocate(DataType.FLOAT32, 5000)) {
             TestFake.inject("cudaLaunchKernelExC:1:error=701");
             String message =
-                    assertThrows(CudaException.class, () -> c.scale(x, 2, x, stream)).getMessage();
+                    String.valueOf(
+                            assertThrows(CudaException.class, () -> c.scale(x, 2, x, stream))
+                                    .getMessage());
             assertTrue(message.contains("kernel scale_f32, 5 blocks of 256 threads"), message);
             assertTrue(message.contains("cudaErrorLaunchOutOfResources"), message);
             c.scale(x, 2, x, stream);
@@ -160,7 +162,9 @@ class CudaKernelTest {
     void anOldDeviceIsRefused() {
         TestFake.capability(61);
         Device view = Cuda.view(3);
-        String message = assertThrows(JcclException.class, () -> Compute.of(view)).getMessage();
+        String message =
+                String.valueOf(
+                        assertThrows(JcclException.class, () -> Compute.of(view)).getMessage());
         assertTrue(message.contains("compute capability 6.1"), message);
         assertTrue(message.contains("need 7.0 or newer"), message);
     }

@@ -267,7 +267,7 @@ class CudaStreamTest {
             try (Event hosts = Device.host().newEvent()) {
                 String message =
                         Messages.of(IllegalArgumentException.class, () -> first.waitFor(hosts));
-                assertTrue(message.contains("no event of a CUDA device"), message);
+                assertTrue(message.contains("not an event of a CUDA device"), message);
             }
         }
     }
