@@ -6,11 +6,13 @@ import com.fasterxml.jackson.databind.PropertyNamingStrategies;
 import com.fasterxml.jackson.databind.SerializationFeature;
 import com.fasterxml.jackson.databind.SerializerProvider;
 import com.fasterxml.jackson.databind.module.SimpleModule;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.fasterxml.jackson.databind.ser.std.StdSerializer;
 import com.fasterxml.jackson.databind.ser.std.ToStringSerializer;
 import com.fasterxml.jackson.databind.type.TypeFactory;
 import io.jccl.bindings.Version;
+import io.jccl.ras.RasReport;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Map;
@@ -36,8 +38,9 @@ final class JsonReport {
         ObjectNode facts = mapper.valueToTree(report.facts());
         root.setAll(facts);
         root.set("required", mapper.valueToTree(report.required()));
-        if (report.ras() != null) {
-            root.set("ras", mapper.valueToTree(report.ras()));
+        RasReport ras = report.ras();
+        if (ras != null) {
+            write(ras, root.putObject("ras"));
         }
         root.set("problems", mapper.valueToTree(report.problems()));
         root.set("unknown", mapper.valueToTree(unknown));
@@ -46,6 +49,32 @@ final class JsonReport {
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
+    }
+
+    /** By hand, since the package of these records is not open to the mapper. */
+    private static void write(RasReport ras, ObjectNode to) {
+        to.put("version", ras.version());
+        ArrayNode groups = to.putArray("groups");
+        for (RasReport.Group g : ras.groups()) {
+            groups.addObject()
+                    .put("id", g.id())
+                    .put("communicators", g.communicators())
+                    .put("size", g.size())
+                    .put("ranks", g.ranks())
+                    .put("status", g.status())
+                    .put("errors", g.errors());
+        }
+        ArrayNode findings = to.putArray("findings");
+        for (RasReport.Finding f : ras.findings()) {
+            findings.addObject()
+                    .put("kind", f.kind().toString())
+                    .put("communicator", f.communicator())
+                    .put("rank", f.rank())
+                    .put("detail", f.detail());
+        }
+        ArrayNode processes = to.putArray("processes");
+        ras.processes().forEach(processes::add);
+        to.put("whole", ras.whole());
     }
 
     private static ObjectMapper mapper(Map<String, String> unknown) {

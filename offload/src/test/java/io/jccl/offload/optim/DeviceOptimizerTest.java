@@ -119,10 +119,18 @@ class DeviceOptimizerTest {
                 assertEquals(p, there.parameters().get(i), Math.abs(p) * 1e-5, o + " at " + i);
             }
             String message =
-                    assertThrows(
-                                    IllegalArgumentException.class,
-                                    () -> there.step(gradientsThere, null, 0, 0.1, 1, stream))
-                            .getMessage();
+                    String.valueOf(
+                            assertThrows(
+                                            IllegalArgumentException.class,
+                                            () ->
+                                                    there.step(
+                                                            gradientsThere,
+                                                            null,
+                                                            0,
+                                                            0.1,
+                                                            1,
+                                                            stream))
+                                    .getMessage());
             assertTrue(message.contains("step is 0"), message);
         }
     }
