@@ -78,8 +78,10 @@ class ProgressTest {
             p.erase();
         }
         assertEquals(
-                "soak: 2 of 10 operations, 1.00/s, 0:08 left\n"
-                        + "soak: 7 of 10 operations, 1.00/s, 0:03 left\n",
+                """
+                soak: 2 of 10 operations, 1.00/s, 0:08 left
+                soak: 7 of 10 operations, 1.00/s, 0:03 left
+                """,
                 text.toString().replace(System.lineSeparator(), "\n"));
     }
 
