@@ -22,7 +22,14 @@ final class VectorKernel extends Kernel {
     private static final ByteOrder ORDER = ByteOrder.nativeOrder();
     private static final DataType TYPE;
     private static final VectorOperators.Binary OP;
-    private static final VectorSpecies<?> SPECIES;
+
+    /**
+     * Of {@link #TYPE}, whatever the type argument says. Loops use it as a constant: passed as a
+     * parameter to a method that C2 compiles by itself, it would be unknown there, and every vector
+     * would become an object.
+     */
+    private static final VectorSpecies<Byte> SPECIES;
+
     private static final int LANES;
     private static final int WIDTH;
     private static final int SIZE;
@@ -43,14 +50,17 @@ final class VectorKernel extends Kernel {
                         case DIV -> VectorOperators.DIV;
                     };
             SPECIES =
-                    switch (TYPE) {
-                        case INT8, UINT8 -> ByteVector.SPECIES_PREFERRED;
-                        case INT32, UINT32 -> IntVector.SPECIES_PREFERRED;
-                        case INT64, UINT64 -> LongVector.SPECIES_PREFERRED;
-                        case FLOAT32 -> FloatVector.SPECIES_PREFERRED;
-                        case FLOAT64 -> DoubleVector.SPECIES_PREFERRED;
-                        default -> throw new IllegalArgumentException(TYPE + " is widened first");
-                    };
+                    unchecked(
+                            switch (TYPE) {
+                                case INT8, UINT8 -> ByteVector.SPECIES_PREFERRED;
+                                case INT32, UINT32 -> IntVector.SPECIES_PREFERRED;
+                                case INT64, UINT64 -> LongVector.SPECIES_PREFERRED;
+                                case FLOAT32 -> FloatVector.SPECIES_PREFERRED;
+                                case FLOAT64 -> DoubleVector.SPECIES_PREFERRED;
+                                default ->
+                                        throw new IllegalArgumentException(
+                                                TYPE + " is widened first");
+                            });
             LANES = SPECIES.length();
             WIDTH = SPECIES.vectorByteSize();
             SIZE = TYPE.size();
@@ -61,31 +71,26 @@ final class VectorKernel extends Kernel {
 
     VectorKernel() {}
 
+    @SuppressWarnings("unchecked")
+    private static VectorSpecies<Byte> unchecked(VectorSpecies<?> species) {
+        return (VectorSpecies<Byte>) species;
+    }
+
     @Override
     public void combine(
             MemorySegment a, long ao, MemorySegment b, long bo, MemorySegment o, long oo, int n) {
         int vectors = n / LANES;
         for (int i = 0; i < vectors; i++) {
             long x = (long) i * WIDTH;
-            step(SPECIES, a, ao + x, b, bo + x, o, oo + x);
+            SPECIES.fromMemorySegment(a, ao + x, ORDER)
+                    .lanewise(OP, SPECIES.fromMemorySegment(b, bo + x, ORDER))
+                    .intoMemorySegment(o, oo + x, ORDER);
         }
         int done = vectors * LANES;
         if (done < n) {
             long x = (long) done * SIZE;
             REST.combine(a, ao + x, b, bo + x, o, oo + x, n - done);
         }
-    }
-
-    private static <E> void step(
-            VectorSpecies<E> s,
-            MemorySegment a,
-            long ao,
-            MemorySegment b,
-            long bo,
-            MemorySegment o,
-            long oo) {
-        Vector<E> x = s.fromMemorySegment(a, ao, ORDER);
-        x.lanewise(OP, s.fromMemorySegment(b, bo, ORDER)).intoMemorySegment(o, oo, ORDER);
     }
 
     @Override
@@ -102,29 +107,17 @@ final class VectorKernel extends Kernel {
         int vectors = n / LANES;
         for (int i = 0; i < vectors; i++) {
             long x = (long) i * WIDTH;
-            step2(SPECIES, a, ao + x, b, bo + x, o, oo + x, p, po + x);
+            Vector<Byte> y =
+                    SPECIES.fromMemorySegment(a, ao + x, ORDER)
+                            .lanewise(OP, SPECIES.fromMemorySegment(b, bo + x, ORDER));
+            y.intoMemorySegment(o, oo + x, ORDER);
+            y.intoMemorySegment(p, po + x, ORDER);
         }
         int done = vectors * LANES;
         if (done < n) {
             long x = (long) done * SIZE;
             REST.combine2(a, ao + x, b, bo + x, o, oo + x, p, po + x, n - done);
         }
-    }
-
-    private static <E> void step2(
-            VectorSpecies<E> s,
-            MemorySegment a,
-            long ao,
-            MemorySegment b,
-            long bo,
-            MemorySegment o,
-            long oo,
-            MemorySegment p,
-            long po) {
-        Vector<E> x = s.fromMemorySegment(a, ao, ORDER);
-        Vector<E> y = x.lanewise(OP, s.fromMemorySegment(b, bo, ORDER));
-        y.intoMemorySegment(o, oo, ORDER);
-        y.intoMemorySegment(p, po, ORDER);
     }
 
     @Override
